@@ -1,0 +1,1 @@
+"""What an adapter or an agent worker needs to talk to chatlane."""

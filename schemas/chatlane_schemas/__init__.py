@@ -1,0 +1,1 @@
+"""The contract of chatlane: messages, subjects and streams."""

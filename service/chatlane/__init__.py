@@ -1,0 +1,1 @@
+"""The routing service: JetStream is the log, Postgres decides."""

@@ -1,0 +1,1 @@
+"""What only embedded mode needs: real servers from wheels, the feed and the demo."""
