@@ -1,0 +1,145 @@
+# Everything runs in two virtual environments of its own: .venv-tools holds a pinned uv,
+# .venv what uv.lock names. Python 3.11 or newer and make are all a machine needs.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+NAME ?=
+ARGS ?=
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := .venv
+unexport VIRTUAL_ENV
+
+BIN := .venv/bin
+UV := .venv-tools/bin/uv
+READY := .venv/.ready
+MIGRATIONS := service/chatlane/store/migrations
+COMPOSE := docker compose --file deploy/compose.yaml
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+##@ Start here
+
+.PHONY: help
+help: ## Print this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z][a-z-]*:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY) ## Make the virtual environment from the lock file
+
+.PHONY: demo
+demo: $(READY) ## Run the whole path on real servers, kill some, and check the result (under a minute)
+	@$(BIN)/chatlane demo $(ARGS)
+
+.PHONY: dev
+dev: $(READY) ## Keep the same servers running with a live log
+	@$(BIN)/chatlane dev $(ARGS)
+
+##@ Check
+
+.PHONY: check
+check: format-check lint types layers unit contract-check ## Everything that needs no server
+
+.PHONY: format
+format: $(READY) ## Format the code and apply safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only .
+
+.PHONY: format-check
+format-check: $(READY) ## Fail where `make format` would change something
+	$(BIN)/ruff format --check .
+
+.PHONY: lint
+lint: $(READY) ## Lint
+	$(BIN)/ruff check .
+
+.PHONY: types
+types: $(READY) ## Check types
+	$(BIN)/mypy
+
+.PHONY: layers
+layers: $(READY) ## Check the direction of imports
+	$(BIN)/lint-imports
+
+.PHONY: unit
+unit: $(READY) ## Run the tests that need no server
+	$(BIN)/pytest -m "not integration and not acceptance and not benchmark" $(ARGS)
+
+.PHONY: contract
+contract: $(READY) ## Write JSON Schema, AsyncAPI and .env.example from the code
+	$(BIN)/python -m chatlane.dev.contract write
+
+.PHONY: contract-check
+contract-check: $(READY) ## Fail where `make contract` would change something
+	$(BIN)/python -m chatlane.dev.contract check
+
+##@ Test
+
+.PHONY: test
+test: $(READY) ## Run every test but the benchmarks, on real servers
+	$(BIN)/pytest -m "not benchmark" $(ARGS)
+
+.PHONY: test-containers
+test-containers: $(READY) ## Run the integration tests on servers in containers (needs a Docker engine)
+	CHATLANE_TEST_BACKEND=containers $(BIN)/pytest -m integration $(ARGS)
+
+.PHONY: bench
+bench: $(READY) ## Measure throughput and latency; prints a table and writes JSON
+	$(BIN)/python -m tests.benchmarks.bench $(ARGS)
+
+.PHONY: soak
+soak: $(READY) ## Watch a router's memory over 200,000 messages
+	$(BIN)/python -m tests.benchmarks.soak $(ARGS)
+
+.PHONY: ci
+ci: check test ## What has to pass before a change lands
+
+##@ Database
+
+.PHONY: migration
+migration: ## Add an empty migration: make migration NAME=add_thing
+	@case "$(NAME)" in ""|*[!a-z0-9_]*) echo "usage: make migration NAME=verb_object" >&2; exit 2;; esac
+	@last=$$(ls $(MIGRATIONS) | sed -n 's/^\([0-9]\{4\}\)_.*\.sql$$/\1/p' | sort | tail -n 1); \
+	file=$(MIGRATIONS)/$$(printf '%04d' $$(expr $${last:-0} + 1))_$(NAME).sql; \
+	printf -- '-- migrate:up\n\n-- migrate:down\n' > $$file; \
+	echo "$$file"
+
+.PHONY: migrate
+migrate: $(READY) ## Apply the migrations to the configured database
+	$(BIN)/chatlane admin migrate $(ARGS)
+
+##@ Containers
+
+.PHONY: up
+up: ## Start NATS, Postgres, two routers and an echo worker in containers
+	$(COMPOSE) up --detach --build --wait
+
+.PHONY: down
+down: ## Stop them and remove their volumes
+	$(COMPOSE) down --volumes
+
+.PHONY: image
+image: ## Build the container image
+	docker build --file deploy/Dockerfile --tag chatlane:dev .
+
+##@ Tidy up
+
+.PHONY: clean
+clean: ## Remove the environments, caches and everything generated
+	rm -rf .venv .venv-tools .cache .coverage .hypothesis .import_linter_cache \
+		.mypy_cache .pytest_cache .ruff_cache build dist var
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "chatlane needs Python 3.11 or newer: make setup PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv-tools
+	.venv-tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(READY): $(UV) uv.lock pyproject.toml schemas/pyproject.toml client/pyproject.toml service/pyproject.toml
+	$(UV) sync --quiet --locked --all-packages --all-extras --python $(PYTHON)
+	@touch $@
