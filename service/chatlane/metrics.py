@@ -1,0 +1,402 @@
+"""All metrics of a process, listed once with kind, labels and meaning.
+
+Labels are closed sets: declared names, logs, stages and reasons, never an id. The methods are
+cheap enough for once per batch; the counts of a batch are added up before they come here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+# A batch takes milliseconds, a take-over seconds; a lease of 30 s is the longest wait counted.
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_MESSAGES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its full name, what it is, and what it says."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+ROUTED: Final = Metric(
+    "chatlane_messages_routed_total",
+    "counter",
+    "Inbound messages that found their session, by platform.",
+    ("platform",),
+)
+DUPLICATES: Final = Metric(
+    "chatlane_duplicates_total",
+    "counter",
+    "Messages dropped because their effect was already committed.",
+    ("log",),
+)
+DEAD_LETTERS: Final = Metric(
+    "chatlane_dead_letters_total",
+    "counter",
+    "Messages set aside, by where and why.",
+    ("stage", "reason"),
+)
+SESSIONS_STARTED: Final = Metric(
+    "chatlane_sessions_started_total",
+    "counter",
+    "Sessions opened; reason is `new` or the reset that ended the one before.",
+    ("agent", "reason"),
+)
+BATCHES: Final = Metric(
+    "chatlane_batches_total",
+    "counter",
+    "Batches by outcome: committed, superseded (a partition was lost), failed (tried again).",
+    ("outcome",),
+)
+BATCH_SECONDS: Final = Metric(
+    "chatlane_batch_seconds",
+    "histogram",
+    "From the start of a batch to its commit.",
+    buckets=_SECONDS,
+)
+BATCH_MESSAGES: Final = Metric(
+    "chatlane_batch_messages", "histogram", "Messages in a committed batch.", buckets=_MESSAGES
+)
+LOG_LAG: Final = Metric(
+    "chatlane_log_lag_seconds",
+    "gauge",
+    "Age of the oldest message of the last batch when it was committed.",
+    ("log",),
+)
+OUTBOX_BACKLOG: Final = Metric(
+    "chatlane_outbox_backlog", "gauge", "Rows this process has committed and not yet published."
+)
+PUBLISHED: Final = Metric(
+    "chatlane_published_total",
+    "counter",
+    "Outbox rows that NATS acknowledged, by stream.",
+    ("stream",),
+)
+PUBLISH_REPEATS: Final = Metric(
+    "chatlane_publish_repeats_total",
+    "counter",
+    "Publishes repeated with the same id because no acknowledgement came.",
+    ("stream",),
+)
+PUBLISH_SECONDS: Final = Metric(
+    "chatlane_publish_seconds",
+    "histogram",
+    "From the commit of a batch to the acknowledgement of its last row.",
+    buckets=_SECONDS,
+)
+SWEPT: Final = Metric(
+    "chatlane_swept_rows_total", "counter", "Outbox rows of dead routers that were published."
+)
+TURNS_DISPATCHED: Final = Metric(
+    "chatlane_turns_dispatched_total",
+    "counter",
+    "Notifications of turns, first ones and repeats.",
+    ("agent",),
+)
+TURNS_CLAIMED: Final = Metric(
+    "chatlane_turn_claims_total",
+    "counter",
+    "Answered claims: claimed, taken, finished, unknown, void.",
+    ("agent", "status"),
+)
+TURN_RENEWALS: Final = Metric(
+    "chatlane_turn_renewals_total",
+    "counter",
+    "Answered renewals: renewed, stale, finished, unknown.",
+    ("agent", "status"),
+)
+TURNS_EXPIRED: Final = Metric(
+    "chatlane_turns_expired_total", "counter", "Leases that ended without a result.", ("agent",)
+)
+TURNS_FINISHED: Final = Metric(
+    "chatlane_turns_finished_total",
+    "counter",
+    "Turns that ended: ok, failed, no_reply.",
+    ("agent", "outcome"),
+)
+LATE_RESULTS: Final = Metric(
+    "chatlane_late_results_total",
+    "counter",
+    "Results of an attempt that no longer counted; kept, without effect.",
+    ("agent",),
+)
+CLAIM_SECONDS: Final = Metric(
+    "chatlane_claim_seconds",
+    "histogram",
+    "From a claim or renewal to its answer.",
+    buckets=_SECONDS,
+)
+PARTITIONS_OWNED: Final = Metric(
+    "chatlane_partitions_owned", "gauge", "Partitions this process reads now.", ("log",)
+)
+TAKEOVERS: Final = Metric(
+    "chatlane_partition_takeovers_total",
+    "counter",
+    "Partitions taken: free (handed back or new) or expired (the owner died).",
+    ("log", "how"),
+)
+PARTITIONS_LOST: Final = Metric(
+    "chatlane_partitions_lost_total",
+    "counter",
+    "Partitions another process took while this one believed it owned them.",
+    ("log",),
+)
+READER_RECREATIONS: Final = Metric(
+    "chatlane_reader_recreations_total",
+    "counter",
+    "Consumers made anew: gap, missing, reconnect, behind.",
+    ("log", "reason"),
+)
+LOG_ALARMS: Final = Metric(
+    "chatlane_log_alarms_total",
+    "counter",
+    "The log is not the one that was read before: rewound, replaced, truncated. Look at once.",
+    ("log", "kind"),
+)
+API_REQUESTS: Final = Metric(
+    "chatlane_api_requests_total",
+    "counter",
+    "Answered requests of the session API, by method and outcome.",
+    ("method", "outcome"),
+)
+API_SECONDS: Final = Metric(
+    "chatlane_api_seconds",
+    "histogram",
+    "From a request of the session API to its answer.",
+    ("method",),
+    buckets=_SECONDS,
+)
+NATS_CONNECTED: Final = Metric(
+    "chatlane_nats_connected", "gauge", "1 while the connection to NATS stands."
+)
+NATS_RECONNECTS: Final = Metric(
+    "chatlane_nats_reconnects_total", "counter", "Times the connection to NATS came back."
+)
+LOOP_LAG: Final = Metric(
+    "chatlane_event_loop_lag_seconds",
+    "gauge",
+    "How late the last heartbeat of the event loop was.",
+)
+BUILD: Final = Metric(
+    "chatlane_build_info", "gauge", "Always 1; the label is the release.", ("version",)
+)
+
+METRICS: Final = (
+    ROUTED,
+    DUPLICATES,
+    DEAD_LETTERS,
+    SESSIONS_STARTED,
+    BATCHES,
+    BATCH_SECONDS,
+    BATCH_MESSAGES,
+    LOG_LAG,
+    OUTBOX_BACKLOG,
+    PUBLISHED,
+    PUBLISH_REPEATS,
+    PUBLISH_SECONDS,
+    SWEPT,
+    TURNS_DISPATCHED,
+    TURNS_CLAIMED,
+    TURN_RENEWALS,
+    TURNS_EXPIRED,
+    TURNS_FINISHED,
+    LATE_RESULTS,
+    CLAIM_SECONDS,
+    PARTITIONS_OWNED,
+    TAKEOVERS,
+    PARTITIONS_LOST,
+    READER_RECREATIONS,
+    LOG_ALARMS,
+    API_REQUESTS,
+    API_SECONDS,
+    NATS_CONNECTED,
+    NATS_RECONNECTS,
+    LOOP_LAG,
+    BUILD,
+)
+
+
+class Metrics:
+    """The metrics of one process, in a registry of their own."""
+
+    def __init__(self, version: str = "unknown") -> None:
+        # A creation time beside every counter would double the page.
+        disable_created_metrics()
+        self.registry = CollectorRegistry()
+        self._counters = {
+            metric: Counter(metric.name, metric.meaning, metric.labels, registry=self.registry)
+            for metric in METRICS
+            if metric.kind == "counter"
+        }
+        self._gauges = {
+            metric: Gauge(metric.name, metric.meaning, metric.labels, registry=self.registry)
+            for metric in METRICS
+            if metric.kind == "gauge"
+        }
+        self._histograms = {
+            metric: Histogram(
+                metric.name,
+                metric.meaning,
+                metric.labels,
+                buckets=metric.buckets,
+                registry=self.registry,
+            )
+            for metric in METRICS
+            if metric.kind == "histogram"
+        }
+        self._set(BUILD, 1, version)
+
+    def render(self) -> bytes:
+        """Return the page that Prometheus reads."""
+        return generate_latest(self.registry)
+
+    def routed(self, platform: str, count: int = 1) -> None:
+        """Count inbound messages that found their session."""
+        self._add(ROUTED, count, platform)
+
+    def duplicates(self, log: str, count: int = 1) -> None:
+        """Count messages whose effect was already committed."""
+        self._add(DUPLICATES, count, log)
+
+    def dead_letter(self, stage: str, reason: str, count: int = 1) -> None:
+        """Count messages set aside."""
+        self._add(DEAD_LETTERS, count, stage, reason)
+
+    def session_started(self, agent: str, reason: str | None, count: int = 1) -> None:
+        """Count sessions opened; `reason` is the reset, None for a first contact."""
+        self._add(SESSIONS_STARTED, count, agent, reason or "new")
+
+    def batch_committed(self, messages: int, took: timedelta) -> None:
+        """Count a committed batch of either or both logs."""
+        self._add(BATCHES, 1, "committed")
+        self._observe(BATCH_SECONDS, took.total_seconds())
+        self._observe(BATCH_MESSAGES, messages)
+
+    def batch_repeated(self, outcome: Literal["superseded", "failed"]) -> None:
+        """Count a batch that was rolled back and starts over."""
+        self._add(BATCHES, 1, outcome)
+
+    def log_lag(self, log: str, age: timedelta) -> None:
+        """Show how old the oldest message of a batch was at its commit."""
+        self._set(LOG_LAG, max(0.0, age.total_seconds()), log)
+
+    def outbox_backlog(self, rows: int) -> None:
+        """Show how many committed rows wait to be published."""
+        self._set(OUTBOX_BACKLOG, rows)
+
+    def published(self, stream: str, count: int = 1) -> None:
+        """Count acknowledged outbox rows."""
+        self._add(PUBLISHED, count, stream)
+
+    def publish_repeated(self, stream: str, count: int = 1) -> None:
+        """Count publishes that are tried again with the same id."""
+        self._add(PUBLISH_REPEATS, count, stream)
+
+    def publish_took(self, took: timedelta) -> None:
+        """Observe the time from commit to the last acknowledgement of a batch."""
+        self._observe(PUBLISH_SECONDS, took.total_seconds())
+
+    def swept(self, rows: int) -> None:
+        """Count rows of dead routers that were published."""
+        self._add(SWEPT, rows)
+
+    def turns_dispatched(self, agent: str, count: int = 1) -> None:
+        """Count notifications of turns."""
+        self._add(TURNS_DISPATCHED, count, agent)
+
+    def turns_claimed(self, agent: str, status: str, count: int = 1) -> None:
+        """Count answered claims."""
+        self._add(TURNS_CLAIMED, count, agent, status)
+
+    def turns_renewed(self, agent: str, status: str, count: int = 1) -> None:
+        """Count answered renewals."""
+        self._add(TURN_RENEWALS, count, agent, status)
+
+    def turns_expired(self, agent: str, count: int = 1) -> None:
+        """Count leases that ended without a result."""
+        self._add(TURNS_EXPIRED, count, agent)
+
+    def turns_finished(self, agent: str, outcome: str, count: int = 1) -> None:
+        """Count turns that ended."""
+        self._add(TURNS_FINISHED, count, agent, outcome)
+
+    def late_results(self, agent: str, count: int = 1) -> None:
+        """Count results that no longer counted."""
+        self._add(LATE_RESULTS, count, agent)
+
+    def claim_took(self, took: timedelta) -> None:
+        """Observe the time from a claim or renewal to its answer."""
+        self._observe(CLAIM_SECONDS, took.total_seconds())
+
+    def partitions_owned(self, log: str, count: int) -> None:
+        """Show how many partitions this process reads."""
+        self._set(PARTITIONS_OWNED, count, log)
+
+    def taken_over(self, log: str, how: Literal["free", "expired"], count: int = 1) -> None:
+        """Count partitions taken."""
+        self._add(TAKEOVERS, count, log, how)
+
+    def partitions_lost(self, log: str, count: int = 1) -> None:
+        """Count partitions that another process took from this one."""
+        self._add(PARTITIONS_LOST, count, log)
+
+    def reader_recreated(
+        self, log: str, reason: Literal["gap", "missing", "reconnect", "behind"]
+    ) -> None:
+        """Count consumers made anew."""
+        self._add(READER_RECREATIONS, 1, log, reason)
+
+    def log_alarm(self, log: str, kind: Literal["rewound", "replaced", "truncated"]) -> None:
+        """Count logs that are not what was read before."""
+        self._add(LOG_ALARMS, 1, log, kind)
+
+    def api_answered(self, method: str, outcome: str, took: timedelta) -> None:
+        """Count an answered request."""
+        self._add(API_REQUESTS, 1, method, outcome)
+        self._observe(API_SECONDS, took.total_seconds(), method)
+
+    def nats_connected(self, *, is_connected: bool) -> None:
+        """Show whether the connection to NATS stands."""
+        self._set(NATS_CONNECTED, int(is_connected))
+
+    def nats_reconnected(self) -> None:
+        """Count a connection that came back."""
+        self._add(NATS_RECONNECTS, 1)
+
+    def loop_lag(self, lag: timedelta) -> None:
+        """Show how late the last heartbeat was."""
+        self._set(LOOP_LAG, lag.total_seconds())
+
+    def _add(self, metric: Metric, count: float, *labels: str) -> None:
+        counter = self._counters[metric]
+        (counter.labels(*labels) if labels else counter).inc(count)
+
+    def _set(self, metric: Metric, value: float, *labels: str) -> None:
+        gauge = self._gauges[metric]
+        (gauge.labels(*labels) if labels else gauge).set(value)
+
+    def _observe(self, metric: Metric, value: float, *labels: str) -> None:
+        histogram = self._histograms[metric]
+        (histogram.labels(*labels) if labels else histogram).observe(value)
