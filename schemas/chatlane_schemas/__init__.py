@@ -1,1 +1,64 @@
-"""The contract of chatlane: messages, subjects and streams."""
+"""The contract of chatlane: message models, subjects, streams and permissions.
+
+Depends on pydantic only, so that any NATS client can use it.
+"""
+
+from chatlane_schemas.codec import DecodeError, decode, encode
+from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
+from chatlane_schemas.envelope import Envelope, new_envelope_id
+from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
+from chatlane_schemas.inbound import Attachment, Chat, InboundEvent, Kind, Sender
+from chatlane_schemas.outbound import OutboundKind, OutboundMessage
+from chatlane_schemas.results import Outcome, Part, ResultMessage, Role, TranscriptRow
+from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.source import Source, source_of
+from chatlane_schemas.turns import (
+    ClaimReply,
+    ClaimRequest,
+    ClaimStatus,
+    HistoryPointer,
+    RenewReply,
+    RenewRequest,
+    RenewStatus,
+    TurnMessage,
+    TurnNotice,
+)
+
+__all__ = [
+    "Attachment",
+    "Chat",
+    "ClaimReply",
+    "ClaimRequest",
+    "ClaimStatus",
+    "DeadLetter",
+    "DeadReason",
+    "DecodeError",
+    "EndReason",
+    "Envelope",
+    "HistoryPointer",
+    "InboundEvent",
+    "Kind",
+    "OutboundKind",
+    "OutboundMessage",
+    "Outcome",
+    "Part",
+    "RenewReply",
+    "RenewRequest",
+    "RenewStatus",
+    "ResetReason",
+    "ResultMessage",
+    "Role",
+    "RoutedMessage",
+    "Sender",
+    "SessionEnded",
+    "SessionStarted",
+    "Source",
+    "Stage",
+    "TranscriptRow",
+    "TurnMessage",
+    "TurnNotice",
+    "decode",
+    "encode",
+    "new_envelope_id",
+    "source_of",
+]

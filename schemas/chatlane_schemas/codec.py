@@ -1,0 +1,144 @@
+"""Turns bodies into messages and back; the only place that looks at bytes.
+
+Limits are checked before anything is parsed, and a body is parsed once, by
+pydantic-core. What cannot be read becomes a `DecodeError` with a reason that a
+dead letter can carry; it never repeats the input.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.fields import MAX_JSON_DEPTH
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+MessageT = TypeVar("MessageT", bound=Envelope)
+
+MAX_ERRORS_SHOWN: Final = 3
+
+# The end is optional: text that never ends is then passed over once, not from each quote again.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_ALL_BUT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+_SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE: Final = re.compile(
+    rb"""\\(?:
+        (?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})
+        |(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})
+        |.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_NUL_ESCAPE: Final = rb"\u0000"
+
+
+class DecodeError(ValueError):
+    """A body that is no message.
+
+    Attributes:
+        reason: Why, as a dead letter says it.
+        detail: Place and kind of the error; never any of the input.
+    """
+
+    def __init__(self, reason: DeadReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def encode(message: Envelope) -> bytes:
+    """Return the body of a message; fields that are none are left out."""
+    return message.__pydantic_serializer__.to_json(message, exclude_none=True)
+
+
+def decode(model: type[MessageT], body: bytes) -> MessageT:
+    """Return the message in a body.
+
+    Raises:
+        DecodeError: The body is too large, too deep, no JSON, of another
+            version, or not what the model says.
+    """
+    _check_limits(model, body)
+    try:
+        message = _parsed(model, body)
+    except ValidationError as exc:
+        raise _decode_error(exc) from None
+    if "v" not in message.__pydantic_fields_set__:
+        raise DecodeError(DeadReason.INVALID, "v: missing")
+    return message
+
+
+def _check_limits(model: type[Envelope], body: bytes) -> None:
+    if len(body) > model.max_bytes:
+        detail = f"{len(body)} bytes, at most {model.max_bytes}"
+        raise DecodeError(DeadReason.OVERSIZED, detail)
+    if body.count(b"{") + body.count(b"[") > MAX_JSON_DEPTH and _is_too_deep(body):
+        raise DecodeError(DeadReason.TOO_DEEP, f"nested deeper than {MAX_JSON_DEPTH}")
+    if b"NaN" in body or b"Infinity" in body:
+        _check_numbers(body)
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """Return whether brackets are left after the innermost were removed often enough."""
+    brackets = _STRING.sub(b"", body).translate(None, _ALL_BUT_BRACKETS)
+    for _ in range(MAX_JSON_DEPTH):
+        left = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(left) == len(brackets):
+            break
+        brackets = left
+    return bool(brackets)
+
+
+def _check_numbers(body: bytes) -> None:
+    """Refuse NaN and Infinity, which pydantic takes and jsonb does not."""
+    try:
+        from_json(_without_lone_surrogates(body), allow_inf_nan=False)
+    except ValueError as exc:
+        raise DecodeError(DeadReason.NOT_JSON, "json_invalid") from exc
+
+
+def _parsed(model: type[MessageT], body: bytes) -> MessageT:
+    # The validator itself: `model_validate_json` costs a Python call more per message.
+    validator = model.__pydantic_validator__
+    message: MessageT
+    try:
+        message = validator.validate_json(body)
+    except ValidationError:
+        if _SURROGATE_ESCAPE.search(body) is None:
+            raise
+        message = validator.validate_json(_without_lone_surrogates(body))
+    return message
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    """Return the body with NUL where a surrogate was alone.
+
+    The fields then treat both alike: text shows U+FFFD, an id is refused.
+    """
+    return _ESCAPE.sub(lambda found: _NUL_ESCAPE if found["lone"] else found[0], body)
+
+
+def _decode_error(exc: ValidationError) -> DecodeError:
+    errors = exc.errors(include_url=False, include_context=False, include_input=False)
+    shown = ", ".join(_place(error) for error in errors[:MAX_ERRORS_SHOWN])
+    return DecodeError(_reason(errors), shown)
+
+
+def _place(error: "ErrorDetails") -> str:
+    path = ".".join(str(step) for step in error["loc"])
+    return f"{path}: {error['type']}" if path else error["type"]
+
+
+def _reason(errors: "list[ErrorDetails]") -> DeadReason:
+    """Return the reason that says most: another version explains all other errors."""
+    types = {error["type"] for error in errors}
+    if "json_invalid" in types:
+        return DeadReason.NOT_JSON
+    if any(error["loc"] == ("v",) for error in errors):
+        return DeadReason.UNKNOWN_VERSION
+    return DeadReason.BAD_ID if "bad_id" in types else DeadReason.INVALID

@@ -1,0 +1,56 @@
+"""Messages set aside with a reason."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from chatlane_schemas.envelope import ServiceEnvelope
+from chatlane_schemas.fields import BigNumber, Number, Text
+
+
+class Stage(StrEnum):
+    """Where a message was set aside."""
+
+    INBOUND = "inbound"
+    RESULTS = "results"
+    TURNS = "turns"
+    ROUTED = "routed"
+    OUTBOX = "outbox"
+
+
+class DeadReason(StrEnum):
+    """Why a message was set aside."""
+
+    NOT_JSON = "not_json"
+    INVALID = "invalid"
+    UNKNOWN_VERSION = "unknown_version"
+    OVERSIZED = "oversized"
+    TOO_DEEP = "too_deep"
+    BAD_ID = "bad_id"
+    SUBJECT_MISMATCH = "subject_mismatch"
+    NO_CONVERSATION = "no_conversation"
+    UNKNOWN_ACCOUNT = "unknown_account"
+    UNKNOWN_PROFILE = "unknown_profile"
+    PROFILE_FORBIDDEN = "profile_forbidden"
+    UNKNOWN_AGENT = "unknown_agent"
+    UNKNOWN_SESSION = "unknown_session"
+    AGENT_MISMATCH = "agent_mismatch"
+    PROCESS_KILLER = "process_killer"
+    LOG_TRUNCATED = "log_truncated"
+    UNDELIVERABLE = "undeliverable"
+    TURN_FAILED = "turn_failed"
+    INTERNAL_ERROR = "internal_error"
+    OVERSIZED_OUTBOUND = "oversized_outbound"
+
+
+class DeadLetter(ServiceEnvelope):
+    """Says that a message was set aside; its body stays in the database."""
+
+    stage: Stage = Field(description="Where it was set aside.")
+    reason: DeadReason = Field(description="Why.")
+    log: Text | None = Field(default=None, description="Log it was read from.")
+    partition: Number | None = Field(default=None, description="Partition of that log.")
+    sequence: BigNumber | None = Field(default=None, description="Position in that log.")
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the body, in hex.")
+    size_bytes: BigNumber = Field(description="Size of the body.")
+    detail: Text | None = Field(default=None, description="Field and kind of error; no content.")

@@ -1,0 +1,49 @@
+"""The envelope that every message is: version, id and time."""
+
+from typing import ClassVar, Final, Literal
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from chatlane_schemas.fields import EnvelopeId, Instant
+
+VERSION: Final = 1
+MAX_BODY_BYTES: Final = 256 * 1024
+MAX_PAYLOAD_BYTES: Final = 1024 * 1024
+
+
+class Record(BaseModel):
+    """A part of a message: frozen, and silent about its input in errors.
+
+    Unknown fields are ignored when read, so that an older reader understands a
+    newer writer.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+
+class Envelope(Record):
+    """What every message has.
+
+    The defaults are for writers in Python; `decode` refuses a body without `v`.
+    """
+
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    """The largest body `decode` looks at."""
+
+    v: Literal[1] = Field(default=VERSION, description="Version of the envelope; always written.")
+    id: EnvelopeId = Field(
+        description="Random, made once by the sender and kept over its retries; the Nats-Msg-Id.",
+    )
+    at: Instant = Field(description="When the sender made the message; data, never a clock.")
+
+
+class ServiceEnvelope(Envelope):
+    """A message made by the service, which may be larger than what it was made from."""
+
+    max_bytes: ClassVar[int] = MAX_PAYLOAD_BYTES
+
+
+def new_envelope_id() -> str:
+    """Return a random envelope id; guessable ids would let one account swallow another's."""
+    return uuid4().hex

@@ -1,0 +1,48 @@
+"""What the router tells anyone who listens about the life of sessions."""
+
+from enum import StrEnum
+from uuid import UUID
+
+from pydantic import Field
+
+from chatlane_schemas.envelope import ServiceEnvelope
+from chatlane_schemas.fields import Name
+from chatlane_schemas.source import Source
+
+
+class ResetReason(StrEnum):
+    """Which rule of the policy ended the session before."""
+
+    IDLE = "idle"
+    DAILY = "daily"
+
+
+class EndReason(StrEnum):
+    """Why a session ended."""
+
+    IDLE = "idle"
+    DAILY = "daily"
+    MERGED = "merged"
+
+
+class SessionStarted(ServiceEnvelope):
+    """A conversation was opened."""
+
+    session_id: UUID = Field(description="The new session.")
+    session_key: str = Field(description="Key of its lane.")
+    agent: Name = Field(description="Agent that serves it.")
+    source: Source = Field(description="Address of the message that opened it.")
+    reason: ResetReason | None = Field(
+        default=None,
+        description="Rule that ended the session before; none on first contact.",
+    )
+    previous_session_id: UUID | None = Field(default=None, description="The session before.")
+
+
+class SessionEnded(ServiceEnvelope):
+    """A conversation was closed; its transcript stays."""
+
+    session_id: UUID = Field(description="The session that ended.")
+    session_key: str = Field(description="Key of its lane.")
+    agent: Name = Field(description="Agent that served it.")
+    reason: EndReason = Field(description="Why it ended.")

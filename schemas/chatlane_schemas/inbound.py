@@ -1,0 +1,114 @@
+"""What people write, as adapters publish it."""
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints, WithJsonSchema
+
+from chatlane_schemas.envelope import Envelope, Record
+from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, PlatformName, Text
+
+MAX_ATTACHMENTS: Final = 100
+MAX_ALIASES: Final = 32
+CHAT_KINDS: Final = ("dm", "group", "supergroup", "channel", "forum", "room", "thread")
+
+# Folding only ASCII: with Unicode rules a long s would pass as an s and stay one.
+ChatKind = Annotated[
+    str,
+    StringConstraints(pattern=rf"^(?i-u:{'|'.join(CHAT_KINDS)})$", to_lower=True),
+    WithJsonSchema({"type": "string", "enum": list(CHAT_KINDS)}),
+]
+
+
+class Kind(StrEnum):
+    """What an inbound event is; `message` and `system` start turns."""
+
+    MESSAGE = "message"
+    EDIT = "edit"
+    DELETE = "delete"
+    REACTION = "reaction"
+    SERVICE = "service"
+    MIGRATION = "migration"
+    SYSTEM = "system"
+
+
+class Chat(Record):
+    """The container a message was written in."""
+
+    id: PlatformId | None = Field(default=None, description="Id of the chat.")
+    kind: ChatKind = Field(default="dm", description="`dm`, or a many-person kind.")
+    name: Text | None = Field(default=None, description="Name shown to people.")
+    parent_id: PlatformId | None = Field(default=None, description="Chat this one belongs to.")
+    is_forum: Flag | None = Field(
+        default=None,
+        description="Whether threads of a group are topics; false makes them address only.",
+    )
+
+
+class Sender(Record):
+    """Who wrote the message."""
+
+    id: PlatformId | None = Field(default=None, description="Id of the person.")
+    alt_id: PlatformId | None = Field(
+        default=None,
+        description="A more stable id of the same person; it is used before `id`.",
+    )
+    name: Text | None = Field(default=None, description="Name shown to people.")
+    is_bot: Flag = Field(default=False, description="Whether a bot wrote it.")
+    sender_chat_id: PlatformId | None = Field(
+        default=None,
+        description="Chat on whose behalf it was written (anonymous admin, linked channel).",
+    )
+    aliases: Annotated[tuple[PlatformId, ...], Field(max_length=MAX_ALIASES)] = Field(
+        default=(),
+        description="Other ids of the same person (phone, LID, device form).",
+    )
+
+
+class Attachment(Record):
+    """A reference to a file; its bytes never travel in a message."""
+
+    url: Text | None = Field(default=None, description="Where the file can be read.")
+    key: Text | None = Field(default=None, description="Key of the file in an object store.")
+    media_type: Text = Field(description="Media type, such as `image/png`.")
+    size_bytes: BigNumber | None = Field(default=None, description="Size of the file.")
+    name: Text | None = Field(default=None, description="File name shown to people.")
+
+
+Attachments = Annotated[tuple[Attachment, ...], Field(max_length=MAX_ATTACHMENTS)]
+
+
+class InboundEvent(Envelope):
+    """Something that happened in a chat."""
+
+    message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
+    event_id: PlatformId | None = Field(
+        default=None,
+        description="The platform's id of this event, where edits and reactions have one.",
+    )
+    version: PlatformId | None = Field(default=None, description="Which edit of the message.")
+    kind: Kind = Field(default=Kind.MESSAGE, description="What happened.")
+    platform: PlatformName = Field(description="Declared name of the platform.")
+    account: Name = Field(description="Declared name of our identity on the platform.")
+    scope: PlatformId | None = Field(
+        default=None,
+        description="Workspace or guild that makes ids unique; sent always or never.",
+    )
+    profile: PlatformId | None = Field(
+        default=None,
+        description="Persona that is spoken to; the account must be allowed to address it.",
+    )
+    chat: Chat | None = Field(default=None, description="Where it happened.")
+    thread_id: PlatformId | None = Field(default=None, description="Sub-conversation of the chat.")
+    sender: Sender | None = Field(default=None, description="Who did it.")
+    migrate_to: PlatformId | None = Field(
+        default=None,
+        description="New id of the chat, on a `migration`.",
+    )
+    reply_to: PlatformId | None = Field(
+        default=None,
+        description="Platform's id of the message this one answers.",
+    )
+    sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
+    text: Text | None = Field(default=None, description="What was written.")
+    attachments: Attachments = Field(default=(), description="References to files.")

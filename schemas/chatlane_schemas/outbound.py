@@ -1,0 +1,40 @@
+"""What the service says to a chat, for adapters to deliver."""
+
+from enum import StrEnum
+from uuid import UUID
+
+from pydantic import Field
+
+from chatlane_schemas.envelope import ServiceEnvelope
+from chatlane_schemas.fields import BigNumber, Name, Number, PlatformId, Text
+from chatlane_schemas.inbound import Attachments
+from chatlane_schemas.source import Source
+
+
+class OutboundKind(StrEnum):
+    """Whether the agent speaks or the service."""
+
+    ANSWER = "answer"
+    NOTICE = "notice"
+
+
+class OutboundMessage(ServiceEnvelope):
+    """One message to a chat.
+
+    `out_seq` has no gaps within a session: a reader that sees one waits for
+    what is missing, and drops what it has had.
+    """
+
+    session_id: UUID = Field(description="Conversation that speaks.")
+    out_seq: BigNumber = Field(description="Place among the outbound messages, from 1.")
+    agent: Name = Field(description="Agent that serves the session.")
+    target: Source = Field(description="Address to deliver to.")
+    kind: OutboundKind = Field(default=OutboundKind.ANSWER, description="Who speaks.")
+    reply_to: PlatformId | None = Field(
+        default=None,
+        description="Platform's id of the message that is answered.",
+    )
+    turn_id: UUID | None = Field(default=None, description="Turn the answer is from.")
+    part: Number = Field(default=0, description="Which part of the answer.")
+    text: Text | None = Field(default=None, description="What to say.")
+    attachments: Attachments = Field(default=(), description="References to files.")

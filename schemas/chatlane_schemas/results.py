@@ -1,0 +1,91 @@
+"""Answers of workers: the result of a turn, or the answer to a routed message."""
+
+from enum import StrEnum
+from typing import Annotated, Final, Self
+from uuid import UUID
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from chatlane_schemas.envelope import Envelope, Record
+from chatlane_schemas.fields import Counters, EnvelopeId, Flag, Number, Text, ToolCalls
+from chatlane_schemas.inbound import Attachments
+
+MAX_PARTS: Final = 100
+MAX_TRANSCRIPT_ROWS: Final = 1000
+
+
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    NO_REPLY = "no_reply"
+
+
+class Role(StrEnum):
+    """Who speaks in a transcript row."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    TOOL = "tool"
+
+
+class Part(Record):
+    """One message to the chat; an answer may be several."""
+
+    text: Text | None = Field(default=None, description="What to say.")
+    attachments: Attachments = Field(default=(), description="References to files.")
+
+
+class TranscriptRow(Record):
+    """A row the worker adds to the transcript: tool calls, their results, answers."""
+
+    role: Role = Field(description="Who speaks.")
+    content: Text | None = Field(default=None, description="What was said.")
+    tool_calls: ToolCalls | None = Field(default=None, description="Calls the model asked for.")
+    tool_call_id: Text | None = Field(default=None, description="Call this row answers.")
+    tool_name: Text | None = Field(default=None, description="Tool this row is from.")
+
+
+class ResultMessage(Envelope):
+    """The result of a turn (`turn_id`), or a stream answer (`reply_to`); never both.
+
+    A turn result counts only with the turn, attempt and token of its claim. Of
+    stream answers the first for (session, reply_to, part) counts.
+    """
+
+    session_id: UUID = Field(description="Conversation that is answered.")
+    turn_id: UUID | None = Field(default=None, description="Turn that ended.")
+    attempt: Number | None = Field(default=None, description="Attempt the claim gave.")
+    token: EnvelopeId | None = Field(default=None, description="Token the claim gave.")
+    outcome: Outcome | None = Field(default=None, description="How the turn ended.")
+    retry: Flag = Field(default=False, description="Whether a failed turn is worth repeating.")
+    error: Text | None = Field(default=None, description="Why it failed, for people.")
+    parts: Annotated[tuple[Part, ...], Field(max_length=MAX_PARTS)] = Field(
+        default=(),
+        description="What to say to the chat, in order.",
+    )
+    transcript: Annotated[
+        tuple[TranscriptRow, ...],
+        Field(max_length=MAX_TRANSCRIPT_ROWS),
+    ] = Field(default=(), description="Rows to add to the transcript, in order.")
+    usage: Counters = Field(default={}, description="Named counts, such as tokens.")
+    reply_to: EnvelopeId | None = Field(
+        default=None,
+        description="Envelope id of the routed message that is answered.",
+    )
+    part: Number = Field(default=0, description="Which part of a stream answer.")
+    text: Text | None = Field(default=None, description="A stream answer: what to say.")
+    attachments: Attachments = Field(default=(), description="A stream answer: files.")
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Self:
+        if (self.turn_id is None) == (self.reply_to is None):
+            raise PydanticCustomError("result_kind", "exactly one of turn_id and reply_to")
+        if self.turn_id is not None and (
+            self.attempt is None or self.token is None or self.outcome is None
+        ):
+            raise PydanticCustomError("turn_result", "attempt, token and outcome are missing")
+        return self

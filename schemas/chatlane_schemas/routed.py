@@ -1,0 +1,38 @@
+"""An inbound message with the session it belongs to, for stream agents."""
+
+from uuid import UUID
+
+from pydantic import Field
+
+from chatlane_schemas.envelope import ServiceEnvelope
+from chatlane_schemas.events import ResetReason
+from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, Text
+from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.source import Source
+
+
+class RoutedMessage(ServiceEnvelope):
+    """One message of a session, in order.
+
+    After a crash the same message may come again with the same `id` and `seq`.
+    """
+
+    session_id: UUID = Field(description="Conversation the message belongs to.")
+    session_key: str = Field(description="Key of the lane it was written in.")
+    agent: Name = Field(description="Agent that serves the session.")
+    seq: BigNumber = Field(description="Place in the transcript of the session.")
+    kind: Kind = Field(default=Kind.MESSAGE, description="What happened.")
+    source: Source = Field(description="Full address of the message, as it came.")
+    text: Text | None = Field(default=None, description="What was written.")
+    attachments: Attachments = Field(default=(), description="References to files.")
+    reply_to: PlatformId | None = Field(
+        default=None,
+        description="Platform's id of the message this one answers.",
+    )
+    sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
+    stored_at: Instant = Field(description="When the message reached the log.")
+    session_is_new: Flag = Field(default=False, description="Whether it opened the session.")
+    reset_reason: ResetReason | None = Field(
+        default=None,
+        description="Rule that ended the session before, on the first message of a new one.",
+    )

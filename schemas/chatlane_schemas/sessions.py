@@ -1,0 +1,140 @@
+"""The read-only session API: requests, replies and what they show."""
+
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+
+from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
+from chatlane_schemas.events import EndReason
+from chatlane_schemas.fields import (
+    BigNumber,
+    Flag,
+    Instant,
+    Name,
+    PlatformId,
+    PlatformName,
+    Text,
+    ToolCalls,
+)
+from chatlane_schemas.inbound import Attachments
+from chatlane_schemas.results import Role
+
+SessionKey = Annotated[str, Field(min_length=1, max_length=8192)]
+Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
+
+
+class ApiErrorCode(StrEnum):
+    """Why a request was not answered; only `unavailable` is worth trying again."""
+
+    NOT_FOUND = "not_found"
+    INVALID = "invalid"
+    UNAVAILABLE = "unavailable"
+
+
+class ApiError(Record):
+    """A request that was not answered."""
+
+    code: ApiErrorCode = Field(description="What went wrong.")
+    message: Text = Field(description="The same in words, for people.")
+
+
+class ApiReply(ServiceEnvelope):
+    """What every reply has."""
+
+    error: ApiError | None = Field(default=None, description="Set when there is no answer.")
+
+
+class SessionGet(Envelope):
+    """Asks for one session by its id."""
+
+    session_id: UUID = Field(description="Session to show.")
+
+
+class SessionPeek(Envelope):
+    """Asks for the session a key leads to now, without creating one."""
+
+    session_key: SessionKey = Field(description="Key of the lane.")
+
+
+class SessionList(Envelope):
+    """Asks for sessions, the one used last first."""
+
+    platform: PlatformName | None = Field(default=None, description="Only of this platform.")
+    agent: Name | None = Field(default=None, description="Only of this agent.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=200)] = Field(
+        default=50,
+        description="How many to show.",
+    )
+    cursor: Cursor | None = Field(default=None, description="`next_cursor` of the page before.")
+
+
+class TranscriptLoad(Envelope):
+    """Asks for the newest rows of a transcript, or those before a row."""
+
+    session_id: UUID = Field(description="Session to read.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
+        default=100,
+        description="How many rows to show.",
+    )
+    before_seq: BigNumber | None = Field(default=None, description="Only rows below this one.")
+
+
+class SessionView(Record):
+    """A session, as shown to people."""
+
+    id: UUID = Field(description="Id of the session.")
+    session_key: str = Field(description="Key of its lane.")
+    agent: Name = Field(description="Agent that serves it.")
+    platform: PlatformName = Field(description="Platform it is on.")
+    started_at: Instant = Field(description="When it was opened.")
+    ended_at: Instant | None = Field(default=None, description="When it was closed.")
+    end_reason: EndReason | None = Field(default=None, description="Why it was closed.")
+    last_activity_at: Instant = Field(description="When a person last wrote.")
+    message_count: BigNumber = Field(description="Rows in its transcript.")
+    title: Text | None = Field(default=None, description="Title shown to people.")
+    is_busy: Flag = Field(default=False, description="Whether a turn is running.")
+
+
+class TranscriptEntry(Record):
+    """A row of a transcript, as shown to people."""
+
+    seq: BigNumber = Field(description="Place in the transcript.")
+    role: Role = Field(description="Who speaks.")
+    content: Text | None = Field(default=None, description="What was said.")
+    author: Text | None = Field(default=None, description="Person who wrote it.")
+    platform_message_id: PlatformId | None = Field(
+        default=None,
+        description="The platform's message id.",
+    )
+    turn_id: UUID | None = Field(default=None, description="Turn the row belongs to.")
+    tool_calls: ToolCalls | None = Field(default=None, description="Calls the model asked for.")
+    tool_call_id: Text | None = Field(default=None, description="Call this row answers.")
+    tool_name: Text | None = Field(default=None, description="Tool this row is from.")
+    attachments: Attachments = Field(default=(), description="References to files.")
+    created_at: Instant = Field(description="When the row was written.")
+
+
+class SessionReply(ApiReply):
+    """Answer to `SessionGet` and `SessionPeek`."""
+
+    session: SessionView | None = Field(default=None, description="The session, if there is one.")
+
+
+class SessionListReply(ApiReply):
+    """Answer to `SessionList`."""
+
+    sessions: tuple[SessionView, ...] = Field(default=(), description="One page.")
+    next_cursor: Cursor | None = Field(default=None, description="None on the last page.")
+
+
+class TranscriptReply(ApiReply):
+    """Answer to `TranscriptLoad`."""
+
+    session_id: UUID | None = Field(default=None, description="Session the rows are of.")
+    rows: tuple[TranscriptEntry, ...] = Field(default=(), description="Rows, oldest first.")
+    next_before_seq: BigNumber | None = Field(
+        default=None,
+        description="`before_seq` of the page before this one; none when there is no more.",
+    )

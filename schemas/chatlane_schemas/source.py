@@ -1,0 +1,37 @@
+"""The full address of an inbound message, kept as it came."""
+
+from pydantic import Field
+
+from chatlane_schemas.envelope import Record
+from chatlane_schemas.fields import Name, PlatformId, PlatformName
+from chatlane_schemas.inbound import Chat, InboundEvent, Sender
+
+
+class Source(Record):
+    """Where a message came from and where its answer goes; nothing in it is invented."""
+
+    platform: PlatformName = Field(description="Declared name of the platform.")
+    account: Name = Field(description="Declared name of our identity on the platform.")
+    scope: PlatformId | None = Field(default=None, description="Workspace or guild.")
+    profile: PlatformId | None = Field(default=None, description="Persona that was spoken to.")
+    chat: Chat | None = Field(default=None, description="Container of the message.")
+    thread_id: PlatformId | None = Field(default=None, description="Sub-conversation of the chat.")
+    sender: Sender | None = Field(default=None, description="Who wrote the message.")
+    message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
+
+
+def source_of(event: InboundEvent) -> Source:
+    """Return the address of a decoded event.
+
+    The fields were checked when the event was read and are not checked again.
+    """
+    return Source.model_construct(
+        platform=event.platform,
+        account=event.account,
+        scope=event.scope,
+        profile=event.profile,
+        chat=event.chat,
+        thread_id=event.thread_id,
+        sender=event.sender,
+        message_id=event.message_id,
+    )

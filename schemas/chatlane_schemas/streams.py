@@ -1,0 +1,241 @@
+"""Streams and durables as data; applied by the admin job, verified by every process."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, Literal
+
+from chatlane_schemas import subjects
+
+DEFAULT_PARTITIONS: Final = 32
+DEFAULT_SLOTS: Final = 32
+DEFAULT_DUPLICATE_WINDOW: Final = timedelta(minutes=10)
+DEFAULT_ACK_WAIT: Final = timedelta(minutes=2)
+ROUTED_MAX_DELIVER: Final = 5
+UNLIMITED: Final = -1
+
+_MIB: Final = 1024 * 1024
+
+
+class StreamName(StrEnum):
+    """The streams."""
+
+    INBOUND = "INBOUND"
+    ROUTED = "ROUTED"
+    TURNS = "TURNS"
+    RESULTS = "RESULTS"
+    OUTBOUND = "OUTBOUND"
+    EVENTS = "EVENTS"
+    DEAD = "DEAD"
+    ADVISORIES = "ADVISORIES"
+
+
+DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
+    StreamName.INBOUND: 2048 * _MIB,
+    StreamName.ROUTED: 1024 * _MIB,
+    StreamName.TURNS: 128 * _MIB,
+    StreamName.RESULTS: 2048 * _MIB,
+    StreamName.OUTBOUND: 1024 * _MIB,
+    StreamName.EVENTS: 256 * _MIB,
+    StreamName.DEAD: 256 * _MIB,
+    StreamName.ADVISORIES: 64 * _MIB,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectTransform:
+    """How the server rewrites a subject before it stores the message."""
+
+    source: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """One stream: file storage, `limits` retention.
+
+    Attributes:
+        max_age: How long messages are kept; None without a limit of age.
+        discard: What a full stream does: refuse the new or drop the old.
+    """
+
+    name: StreamName
+    subjects: tuple[str, ...]
+    max_age: timedelta | None
+    max_bytes: int
+    duplicate_window: timedelta
+    replicas: int = 1
+    discard: Literal["new", "old"] = "new"
+    subject_transform: SubjectTransform | None = None
+    retention: Literal["limits"] = "limits"
+    storage: Literal["file"] = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableSpec:
+    """One durable pull consumer: explicit acks, from the first message.
+
+    Attributes:
+        max_deliver: Deliveries of one message; -1 without a limit.
+        max_ack_pending: Deliveries not yet acknowledged, over all its readers.
+    """
+
+    stream: StreamName
+    name: str
+    filter_subject: str
+    ack_wait: timedelta
+    max_deliver: int
+    max_ack_pending: int
+    ack_policy: Literal["explicit"] = "explicit"
+    deliver_policy: Literal["all"] = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableAgent:
+    """What the durables of an agent depend on."""
+
+    name: str
+    delivery: Literal["turns", "stream"] = "turns"
+    ack_wait: timedelta = DEFAULT_ACK_WAIT
+
+
+def declared_streams(
+    partitions: int = DEFAULT_PARTITIONS,
+    duplicate_window: timedelta = DEFAULT_DUPLICATE_WINDOW,
+    *,
+    replicas: int = 1,
+    max_bytes: Mapping[StreamName, int] = DEFAULT_MAX_BYTES,
+) -> tuple[StreamSpec, ...]:
+    """Return all streams; sizes that are not given are the defaults."""
+
+    def stream(
+        name: StreamName,
+        subject: str,
+        max_age: timedelta | None,
+        transform: SubjectTransform | None = None,
+    ) -> StreamSpec:
+        return StreamSpec(
+            name=name,
+            subjects=(subject,),
+            max_age=max_age,
+            max_bytes=max_bytes.get(name, DEFAULT_MAX_BYTES[name]),
+            duplicate_window=duplicate_window,
+            replicas=replicas,
+            discard="old" if name is StreamName.EVENTS else "new",
+            subject_transform=transform,
+        )
+
+    log, rlog = _inbound_transform(partitions), _results_transform(partitions)
+    return (
+        stream(StreamName.INBOUND, log.source, None, log),
+        stream(StreamName.ROUTED, "chat.v1.routed.*.*.*", timedelta(days=7)),
+        stream(StreamName.TURNS, "chat.v1.turn.*", timedelta(hours=24)),
+        stream(StreamName.RESULTS, rlog.source, None, rlog),
+        stream(StreamName.OUTBOUND, "chat.v1.outbound.*.*.*", timedelta(hours=72)),
+        stream(StreamName.EVENTS, "chat.v1.event.*.*", timedelta(hours=72)),
+        stream(StreamName.DEAD, "chat.v1.dead.*", timedelta(days=30)),
+        stream(StreamName.ADVISORIES, UNDELIVERABLE_ADVISORIES, timedelta(days=7)),
+    )
+
+
+UNDELIVERABLE_ADVISORIES: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ROUTED.*"
+
+
+def _inbound_transform(partitions: int) -> SubjectTransform:
+    return SubjectTransform(
+        source="chat.v1.inbound.*.*.*",
+        destination=(
+            f"chat.v1.log.{{{{partition({partitions},1,2,3)}}}}"
+            ".{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
+        ),
+    )
+
+
+def _results_transform(partitions: int) -> SubjectTransform:
+    return SubjectTransform(
+        source="chat.v1.result.*.*",
+        destination=(
+            f"chat.v1.rlog.{{{{partition({partitions},2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
+        ),
+    )
+
+
+def routed_durable(agent: str, slot: int) -> str:
+    """Return the name of the durable of one slot; the part after the last `-` is the slot."""
+    return f"{agent}-{slot}"
+
+
+def outbound_durable(platform: str, account: str) -> str:
+    """Return the name of the durable of an account.
+
+    `=` is in no declared name, so two accounts never share a durable; `-` would
+    give `a-b` on `c` the name of `b` on ... `c-a`.
+    """
+    return f"{platform}={account}"
+
+
+ADVISORIES_DURABLE: Final = "routers"
+
+
+def declared_durables(
+    agents: Iterable[DurableAgent],
+    accounts: Iterable[tuple[str, str]],
+    slots: int = DEFAULT_SLOTS,
+) -> tuple[DurableSpec, ...]:
+    """Return all durables.
+
+    Args:
+        agents: All declared agents.
+        accounts: All declared (platform, account).
+        slots: Slots of a stream agent; as many of its messages are in work.
+    """
+    return (
+        *(spec for agent in agents for spec in _agent_durables(agent, slots)),
+        *(_outbound_spec(platform, account) for platform, account in accounts),
+        DurableSpec(
+            stream=StreamName.ADVISORIES,
+            name=ADVISORIES_DURABLE,
+            filter_subject=UNDELIVERABLE_ADVISORIES,
+            ack_wait=timedelta(seconds=30),
+            max_deliver=UNLIMITED,
+            max_ack_pending=256,
+        ),
+    )
+
+
+def _agent_durables(agent: DurableAgent, slots: int) -> tuple[DurableSpec, ...]:
+    if agent.delivery == "stream":
+        return tuple(_slot_spec(agent, slot) for slot in range(slots))
+    return (
+        DurableSpec(
+            stream=StreamName.TURNS,
+            name=agent.name,
+            filter_subject=subjects.turn(agent.name),
+            ack_wait=timedelta(seconds=10),
+            max_deliver=UNLIMITED,
+            max_ack_pending=1000,
+        ),
+    )
+
+
+def _slot_spec(agent: DurableAgent, slot: int) -> DurableSpec:
+    return DurableSpec(
+        stream=StreamName.ROUTED,
+        name=routed_durable(agent.name, slot),
+        filter_subject=subjects.routed_filter(agent.name, slot),
+        ack_wait=agent.ack_wait,
+        max_deliver=ROUTED_MAX_DELIVER,
+        max_ack_pending=1,
+    )
+
+
+def _outbound_spec(platform: str, account: str) -> DurableSpec:
+    return DurableSpec(
+        stream=StreamName.OUTBOUND,
+        name=outbound_durable(platform, account),
+        filter_subject=subjects.outbound_filter(platform, account),
+        ack_wait=timedelta(seconds=30),
+        max_deliver=UNLIMITED,
+        max_ack_pending=256,
+    )

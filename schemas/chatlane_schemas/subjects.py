@@ -1,0 +1,219 @@
+"""Subjects: the only place that builds and reads them.
+
+Foreign ids never appear raw in a subject; every token is a declared name, a
+digest, a number or an id of ours.
+"""
+
+import re
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from chatlane_schemas.dead import Stage
+    from chatlane_schemas.inbound import InboundEvent
+
+ROOT: Final = "chat.v1"
+NO_CHAT: Final = "none"
+CHAT_TOKEN_DIGITS: Final = 16
+
+_NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
+_CHAT: Final = re.compile(r"[0-9a-f]{16}|none")
+_SLOT_MASK: Final = 2**32 - 1
+
+_FNV_OFFSET: Final = 2166136261
+_FNV_PRIME: Final = 16777619
+_UINT32: Final = 2**32
+
+
+class SubjectError(ValueError):
+    """A token that must not get into a subject, or a subject of another form."""
+
+
+class LogSubject(NamedTuple):
+    """Where an inbound event is stored."""
+
+    partition: int
+    platform: str
+    account: str
+    chat: str
+
+
+class ResultLogSubject(NamedTuple):
+    """Where a result is stored."""
+
+    partition: int
+    agent: str
+    session_id: UUID
+
+
+def _name(token: str) -> str:
+    if _NAME.fullmatch(token) is None:
+        raise SubjectError(f"not a declared name of 1 to 64 [a-z0-9_-]: {len(token)} characters")
+    return token
+
+
+def _chat(token: str) -> str:
+    if _CHAT.fullmatch(token) is None:
+        raise SubjectError(f"not a chat token: {len(token)} characters")
+    return token
+
+
+def _index(number: int, kind: str) -> int:
+    if number < 0:
+        raise SubjectError(f"{kind} is negative: {number}")
+    return number
+
+
+def chat_token(
+    chat_id: str | None,
+    sender_id: str | None = None,
+    sender_alt_id: str | None = None,
+) -> str:
+    """Return the token of a chat, or of the sender where there is no chat id.
+
+    Missing and `""` both mean none.
+    """
+    stands_for = chat_id or sender_alt_id or sender_id
+    if not stands_for:
+        return NO_CHAT
+    return sha256(stands_for.encode()).hexdigest()[:CHAT_TOKEN_DIGITS]
+
+
+def chat_token_of(event: "InboundEvent") -> str:
+    """Return the token of the chat an event happened in."""
+    chat, sender = event.chat, event.sender
+    return chat_token(
+        chat.id if chat else None,
+        sender.id if sender else None,
+        sender.alt_id if sender else None,
+    )
+
+
+def inbound(platform: str, account: str, chat: str) -> str:
+    """Return the subject an adapter publishes an event of this chat on."""
+    return f"{ROOT}.inbound.{_name(platform)}.{_name(account)}.{_chat(chat)}"
+
+
+def inbound_for(event: "InboundEvent") -> str:
+    """Return the subject an adapter publishes this event on."""
+    return inbound(event.platform, event.account, chat_token_of(event))
+
+
+def log_filter(partition: int) -> str:
+    """Return the filter for one partition of the inbound log."""
+    return f"{ROOT}.log.{_index(partition, 'partition')}.*.*.*"
+
+
+def rlog_filter(partition: int) -> str:
+    """Return the filter for one partition of the log of results."""
+    return f"{ROOT}.rlog.{_index(partition, 'partition')}.*.*"
+
+
+def parse_log(subject: str) -> LogSubject:
+    """Return what the subject of a stored event says.
+
+    Raises:
+        SubjectError: The subject is not of the inbound log.
+    """
+    match subject.split("."):
+        case ["chat", "v1", "log", partition, platform, account, chat] if _is_number(partition):
+            return LogSubject(int(partition), _name(platform), _name(account), _chat(chat))
+        case _:
+            raise SubjectError("not a subject of the inbound log")
+
+
+def parse_rlog(subject: str) -> ResultLogSubject:
+    """Return what the subject of a stored result says.
+
+    Raises:
+        SubjectError: The subject is not of the log of results.
+    """
+    match subject.split("."):
+        case ["chat", "v1", "rlog", partition, agent, session] if _is_number(partition):
+            return ResultLogSubject(int(partition), _name(agent), _session(session))
+        case _:
+            raise SubjectError("not a subject of the log of results")
+
+
+def _is_number(token: str) -> bool:
+    return token.isascii() and token.isdecimal() and len(token) < CHAT_TOKEN_DIGITS
+
+
+def _session(token: str) -> UUID:
+    try:
+        session_id = UUID(token)
+    except ValueError as exc:
+        raise SubjectError("not a session id") from exc
+    if str(session_id) != token:
+        raise SubjectError("not a session id in its usual form")
+    return session_id
+
+
+def slot_of(session_id: UUID, slots: int) -> int:
+    """Return the slot of a session: the last 32 bits of its id, modulo the slots."""
+    return (session_id.int & _SLOT_MASK) % slots
+
+
+def routed(agent: str, slot: int, session_id: UUID) -> str:
+    """Return the subject a message of a stream agent is published on."""
+    return f"{ROOT}.routed.{_name(agent)}.{_index(slot, 'slot')}.{session_id}"
+
+
+def routed_filter(agent: str, slot: int) -> str:
+    """Return the filter for one slot of a stream agent."""
+    return f"{ROOT}.routed.{_name(agent)}.{_index(slot, 'slot')}.*"
+
+
+def turn(agent: str) -> str:
+    """Return the subject of the notifications for a turn agent."""
+    return f"{ROOT}.turn.{_name(agent)}"
+
+
+def result(agent: str, session_id: UUID) -> str:
+    """Return the subject a worker answers on."""
+    return f"{ROOT}.result.{_name(agent)}.{session_id}"
+
+
+def outbound(platform: str, account: str, chat: str) -> str:
+    """Return the subject of what is said to this chat."""
+    return f"{ROOT}.outbound.{_name(platform)}.{_name(account)}.{_chat(chat)}"
+
+
+def outbound_filter(platform: str, account: str) -> str:
+    """Return the filter for all that one account has to deliver."""
+    return f"{ROOT}.outbound.{_name(platform)}.{_name(account)}.*"
+
+
+def event(noun: str, verb: str) -> str:
+    """Return the subject of an event, such as `session`, `started`."""
+    return f"{ROOT}.event.{_name(noun)}.{_name(verb)}"
+
+
+def dead(stage: "Stage") -> str:
+    """Return the subject of the dead letters of a stage."""
+    return f"{ROOT}.dead.{_name(stage)}"
+
+
+def delta(agent: str, turn_id: UUID) -> str:
+    """Return the subject of the text a running turn streams; not stored."""
+    return f"{ROOT}.delta.{_name(agent)}.{turn_id}"
+
+
+def api(principal: str, noun: str, verb: str, agent: str | None = None) -> str:
+    """Return the subject of a request; the principal is pinned by permissions."""
+    subject = f"{ROOT}.api.{_name(principal)}.{_name(noun)}.{_name(verb)}"
+    return subject if agent is None else f"{subject}.{_name(agent)}"
+
+
+def partition_of(count: int, *tokens: str) -> int:
+    """Return the partition the server's `partition(count, ...)` gives these tokens.
+
+    FNV-1a in 32 bits over the tokens without a separator.
+
+    Source: nats-server, server/subject_transform.go, `getHashPartition`.
+    """
+    digest = _FNV_OFFSET
+    for byte in "".join(tokens).encode():
+        digest = (digest ^ byte) * _FNV_PRIME % _UINT32
+    return digest % count

@@ -1,0 +1,108 @@
+"""Turns: the notification, the claim and its renewal."""
+
+from enum import StrEnum
+from uuid import UUID
+
+from pydantic import Field
+
+from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
+from chatlane_schemas.events import ResetReason
+from chatlane_schemas.fields import BigNumber, EnvelopeId, Flag, Instant, Name, Number, Text
+from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.source import Source
+
+
+class ClaimStatus(StrEnum):
+    """Answer to a claim."""
+
+    CLAIMED = "claimed"
+    TAKEN = "taken"
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+    VOID = "void"
+
+
+class RenewStatus(StrEnum):
+    """Answer to a renewal; only `renewed` lets the worker go on."""
+
+    RENEWED = "renewed"
+    STALE = "stale"
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+
+
+class TurnNotice(ServiceEnvelope):
+    """There is a turn to claim; carries no content, which is read when claimed."""
+
+    turn_id: UUID = Field(description="Turn to claim.")
+    session_id: UUID = Field(description="Conversation of the turn.")
+    agent: Name = Field(description="Agent that serves the session.")
+    dispatch: Number = Field(description="How often the turn was dispatched before.")
+
+
+class TurnMessage(Record):
+    """One message a turn answers."""
+
+    id: UUID | None = Field(default=None, description="Id of the message in the transcript.")
+    seq: BigNumber = Field(description="Place in the transcript of the session.")
+    kind: Kind = Field(default=Kind.MESSAGE, description="What happened.")
+    text: Text | None = Field(default=None, description="What was written, as it is now.")
+    attachments: Attachments = Field(default=(), description="References to files.")
+    source: Source = Field(description="Full address of the message, as it came.")
+    sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
+    stored_at: Instant = Field(description="When the message reached the log.")
+
+
+class HistoryPointer(Record):
+    """Where the transcript before the turn is read: `transcript.load` takes both fields."""
+
+    session_id: UUID = Field(description="Conversation to read.")
+    before_seq: BigNumber = Field(description="Rows below this one are the history.")
+
+
+class ClaimRequest(Envelope):
+    """Asks for a turn. The envelope id is the claim id: the same id gets the same answer."""
+
+    turn_id: UUID = Field(description="Turn to claim.")
+    worker: EnvelopeId = Field(description="Name of the worker, for people who look for it.")
+
+
+class ClaimReply(ServiceEnvelope):
+    """Answer to a claim; all but `status` and `turn_id` only when claimed."""
+
+    status: ClaimStatus = Field(description="Whether the turn is ours.")
+    turn_id: UUID = Field(description="The turn that was asked for.")
+    session_id: UUID | None = Field(default=None, description="Conversation of the turn.")
+    session_key: str | None = Field(default=None, description="Key of its lane.")
+    attempt: Number | None = Field(default=None, description="The fencing number, from 1.")
+    token: EnvelopeId | None = Field(default=None, description="Secret of this attempt.")
+    lease_ms: Number | None = Field(
+        default=None,
+        description="Length of the lease in milliseconds, counted from before the request.",
+    )
+    source: Source | None = Field(default=None, description="Address the answer goes to.")
+    messages: tuple[TurnMessage, ...] = Field(default=(), description="What the turn answers.")
+    history: HistoryPointer | None = Field(default=None, description="What was said before.")
+    session_is_new: Flag = Field(default=False, description="Whether it opens the session.")
+    reset_reason: ResetReason | None = Field(
+        default=None,
+        description="Rule that ended the session before, on the first turn of a new one.",
+    )
+
+
+class RenewRequest(Envelope):
+    """Asks for more time on a claimed turn."""
+
+    turn_id: UUID = Field(description="The claimed turn.")
+    attempt: Number = Field(description="Attempt the claim gave.")
+    token: EnvelopeId = Field(description="Token the claim gave.")
+
+
+class RenewReply(ServiceEnvelope):
+    """Answer to a renewal."""
+
+    status: RenewStatus = Field(description="Whether the turn is still ours.")
+    lease_ms: Number = Field(
+        default=0,
+        description="Length of the new lease in milliseconds; 0 when there is none.",
+    )
