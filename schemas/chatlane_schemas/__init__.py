@@ -11,6 +11,19 @@ from chatlane_schemas.inbound import Attachment, Chat, InboundEvent, Kind, Sende
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
 from chatlane_schemas.results import Outcome, Part, ResultMessage, Role, TranscriptRow
 from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.sessions import (
+    ApiError,
+    ApiErrorCode,
+    SessionGet,
+    SessionList,
+    SessionListReply,
+    SessionPeek,
+    SessionReply,
+    SessionView,
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReply,
+)
 from chatlane_schemas.source import Source, source_of
 from chatlane_schemas.turns import (
     ClaimReply,
@@ -20,11 +33,14 @@ from chatlane_schemas.turns import (
     RenewReply,
     RenewRequest,
     RenewStatus,
+    TurnDelta,
     TurnMessage,
     TurnNotice,
 )
 
 __all__ = [
+    "ApiError",
+    "ApiErrorCode",
     "Attachment",
     "Chat",
     "ClaimReply",
@@ -51,10 +67,20 @@ __all__ = [
     "RoutedMessage",
     "Sender",
     "SessionEnded",
+    "SessionGet",
+    "SessionList",
+    "SessionListReply",
+    "SessionPeek",
+    "SessionReply",
     "SessionStarted",
+    "SessionView",
     "Source",
     "Stage",
+    "TranscriptEntry",
+    "TranscriptLoad",
+    "TranscriptReply",
     "TranscriptRow",
+    "TurnDelta",
     "TurnMessage",
     "TurnNotice",
     "decode",

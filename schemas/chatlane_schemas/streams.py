@@ -4,16 +4,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, TypeAlias
 
 from chatlane_schemas import subjects
 
 DEFAULT_PARTITIONS: Final = 32
 DEFAULT_SLOTS: Final = 32
 DEFAULT_DUPLICATE_WINDOW: Final = timedelta(minutes=10)
-DEFAULT_ACK_WAIT: Final = timedelta(minutes=2)
 ROUTED_MAX_DELIVER: Final = 5
 UNLIMITED: Final = -1
+
+Delivery: TypeAlias = Literal["turns", "stream"]
 
 _MIB: Final = 1024 * 1024
 
@@ -40,6 +41,22 @@ DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
     StreamName.EVENTS: 256 * _MIB,
     StreamName.DEAD: 256 * _MIB,
     StreamName.ADVISORIES: 64 * _MIB,
+}
+
+
+UNDELIVERABLE_ADVISORIES: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ROUTED.*"
+"""Said once by the server when a routed message was delivered too often."""
+
+# The logs have no limit of age: they are purged below what every router has committed.
+_SUBJECTS_AND_AGES: Final[Mapping[StreamName, tuple[str, timedelta | None]]] = {
+    StreamName.INBOUND: (subjects.wildcards(subjects.INBOUND), None),
+    StreamName.ROUTED: (subjects.wildcards(subjects.ROUTED), timedelta(days=7)),
+    StreamName.TURNS: (subjects.wildcards(subjects.TURN), timedelta(hours=24)),
+    StreamName.RESULTS: (subjects.wildcards(subjects.RESULT), None),
+    StreamName.OUTBOUND: (subjects.wildcards(subjects.OUTBOUND), timedelta(hours=72)),
+    StreamName.EVENTS: (subjects.wildcards(subjects.EVENT), timedelta(hours=72)),
+    StreamName.DEAD: (subjects.wildcards(subjects.DEAD), timedelta(days=30)),
+    StreamName.ADVISORIES: (UNDELIVERABLE_ADVISORIES, timedelta(days=7)),
 }
 
 
@@ -91,13 +108,20 @@ class DurableSpec:
     deliver_policy: Literal["all"] = "all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DurableAgent:
-    """What the durables of an agent depend on."""
+class DurableAgent(Protocol):
+    """What the durables of an agent depend on; any declaration of an agent fits."""
 
-    name: str
-    delivery: Literal["turns", "stream"] = "turns"
-    ack_wait: timedelta = DEFAULT_ACK_WAIT
+    @property
+    def name(self) -> str:
+        """Declared name."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """How it is served."""
+
+    @property
+    def ack_wait(self) -> timedelta:
+        """How long one of its stream workers may take for an answer."""
 
 
 def declared_streams(
@@ -108,14 +132,9 @@ def declared_streams(
     max_bytes: Mapping[StreamName, int] = DEFAULT_MAX_BYTES,
 ) -> tuple[StreamSpec, ...]:
     """Return all streams; sizes that are not given are the defaults."""
-
-    def stream(
-        name: StreamName,
-        subject: str,
-        max_age: timedelta | None,
-        transform: SubjectTransform | None = None,
-    ) -> StreamSpec:
-        return StreamSpec(
+    transforms = _transforms(partitions)
+    return tuple(
+        StreamSpec(
             name=name,
             subjects=(subject,),
             max_age=max_age,
@@ -123,42 +142,35 @@ def declared_streams(
             duplicate_window=duplicate_window,
             replicas=replicas,
             discard="old" if name is StreamName.EVENTS else "new",
-            subject_transform=transform,
+            subject_transform=transforms.get(name),
         )
-
-    log, rlog = _inbound_transform(partitions), _results_transform(partitions)
-    return (
-        stream(StreamName.INBOUND, log.source, None, log),
-        stream(StreamName.ROUTED, "chat.v1.routed.*.*.*", timedelta(days=7)),
-        stream(StreamName.TURNS, "chat.v1.turn.*", timedelta(hours=24)),
-        stream(StreamName.RESULTS, rlog.source, None, rlog),
-        stream(StreamName.OUTBOUND, "chat.v1.outbound.*.*.*", timedelta(hours=72)),
-        stream(StreamName.EVENTS, "chat.v1.event.*.*", timedelta(hours=72)),
-        stream(StreamName.DEAD, "chat.v1.dead.*", timedelta(days=30)),
-        stream(StreamName.ADVISORIES, UNDELIVERABLE_ADVISORIES, timedelta(days=7)),
+        for name, (subject, max_age) in _SUBJECTS_AND_AGES.items()
     )
 
 
-UNDELIVERABLE_ADVISORIES: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ROUTED.*"
-
-
-def _inbound_transform(partitions: int) -> SubjectTransform:
-    return SubjectTransform(
-        source="chat.v1.inbound.*.*.*",
-        destination=(
-            f"chat.v1.log.{{{{partition({partitions},1,2,3)}}}}"
-            ".{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
+def _transforms(partitions: int) -> dict[StreamName, SubjectTransform]:
+    """Return how the two logs are spread: by the chat, and by the session."""
+    return {
+        StreamName.INBOUND: SubjectTransform(
+            source=subjects.wildcards(subjects.INBOUND),
+            destination=subjects.wildcards(
+                subjects.LOG,
+                partition=f"{{{{partition({partitions},1,2,3)}}}}",
+                platform="{{wildcard(1)}}",
+                account="{{wildcard(2)}}",
+                chat="{{wildcard(3)}}",
+            ),
         ),
-    )
-
-
-def _results_transform(partitions: int) -> SubjectTransform:
-    return SubjectTransform(
-        source="chat.v1.result.*.*",
-        destination=(
-            f"chat.v1.rlog.{{{{partition({partitions},2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
+        StreamName.RESULTS: SubjectTransform(
+            source=subjects.wildcards(subjects.RESULT),
+            destination=subjects.wildcards(
+                subjects.RLOG,
+                partition=f"{{{{partition({partitions},2)}}}}",
+                agent="{{wildcard(1)}}",
+                session="{{wildcard(2)}}",
+            ),
         ),
-    )
+    }
 
 
 def routed_durable(agent: str, slot: int) -> str:
@@ -169,8 +181,8 @@ def routed_durable(agent: str, slot: int) -> str:
 def outbound_durable(platform: str, account: str) -> str:
     """Return the name of the durable of an account.
 
-    `=` is in no declared name, so two accounts never share a durable; `-` would
-    give `a-b` on `c` the name of `b` on ... `c-a`.
+    `=` is in no declared name, so no two accounts share a durable; with `-` the
+    account `b-c` on `a` and the account `c` on `a-b` would.
     """
     return f"{platform}={account}"
 

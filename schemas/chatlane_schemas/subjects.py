@@ -14,9 +14,25 @@ if TYPE_CHECKING:
     from chatlane_schemas.inbound import InboundEvent
 
 ROOT: Final = "chat.v1"
+
+# What a subject consists of; `wildcards` turns one into what a stream or a permission says.
+INBOUND: Final = f"{ROOT}.inbound.{{platform}}.{{account}}.{{chat}}"
+LOG: Final = f"{ROOT}.log.{{partition}}.{{platform}}.{{account}}.{{chat}}"
+ROUTED: Final = f"{ROOT}.routed.{{agent}}.{{slot}}.{{session}}"
+TURN: Final = f"{ROOT}.turn.{{agent}}"
+RESULT: Final = f"{ROOT}.result.{{agent}}.{{session}}"
+RLOG: Final = f"{ROOT}.rlog.{{partition}}.{{agent}}.{{session}}"
+OUTBOUND: Final = f"{ROOT}.outbound.{{platform}}.{{account}}.{{chat}}"
+EVENT: Final = f"{ROOT}.event.{{noun}}.{{verb}}"
+DEAD: Final = f"{ROOT}.dead.{{stage}}"
+DELTA: Final = f"{ROOT}.delta.{{agent}}.{{turn}}"
+API: Final = f"{ROOT}.api.{{principal}}.{{noun}}.{{verb}}"
+API_OF_AGENT: Final = f"{API}.{{agent}}"
+
 NO_CHAT: Final = "none"
 CHAT_TOKEN_DIGITS: Final = 16
 
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
 _CHAT: Final = re.compile(r"[0-9a-f]{16}|none")
 _SLOT_MASK: Final = 2**32 - 1
@@ -45,6 +61,16 @@ class ResultLogSubject(NamedTuple):
     partition: int
     agent: str
     session_id: UUID
+
+
+def wildcards(address: str, **tokens: str) -> str:
+    """Return an address with `*` for every part that is not given."""
+    return _PLACEHOLDER.sub(lambda part: tokens.get(part[1], "*"), address)
+
+
+def placeholders(address: str) -> tuple[str, ...]:
+    """Return the names of the variable parts of an address, in order."""
+    return tuple(_PLACEHOLDER.findall(address))
 
 
 def _name(token: str) -> str:

@@ -106,3 +106,15 @@ class RenewReply(ServiceEnvelope):
         default=0,
         description="Length of the new lease in milliseconds; 0 when there is none.",
     )
+
+
+class TurnDelta(Envelope):
+    """A piece of the answer while it is written; not stored, and not the answer.
+
+    Pieces may get lost. A reader drops what is not of the newest attempt.
+    """
+
+    turn_id: UUID = Field(description="Turn that is being answered.")
+    attempt: Number = Field(description="Attempt the claim gave.")
+    index: Number = Field(description="Place among the pieces of this attempt, from 0.")
+    text: Text = Field(description="What was added.")
