@@ -1,0 +1,97 @@
+"""Fixtures of every tier: real servers and a database of its own for each test."""
+
+from collections.abc import AsyncIterator
+
+import hypothesis
+import pytest
+
+from chatlane.store.migrations import migrate
+from tests.support.backends import (
+    Backends,
+    RunningPostgres,
+    RunningServer,
+    chosen_backends,
+    delete_streams,
+    open_test_nats,
+    open_test_postgres,
+)
+from tests.support.databases import open_database
+
+# A slow machine is no failure.
+hypothesis.settings.register_profile("chatlane", deadline=None)
+hypothesis.settings.load_profile("chatlane")
+
+_BACKENDS = pytest.StashKey[Backends]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Choose the servers and say so in the first line."""
+    backends = session.config.stash[_BACKENDS] = chosen_backends()
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"test backends: {backends}")
+
+
+@pytest.fixture(scope="session")
+def backends(pytestconfig: pytest.Config) -> Backends:
+    return pytestconfig.stash[_BACKENDS]
+
+
+@pytest.fixture(scope="session")
+async def shared_nats(backends: Backends) -> AsyncIterator[RunningServer]:
+    """One NATS server for the whole run; tests want `nats_url`, which cleans it."""
+    async with open_test_nats(backends.nats) as server:
+        yield server
+
+
+@pytest.fixture
+async def nats_url(shared_nats: RunningServer) -> str:
+    """URL of the shared NATS server, without any stream."""
+    await delete_streams(shared_nats.url)
+    return shared_nats.url
+
+
+@pytest.fixture
+async def nats_server(backends: Backends) -> AsyncIterator[RunningServer]:
+    """A NATS server of the test's own, to be killed."""
+    async with open_test_nats(backends.own_server) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def postgres_server(backends: Backends) -> AsyncIterator[RunningPostgres]:
+    """One Postgres server for the whole run; tests want `database_url`."""
+    async with open_test_postgres(backends.postgres) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def template_database(postgres_server: RunningPostgres) -> AsyncIterator[str]:
+    """Name of a migrated database that nobody connects to."""
+    async with open_database(postgres_server.url) as name:
+        await migrate(postgres_server.dsn(name))
+        yield name
+
+
+@pytest.fixture
+async def database_url(
+    postgres_server: RunningPostgres, template_database: str
+) -> AsyncIterator[str]:
+    """URL of a fresh, migrated database."""
+    async with open_database(postgres_server.url, template_database) as name:
+        yield postgres_server.dsn(name)
+
+
+@pytest.fixture
+async def empty_database_url(postgres_server: RunningPostgres) -> AsyncIterator[str]:
+    """URL of a fresh database without any table."""
+    async with open_database(postgres_server.url) as name:
+        yield postgres_server.dsn(name)
+
+
+@pytest.fixture
+async def own_postgres(backends: Backends) -> AsyncIterator[RunningPostgres]:
+    """A Postgres server of the test's own, to be killed; its databases are for the test to make."""
+    async with open_test_postgres(backends.own_server) as server:
+        yield server

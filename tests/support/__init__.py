@@ -1,0 +1,1 @@
+"""What tests share: waiting without sleeping, real servers, databases of their own."""

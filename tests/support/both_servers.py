@@ -1,0 +1,24 @@
+"""Runs both embedded servers until its input ends; prints their process ids as a JSON list."""
+
+import asyncio
+import json
+import sys
+
+from chatlane.dev.binaries import server_directory
+from chatlane.dev.servers import open_nats, open_postgres
+
+
+async def main() -> None:
+    """Start, tell, wait, stop."""
+    with server_directory() as directory:
+        async with (
+            open_nats(directory / "nats") as nats,
+            open_postgres(directory / "postgres") as postgres,
+        ):
+            sys.stdout.write(f"{json.dumps([nats.pid, postgres.pid])}\n")
+            sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

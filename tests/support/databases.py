@@ -1,0 +1,46 @@
+"""A database for each test, copied from a template that was migrated once."""
+
+import contextlib
+import re
+import secrets
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+
+def with_database(dsn: str, database: str) -> str:
+    """Return `dsn` pointing at another database of the same server."""
+    return urlunsplit(urlsplit(dsn)._replace(path=f"/{database}"))
+
+
+@contextlib.asynccontextmanager
+async def open_database(dsn: str, template: str | None = None) -> AsyncIterator[str]:
+    """Create a database, yield its name and drop it, with whoever is still connected.
+
+    Args:
+        dsn: Of a database of the server that is not the template.
+        template: Database to copy; nobody may be connected to it.
+    """
+    name = f"test_{secrets.token_hex(6)}"
+    origin = template or "template1"
+    await _execute(dsn, f"CREATE DATABASE {_identifier(name)} TEMPLATE {_identifier(origin)}")
+    try:
+        yield name
+    finally:
+        await _execute(dsn, f"DROP DATABASE IF EXISTS {_identifier(name)} WITH (FORCE)")
+
+
+async def _execute(dsn: str, statement: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _identifier(name: str) -> str:
+    """Names of databases cannot be parameters; ours need no quotes."""
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise ValueError(name)
+    return name
