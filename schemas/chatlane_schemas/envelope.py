@@ -4,6 +4,7 @@ from typing import ClassVar, Final, Literal
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from chatlane_schemas.fields import EnvelopeId, Instant
 
@@ -22,6 +23,13 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
+def _require_version(schema: JsonDict) -> None:
+    """Say in JSON Schema what `decode` demands: the default of `v` is for writers only."""
+    required = schema.get("required")
+    others = required if isinstance(required, list) else []
+    schema["required"] = ["v", *others]
+
+
 class Envelope(Record):
     """What every message has.
 
@@ -30,6 +38,8 @@ class Envelope(Record):
 
     max_bytes: ClassVar[int] = MAX_BODY_BYTES
     """The largest body `decode` looks at."""
+
+    model_config = ConfigDict(json_schema_extra=_require_version)
 
     v: Literal[1] = Field(default=VERSION, description="Version of the envelope; always written.")
     id: EnvelopeId = Field(

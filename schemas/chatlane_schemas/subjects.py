@@ -68,6 +68,11 @@ def wildcards(address: str, **tokens: str) -> str:
     return _PLACEHOLDER.sub(lambda part: tokens.get(part[1], "*"), address)
 
 
+def filled(address: str, **tokens: str) -> str:
+    """Return an address with the given parts filled in and the others left."""
+    return _PLACEHOLDER.sub(lambda part: tokens.get(part[1], part[0]), address)
+
+
 def placeholders(address: str) -> tuple[str, ...]:
     """Return the names of the variable parts of an address, in order."""
     return tuple(_PLACEHOLDER.findall(address))

@@ -1,0 +1,173 @@
+"""All channels in one table; AsyncAPI and JSON Schema are generated from it."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from chatlane_schemas import subjects
+from chatlane_schemas.dead import DeadLetter
+from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.events import SessionEnded, SessionStarted
+from chatlane_schemas.inbound import InboundEvent
+from chatlane_schemas.outbound import OutboundMessage
+from chatlane_schemas.results import ResultMessage
+from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.sessions import (
+    SessionGet,
+    SessionList,
+    SessionListReply,
+    SessionPeek,
+    SessionReply,
+    TranscriptLoad,
+    TranscriptReply,
+)
+from chatlane_schemas.streams import StreamName
+from chatlane_schemas.turns import (
+    ClaimReply,
+    ClaimRequest,
+    RenewReply,
+    RenewRequest,
+    TurnDelta,
+    TurnNotice,
+)
+
+Direction: TypeAlias = Literal["receive", "send"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One kind of message on one kind of subject.
+
+    Attributes:
+        name: Key of the channel in AsyncAPI.
+        address: Subject, with a name in braces for every variable token.
+        direction: What the service does with the message; None between others.
+        message: What is sent.
+        reply: What is answered, for requests.
+        stream: Where the server keeps it; None for what is not stored.
+        description: What it is for.
+    """
+
+    name: str
+    address: str
+    direction: Direction | None
+    message: type[Envelope]
+    description: str
+    reply: type[Envelope] | None = None
+    stream: StreamName | None = None
+
+
+def _request(
+    noun: str, verb: str, message: type[Envelope], reply: type[Envelope], description: str
+) -> Channel:
+    """Return the channel of a request to the session API."""
+    return Channel(
+        name=f"{noun}{verb.title()}",
+        address=subjects.filled(subjects.API, noun=noun, verb=verb),
+        direction="receive",
+        message=message,
+        reply=reply,
+        description=description,
+    )
+
+
+def _turn_request(
+    verb: str, message: type[Envelope], reply: type[Envelope], description: str
+) -> Channel:
+    """Return the channel of a request by a worker of an agent."""
+    return Channel(
+        name=f"turn{verb.title()}",
+        address=subjects.filled(subjects.API_OF_AGENT, noun="turn", verb=verb),
+        direction="receive",
+        message=message,
+        reply=reply,
+        description=description,
+    )
+
+
+def _session_event(verb: str, message: type[Envelope], description: str) -> Channel:
+    """Return the channel of an event in the life of sessions."""
+    return Channel(
+        name=f"session{verb.title()}",
+        address=subjects.filled(subjects.EVENT, noun="session", verb=verb),
+        direction="send",
+        message=message,
+        stream=StreamName.EVENTS,
+        description=description,
+    )
+
+
+CHANNELS: Final[tuple[Channel, ...]] = (
+    Channel(
+        name="inbound",
+        address=subjects.INBOUND,
+        direction="receive",
+        message=InboundEvent,
+        stream=StreamName.INBOUND,
+        description="What happened in a chat, from its adapter; one publish in flight per chat.",
+    ),
+    Channel(
+        name="routed",
+        address=subjects.ROUTED,
+        direction="send",
+        message=RoutedMessage,
+        stream=StreamName.ROUTED,
+        description="Messages of a stream agent, in the order of their session.",
+    ),
+    Channel(
+        name="turn",
+        address=subjects.TURN,
+        direction="send",
+        message=TurnNotice,
+        stream=StreamName.TURNS,
+        description="Turns to claim by the workers of a turn agent.",
+    ),
+    _turn_request(
+        "claim", ClaimRequest, ClaimReply, "Takes a turn: its messages, a lease and a token."
+    ),
+    _turn_request("renew", RenewRequest, RenewReply, "Keeps a claimed turn for another lease."),
+    Channel(
+        name="result",
+        address=subjects.RESULT,
+        direction="receive",
+        message=ResultMessage,
+        stream=StreamName.RESULTS,
+        description="The result of a turn, or the answer to a routed message.",
+    ),
+    Channel(
+        name="delta",
+        address=subjects.DELTA,
+        direction=None,
+        message=TurnDelta,
+        description="Pieces of an answer while it is written, from a worker to who watches.",
+    ),
+    Channel(
+        name="outbound",
+        address=subjects.OUTBOUND,
+        direction="send",
+        message=OutboundMessage,
+        stream=StreamName.OUTBOUND,
+        description="What to say to a chat, for the adapter of its account.",
+    ),
+    _session_event("started", SessionStarted, "A conversation was opened."),
+    _session_event("ended", SessionEnded, "A conversation was closed."),
+    Channel(
+        name="dead",
+        address=subjects.DEAD,
+        direction="send",
+        message=DeadLetter,
+        stream=StreamName.DEAD,
+        description="Messages that were set aside, with the reason; never their content.",
+    ),
+    _request("session", "get", SessionGet, SessionReply, "Shows one session."),
+    _request("session", "peek", SessionPeek, SessionReply, "Shows the session of a key."),
+    _request("session", "list", SessionList, SessionListReply, "Lists sessions."),
+    _request(
+        "transcript", "load", TranscriptLoad, TranscriptReply, "Shows the newest rows of a session."
+    ),
+)
+
+
+def messages() -> tuple[type[Envelope], ...]:
+    """Return every message of the table once, in its order."""
+    models = (model for channel in CHANNELS for model in (channel.message, channel.reply))
+    return tuple(dict.fromkeys(model for model in models if model is not None))

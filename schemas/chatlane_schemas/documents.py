@@ -1,0 +1,143 @@
+"""The contract as documents: JSON Schema of each message, and one AsyncAPI 3 document.
+
+A schema says what a reader takes: other fields are allowed, and ignored.
+"""
+
+from typing import Final, TypeAlias
+
+from pydantic import JsonValue
+from pydantic.json_schema import models_json_schema
+
+from chatlane_schemas import subjects
+from chatlane_schemas.channels import CHANNELS, Channel, Direction, messages
+from chatlane_schemas.envelope import VERSION, Envelope
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+ASYNCAPI_VERSION: Final = "3.0.0"
+
+Document: TypeAlias = dict[str, JsonValue]
+
+_INFO: Final[Document] = {
+    "title": "chatlane",
+    "version": f"{VERSION}.0.0",
+    "description": (
+        "Routes chat messages to AI agents over NATS JetStream. Bodies are UTF-8 JSON; the "
+        "envelope id is sent as the header `Nats-Msg-Id` too."
+    ),
+    "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
+}
+
+_PARAMETERS: Final = {
+    "platform": "Declared name of a platform.",
+    "account": "Declared name of our identity on the platform.",
+    "chat": (
+        "First 16 hex digits of SHA-256 over the chat id, or over the sender id (`alt_id` before "
+        "`id`) where there is no chat id; `none` where there is neither."
+    ),
+    "agent": "Declared name of an agent.",
+    "slot": "Last 32 bits of the session id, modulo the number of slots.",
+    "session": "Session id.",
+    "turn": "Turn id.",
+    "principal": "Name the permissions of the connection let it ask under.",
+    "stage": "Where the message was set aside.",
+}
+
+
+def message_schema(message: type[Envelope]) -> Document:
+    """Return the JSON Schema of one message, complete in itself."""
+    return {"$schema": DIALECT, **message.model_json_schema()}
+
+
+def asyncapi() -> Document:
+    """Return the AsyncAPI document of all channels, seen from the service."""
+    _, schemas = models_json_schema(
+        [(message, "validation") for message in messages()],
+        ref_template="#/components/schemas/{model}",
+    )
+    return {
+        "asyncapi": ASYNCAPI_VERSION,
+        "info": _INFO,
+        "defaultContentType": "application/json",
+        "channels": _channels(),
+        "operations": {
+            _operation_name(channel, channel.direction): _operation(channel, channel.direction)
+            for channel in CHANNELS
+            if channel.direction is not None
+        },
+        "components": {
+            "messages": {message.__name__: _message(message) for message in messages()},
+            "schemas": schemas["$defs"],
+        },
+    }
+
+
+def _channels() -> Document:
+    channels: Document = {}
+    for channel in CHANNELS:
+        channels[channel.name] = _channel(channel)
+        if channel.reply is not None:
+            channels[_reply_name(channel)] = _reply_channel(channel, channel.reply)
+    return channels
+
+
+def _channel(channel: Channel) -> Document:
+    document: Document = {
+        "address": channel.address,
+        "description": channel.description,
+        "messages": _named(channel.message),
+        "parameters": {
+            name: {"description": _PARAMETERS[name]}
+            for name in subjects.placeholders(channel.address)
+        },
+    }
+    if channel.stream is not None:
+        document["x-jetstream-stream"] = channel.stream.value
+    return document
+
+
+def _reply_channel(channel: Channel, reply: type[Envelope]) -> Document:
+    return {
+        "address": None,
+        "description": f"Answers to `{channel.name}`, on the reply subject of the request.",
+        "messages": _named(reply),
+    }
+
+
+def _operation(channel: Channel, direction: Direction) -> Document:
+    document: Document = {
+        "action": direction,
+        "channel": _reference("channels", channel.name),
+        "messages": [_reference("channels", channel.name, "messages", channel.message.__name__)],
+    }
+    if channel.reply is not None:
+        name = _reply_name(channel)
+        document["reply"] = {
+            "channel": _reference("channels", name),
+            "messages": [_reference("channels", name, "messages", channel.reply.__name__)],
+        }
+    return document
+
+
+def _message(message: type[Envelope]) -> Document:
+    return {
+        "name": message.__name__,
+        "contentType": "application/json",
+        "payload": _reference("components", "schemas", message.__name__),
+    }
+
+
+def _named(message: type[Envelope]) -> Document:
+    name = message.__name__
+    return {name: _reference("components", "messages", name)}
+
+
+def _reference(*steps: str) -> Document:
+    return {"$ref": "/".join(("#", *steps))}
+
+
+def _operation_name(channel: Channel, direction: Direction) -> str:
+    return f"{direction}{channel.name[0].upper()}{channel.name[1:]}"
+
+
+def _reply_name(channel: Channel) -> str:
+    return f"{channel.name}Reply"

@@ -1,0 +1,82 @@
+"""Writes the files that are generated from the code, and checks that they are up to date.
+
+Run as `python -m chatlane.dev.contract write` or `check`. Needs no server and none of the
+packages that embedded servers come in.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from chatlane_schemas import documents
+from chatlane_schemas.channels import messages
+
+REPOSITORY: Final = Path(__file__).parents[3]
+JSON_SCHEMAS: Final = Path("schemas/json")
+ASYNCAPI: Final = Path("schemas/asyncapi.json")
+
+
+def generated_files() -> dict[Path, str]:
+    """Return the content of every generated file by its path in the repository."""
+    files = {
+        JSON_SCHEMAS / f"{message.__name__}.schema.json": _text(documents.message_schema(message))
+        for message in messages()
+    }
+    files[ASYNCAPI] = _text(documents.asyncapi())
+    return files
+
+
+def _text(document: documents.Document) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(root: Path) -> list[Path]:
+    """Write what differs, remove schemas of messages that are no more; return both."""
+    files = generated_files()
+    differing = differences(root)
+    for path in differing:
+        target = root / path
+        if path in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(files[path], encoding="utf-8")
+        else:
+            target.unlink()
+    return differing
+
+
+def differences(root: Path) -> list[Path]:
+    """Return the paths of files that are missing, out of date or left over."""
+    files = generated_files()
+    changed = [path for path, text in files.items() if _content(root / path) != text]
+    present = {path.relative_to(root) for path in (root / JSON_SCHEMAS).glob("*.json")}
+    return sorted([*changed, *(present - files.keys())])
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is 1 when `check` finds a difference."""
+    parser = argparse.ArgumentParser(prog="python -m chatlane.dev.contract")
+    parser.add_argument("command", choices=["write", "check"])
+    parser.add_argument("--root", type=Path, default=REPOSITORY)
+    options = parser.parse_args(arguments)
+    if options.command == "write":
+        _report("wrote", write(options.root))
+        return 0
+    stale = differences(options.root)
+    _report("out of date (run `make contract`):", stale)
+    return 1 if stale else 0
+
+
+def _report(verdict: str, paths: Sequence[Path]) -> None:
+    for path in paths:
+        sys.stdout.write(f"{verdict} {path}\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
