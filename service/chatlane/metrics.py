@@ -243,7 +243,7 @@ class Metrics:
 
     def __init__(self, version: str = "unknown") -> None:
         # A creation time beside every counter would double the page.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._counters = {
             metric: Counter(metric.name, metric.meaning, metric.labels, registry=self.registry)

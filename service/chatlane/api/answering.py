@@ -1,0 +1,72 @@
+"""How every request is answered: decoded by our codec, counted, and never left without a reply."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from chatlane.errors import TransientError
+from chatlane.logs import get_logger
+from chatlane_schemas.codec import DecodeError, decode, encode
+from chatlane_schemas.envelope import Envelope, new_envelope_id
+from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from chatlane.metrics import Metrics
+
+_log = get_logger("api")
+
+RequestT = TypeVar("RequestT", bound=Envelope)
+
+# Half of what NATS takes by default; larger answers are continued on another page.
+MAX_REPLY_BYTES: Final = 512 * 1024
+
+
+class Answering:
+    """Turns a request body into a reply body, whatever happens in between."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    async def answer(
+        self,
+        method: str,
+        request: type[RequestT],
+        body: bytes,
+        act: Callable[[RequestT], Awaitable[Envelope]],
+    ) -> bytes:
+        """Return the encoded reply of `act`, or an `ApiReply` that says why there is none."""
+        started = time.monotonic()
+        reply = await self._reply(method, request, body, act)
+        error = reply.error if isinstance(reply, ApiReply) else None
+        took = timedelta(seconds=time.monotonic() - started)
+        self._metrics.api_answered(method, error.code if error else "ok", took)
+        return encode(reply)
+
+    async def _reply(
+        self,
+        method: str,
+        request: type[RequestT],
+        body: bytes,
+        act: Callable[[RequestT], Awaitable[Envelope]],
+    ) -> Envelope:
+        try:
+            return await act(decode(request, body))
+        except DecodeError as exc:
+            return refusal(ApiErrorCode.INVALID, f"the request is not valid: {exc}")
+        except TransientError as exc:
+            _log.warning("request_failed", method=method, reason=type(exc).__qualname__)
+            return refusal(ApiErrorCode.UNAVAILABLE, "the service is not ready; try again")
+        except Exception:  # noqa: BLE001 - without an answer the caller waits for its whole timeout
+            _log.exception("request_crashed", method=method)
+            return refusal(ApiErrorCode.UNAVAILABLE, "the request failed; the log says why")
+
+
+def refusal(code: ApiErrorCode, message: str) -> ApiReply:
+    """Return the reply to a request that is not answered."""
+    return ApiReply(
+        id=new_envelope_id(), at=datetime.now(UTC), error=ApiError(code=code, message=message)
+    )

@@ -1,0 +1,69 @@
+"""Binds the handlers to their subjects; the only module of the API that knows FastStream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from faststream.nats import NatsRouter
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from faststream.nats import NatsMessage
+    from nats.aio.msg import Msg
+
+    from chatlane.api.sessions import SessionHandlers
+    from chatlane.api.turns import TurnHandlers
+
+# One router answers each request, any of them will do.
+QUEUE: Final = "routers"
+# A claim waits for the others of its transaction: one at a time would undo the sharing.
+_CONCURRENT: Final = 256
+_INBOX: Final = "_INBOX"
+
+
+def build_router(sessions: SessionHandlers, turns: Iterable[TurnHandlers]) -> NatsRouter:
+    """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
+
+    The principal is any token here: it is pinned by NATS permissions, and no handler needs
+    to know it yet.
+    """
+    router = NatsRouter()
+    _bind(router, "session.get", sessions.get)
+    _bind(router, "session.peek", sessions.peek)
+    _bind(router, "session.list", sessions.list)
+    _bind(router, "transcript.load", sessions.load)
+    for handlers in turns:
+        _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
+        _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)
+    return router
+
+
+def _bind(router: NatsRouter, method: str, handle: Callable[[bytes], Awaitable[bytes]]) -> None:
+    subscriber = router.subscriber(
+        f"chat.v1.api.*.{method}",
+        queue=QUEUE,
+        parser=_replying_to_inboxes_only,
+        decoder=_raw_body,
+        max_workers=_CONCURRENT,
+        title=method,
+    )
+    subscriber(handle)
+
+
+async def _raw_body(message: NatsMessage) -> bytes:
+    """Leave the body as it is: our codec decodes, and answers what it cannot decode."""
+    return message.body
+
+
+async def _replying_to_inboxes_only(
+    message: Msg, parse: Callable[[Msg], Awaitable[NatsMessage]]
+) -> NatsMessage:
+    """Drop a reply subject that is no inbox.
+
+    Whoever may ask could else make a router publish an answer where only routers may.
+    """
+    parsed = await parse(message)
+    if not parsed.reply_to.startswith(_INBOX):
+        parsed.reply_to = ""
+    return parsed

@@ -1,0 +1,58 @@
+"""Hands claims and renewals of one agent's workers to the desk that decides them."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from chatlane_schemas.turns import ClaimReply, ClaimRequest, RenewReply, RenewRequest
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from chatlane.api.answering import Answering
+    from chatlane.metrics import Metrics
+
+    class Desk(Protocol):
+        """Decides claims and renewals, several in one transaction."""
+
+        async def claim(self, agent: str, request: ClaimRequest) -> ClaimReply:
+            """Return the answer to a claim; the same claim id gets the same answer."""
+
+        async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
+            """Return the answer to a renewal."""
+
+
+class TurnHandlers:
+    """The handlers of `turn.claim.<agent>` and `turn.renew.<agent>`.
+
+    The agent is the one of the subject the handlers are bound to, never of the body: the
+    subject is what NATS permissions pin.
+    """
+
+    def __init__(self, agent: str, desk: Desk, answering: Answering, metrics: Metrics) -> None:
+        self.agent = agent
+        self._desk = desk
+        self._answering = answering
+        self._metrics = metrics
+
+    async def claim(self, body: bytes) -> bytes:
+        """Answer `turn.claim.<agent>`."""
+        return await self._answering.answer("turn.claim", ClaimRequest, body, self._claim)
+
+    async def renew(self, body: bytes) -> bytes:
+        """Answer `turn.renew.<agent>`."""
+        return await self._answering.answer("turn.renew", RenewRequest, body, self._renew)
+
+    async def _claim(self, request: ClaimRequest) -> ClaimReply:
+        started = time.monotonic()
+        reply = await self._desk.claim(self.agent, request)
+        self._metrics.turns_claimed(self.agent, reply.status)
+        self._metrics.claim_took(timedelta(seconds=time.monotonic() - started))
+        return reply
+
+    async def _renew(self, request: RenewRequest) -> RenewReply:
+        reply = await self._desk.renew(self.agent, request)
+        self._metrics.turns_renewed(self.agent, reply.status)
+        return reply

@@ -1,0 +1,176 @@
+"""What a process says about itself over HTTP: `/livez`, `/readyz` and `/metrics`.
+
+Liveness looks at the event loop only: a dependency that is down must not restart the process.
+Readiness asks the dependencies, by a write and not by a ping: a demoted primary still answers
+`SELECT 1`, and an open TCP connection says nothing about a reader that stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+from faststream.asgi import AsgiFastStream, AsgiResponse, get
+from typing_extensions import override
+
+from chatlane.errors import ChatlaneError
+from chatlane.logs import get_logger
+from chatlane.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from faststream.asgi.types import Scope
+    from faststream.nats import NatsBroker
+
+    from chatlane.metrics import Metrics
+
+_log = get_logger("health")
+
+BEAT_INTERVAL: Final = timedelta(milliseconds=250)
+# A batch may keep the loop for tens of milliseconds; ten seconds without a turn is a hang.
+DEAD_AFTER: Final = timedelta(seconds=10)
+
+
+class Heartbeat:
+    """Notes when the event loop last came round, and how late it was."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._last_beat = time.monotonic()
+
+    @property
+    def age(self) -> timedelta:
+        """How long ago the loop last came round."""
+        return timedelta(seconds=time.monotonic() - self._last_beat)
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            await asyncio.sleep(BEAT_INTERVAL.total_seconds())
+            late = self.age - BEAT_INTERVAL
+            self._last_beat = time.monotonic()
+            self._metrics.loop_lag(max(late, timedelta(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """The questions behind `/readyz`, and the heartbeat behind `/livez`.
+
+    Attributes:
+        write: Writes to Postgres and returns when it is committed; raises when it cannot.
+        is_bus_connected: The connection to NATS stands.
+        is_reader_moving: Every owned partition was asked for news lately and answered.
+        heartbeat: Beats in the loop that does the work.
+        timeout: Deadline of the write.
+    """
+
+    write: Callable[[], Awaitable[object]]
+    is_bus_connected: Callable[[], bool]
+    is_reader_moving: Callable[[], bool]
+    heartbeat: Heartbeat
+    timeout: timedelta = timedelta(seconds=1)
+
+    def is_alive(self) -> bool:
+        """Return whether the event loop comes round."""
+        return self.heartbeat.age < DEAD_AFTER
+
+    async def readiness(self) -> Mapping[str, bool]:
+        """Return each dependency and whether it works now."""
+        return {
+            "postgres": await self._can_write(),
+            "nats": self.is_bus_connected(),
+            "reader": self.is_reader_moving(),
+        }
+
+    async def _can_write(self) -> bool:
+        try:
+            async with asyncio.timeout(self.timeout.total_seconds()):
+                await self.write()
+        except TimeoutError:
+            _log.warning("readiness_write_failed", reason="timeout")
+        except (ChatlaneError, OSError) as exc:
+            _log.warning("readiness_write_failed", reason=type(exc).__qualname__)
+        else:
+            return True
+        return False
+
+
+def build_asgi(metrics: Metrics, probes: Probes, *brokers: NatsBroker) -> AsgiFastStream:
+    """Return the ASGI app with the three routes; a path must match exactly.
+
+    Brokers given here are started and stopped by the app's `start_lifespan_context`.
+    """
+
+    @get(include_in_schema=False)
+    async def livez(scope: Scope) -> AsgiResponse:
+        del scope
+        return AsgiResponse(b"", 204 if probes.is_alive() else 503)
+
+    @get(include_in_schema=False)
+    async def readyz(scope: Scope) -> AsgiResponse:
+        del scope
+        checks = await probes.readiness()
+        body = json.dumps({"ready": all(checks.values()), "checks": checks}).encode()
+        headers = {"content-type": "application/json", "cache-control": "no-store"}
+        return AsgiResponse(body, 200 if all(checks.values()) else 503, headers)
+
+    @get(include_in_schema=False)
+    async def page(scope: Scope) -> AsgiResponse:
+        del scope
+        return AsgiResponse(metrics.render(), 200, {"content-type": CONTENT_TYPE})
+
+    return AsgiFastStream(
+        *brokers,
+        asgi_routes=[("/livez", livez), ("/readyz", readyz), ("/metrics", page)],
+        logger=None,
+    )
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that leaves SIGTERM and SIGINT to the process it runs in."""
+
+    @override
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+@asynccontextmanager
+async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[int]:
+    """Serve `app` in this event loop and yield the port it is served on.
+
+    The app's own life cycle is not run: whoever opened the dependencies closes them.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    # Bound here: uvicorn would exit the process when the port is taken.
+    listener = _bound(host, port)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)

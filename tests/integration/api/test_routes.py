@@ -1,0 +1,321 @@
+"""The API over a real NATS server: every request gets a reply, and only an inbox gets one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+from uuid import UUID
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from chatlane.api.answering import Answering
+from chatlane.api.broker import build_broker
+from chatlane.api.routes import build_router
+from chatlane.api.sessions import SessionHandlers
+from chatlane.api.turns import TurnHandlers
+from chatlane.bus.connection import BusOptions
+from chatlane.errors import StoreUnavailableError
+from chatlane.metrics import Metrics
+from chatlane_schemas import subjects
+from chatlane_schemas.codec import decode, encode
+from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.results import Role
+from chatlane_schemas.sessions import (
+    ApiErrorCode,
+    ApiReply,
+    SessionGet,
+    SessionList,
+    SessionListReply,
+    SessionPeek,
+    SessionReply,
+    SessionView,
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReply,
+)
+from chatlane_schemas.turns import (
+    ClaimReply,
+    ClaimRequest,
+    ClaimStatus,
+    RenewReply,
+    RenewRequest,
+    RenewStatus,
+)
+
+pytestmark = pytest.mark.integration
+
+ReplyT = TypeVar("ReplyT", bound=Envelope)
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SESSION_ID = UUID("018f0000-0000-8000-8000-000000000001")
+TURN_ID = UUID("018f0000-0000-8000-8000-0000000000aa")
+
+
+def session(number: int = 1) -> SessionView:
+    return SessionView(
+        id=UUID(int=SESSION_ID.int - 1 + number),
+        session_key=f"agent:main:telegram:bot:dm:{number}",
+        agent="main",
+        platform="telegram",
+        started_at=AT,
+        last_activity_at=AT,
+        message_count=2,
+    )
+
+
+class FakeReads:
+    """Sessions and rows in memory, with the failures a test asks for."""
+
+    def __init__(self) -> None:
+        self.sessions = [session(n) for n in range(1, 6)]
+        self.rows = [
+            TranscriptEntry(seq=seq, role=Role.USER, content=f"row {seq}", created_at=AT)
+            for seq in range(1, 8)
+        ]
+        self.failure: Exception | None = None
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    async def find(self, session_id: UUID) -> SessionView | None:
+        self._check()
+        return next((s for s in self.sessions if s.id == session_id), None)
+
+    async def find_by_key(self, session_key: str) -> SessionView | None:
+        return next((s for s in self.sessions if s.session_key == session_key), None)
+
+    async def list(
+        self,
+        *,
+        platform: str | None = None,
+        agent: str | None = None,
+        older_than: UUID | None = None,
+        limit: int,
+    ) -> tuple[SessionView, ...]:
+        del agent
+        newest_first = sorted(self.sessions, key=lambda s: s.id, reverse=True)
+        return tuple(
+            s
+            for s in newest_first
+            if (older_than is None or s.id < older_than) and platform in {None, s.platform}
+        )[:limit]
+
+    async def transcript(
+        self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
+    ) -> tuple[TranscriptEntry, ...]:
+        del max_bytes
+        if await self.find(session_id) is None:
+            return ()
+        return tuple(row for row in reversed(self.rows) if row.seq < below_seq)[:limit]
+
+
+class FakeDesk:
+    """Grants everything once all claims of a test have arrived."""
+
+    def __init__(self) -> None:
+        self.together = 1
+        self.waiting: list[str] = []
+        self.everyone = asyncio.Event()
+
+    async def claim(self, agent: str, request: ClaimRequest) -> ClaimReply:
+        self.waiting.append(agent)
+        if len(self.waiting) == self.together:
+            self.everyone.set()
+        await self.everyone.wait()
+        return ClaimReply(id=request.id, at=AT, status=ClaimStatus.TAKEN, turn_id=request.turn_id)
+
+    async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
+        del agent
+        return RenewReply(id=request.id, at=AT, status=RenewStatus.RENEWED, lease_ms=30_000)
+
+
+class Api:
+    """A running API and a caller."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.reads = FakeReads()
+        self.desk = FakeDesk()
+        self.metrics = Metrics()
+
+    async def ask(self, subject: str, request: Envelope | bytes, reply: type[ReplyT]) -> ReplyT:
+        body = encode(request) if isinstance(request, Envelope) else request
+        answer = await self.client.request(subject, body, timeout=5)
+        return decode(reply, answer.data)
+
+
+@pytest.fixture
+async def api(nats_url: str) -> AsyncIterator[Api]:
+    client = await nats.connect(nats_url)
+    api = Api(client)
+    answering = Answering(api.metrics)
+    router = build_router(
+        SessionHandlers(api.reads, answering),
+        [TurnHandlers("main", api.desk, answering, api.metrics)],
+    )
+    broker = build_broker(BusOptions(url=nats_url), router, on_closed=lambda: None)
+    await broker.start()
+    try:
+        yield api
+    finally:
+        await broker.stop()
+        await client.close()
+
+
+def api_subject(noun: str, verb: str, agent: str | None = None) -> str:
+    return subjects.api("someone", noun, verb, agent)
+
+
+async def test_session_is_found_by_its_id(api: Api) -> None:
+    request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
+
+    reply = await api.ask(api_subject("session", "get"), request, SessionReply)
+
+    assert session() == reply.session
+    assert reply.error is None
+
+
+async def test_unknown_id_is_an_error_and_unknown_key_is_not(api: Api) -> None:
+    get = SessionGet(id="r1", at=AT, session_id=UUID(int=9))
+    peek = SessionPeek(id="r2", at=AT, session_key="agent:main:telegram:bot:dm:none")
+
+    got = await api.ask(api_subject("session", "get"), get, SessionReply)
+    peeked = await api.ask(api_subject("session", "peek"), peek, SessionReply)
+
+    assert got.error is not None
+    assert got.error.code == ApiErrorCode.NOT_FOUND
+    assert (peeked.error, peeked.session) == (None, None)
+
+
+async def test_list_is_read_page_by_page(api: Api) -> None:
+    seen: list[UUID] = []
+    cursor = None
+    for _ in range(3):
+        request = SessionList(id="r1", at=AT, limit=2, cursor=cursor)
+        reply = await api.ask(api_subject("session", "list"), request, SessionListReply)
+        seen += [found.id for found in reply.sessions]
+        cursor = reply.next_cursor
+
+    assert cursor is None
+    assert sorted((s.id for s in api.reads.sessions), reverse=True) == seen
+
+
+async def test_foreign_cursor_is_refused(api: Api) -> None:
+    request = SessionList(id="r1", at=AT, cursor="abc")
+
+    reply = await api.ask(api_subject("session", "list"), request, SessionListReply)
+
+    assert reply.error is not None
+    assert reply.error.code == ApiErrorCode.INVALID
+
+
+async def test_transcript_comes_in_order_from_the_end(api: Api) -> None:
+    request = TranscriptLoad(id="r1", at=AT, session_id=SESSION_ID, limit=3)
+
+    newest = await api.ask(api_subject("transcript", "load"), request, TranscriptReply)
+    older = await api.ask(
+        api_subject("transcript", "load"),
+        request.model_copy(update={"before_seq": newest.next_before_seq, "limit": 10}),
+        TranscriptReply,
+    )
+
+    assert [row.seq for row in newest.rows] == [5, 6, 7]
+    assert [row.seq for row in older.rows] == [1, 2, 3, 4]
+    assert older.next_before_seq is None
+
+
+async def test_page_that_would_be_too_large_is_cut(api: Api) -> None:
+    api.reads.rows = [row.model_copy(update={"content": "x" * 200_000}) for row in api.reads.rows]
+    request = TranscriptLoad(id="r1", at=AT, session_id=SESSION_ID)
+
+    reply = await api.ask(api_subject("transcript", "load"), request, TranscriptReply)
+
+    assert [row.seq for row in reply.rows] == [6, 7]
+    assert reply.next_before_seq == 6
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"v":2}', b'{"v":1,"id":"a"}'])
+async def test_bad_request_is_answered_with_an_error(api: Api, body: bytes) -> None:
+    reply = await api.ask(api_subject("session", "get"), body, ApiReply)
+
+    assert reply.error is not None
+    assert reply.error.code == ApiErrorCode.INVALID
+
+
+async def test_store_that_is_away_is_said_so(api: Api) -> None:
+    api.reads.failure = StoreUnavailableError("57P01")
+    request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
+
+    reply = await api.ask(api_subject("session", "get"), request, SessionReply)
+
+    assert reply.error is not None
+    assert reply.error.code == ApiErrorCode.UNAVAILABLE
+
+
+async def test_bug_is_answered_without_its_text(api: Api) -> None:
+    api.reads.failure = KeyError("secret words")
+    request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
+
+    reply = await api.ask(api_subject("session", "get"), request, SessionReply)
+
+    assert reply.error is not None
+    assert "secret" not in reply.error.message
+
+
+async def test_claims_are_decided_side_by_side(api: Api) -> None:
+    """The desk shares a transaction between claims only if they reach it together."""
+    api.desk.together = 100
+    subject = api_subject("turn", "claim", "main")
+    requests = [ClaimRequest(id=f"c{n}", at=AT, turn_id=TURN_ID, worker="w") for n in range(100)]
+
+    replies = await asyncio.gather(*(api.ask(subject, r, ClaimReply) for r in requests))
+
+    assert [r.id for r in requests] == [reply.id for reply in replies]
+    assert api.desk.waiting == ["main"] * 100
+    assert b'chatlane_turn_claims_total{agent="main",status="taken"} 100.0' in api.metrics.render()
+
+
+async def test_renewal_is_answered(api: Api) -> None:
+    request = RenewRequest(id="n1", at=AT, turn_id=TURN_ID, attempt=1, token=str(TURN_ID))
+
+    reply = await api.ask(api_subject("turn", "renew", "main"), request, RenewReply)
+
+    assert (reply.status, reply.lease_ms) == (RenewStatus.RENEWED, 30_000)
+
+
+async def test_agent_that_is_not_declared_has_nobody_to_ask(api: Api) -> None:
+    request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
+
+    with pytest.raises(nats.errors.NoRespondersError):
+        await api.ask(api_subject("turn", "claim", "other"), request, ClaimReply)
+
+
+async def test_answer_goes_to_an_inbox_only(api: Api) -> None:
+    """Else a caller could have a router speak where the caller itself may not."""
+    overheard = await api.client.subscribe("chat.v1.result.>")
+    request = encode(SessionGet(id="r1", at=AT, session_id=SESSION_ID))
+    subject = api_subject("session", "get")
+
+    await api.client.publish(subject, request, reply=f"chat.v1.result.main.{SESSION_ID}")
+    await api.ask(subject, request, SessionReply)
+
+    with pytest.raises(nats.errors.TimeoutError):
+        await overheard.next_msg(timeout=timedelta(milliseconds=200).total_seconds())
+
+
+async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
+    router = build_router(SessionHandlers(api.reads, Answering(api.metrics)), [])
+    second = build_broker(BusOptions(url=nats_url), router, on_closed=lambda: None)
+    await second.start()
+    request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
+    inbox = api.client.new_inbox()
+    answers = await api.client.subscribe(inbox)
+
+    await api.client.publish(api_subject("session", "get"), encode(request), reply=inbox)
+    await answers.next_msg(timeout=5)
+    with pytest.raises(nats.errors.TimeoutError):
+        await answers.next_msg(timeout=timedelta(milliseconds=200).total_seconds())
+    await second.stop()
