@@ -182,12 +182,13 @@ async def test_a_start_that_cannot_succeed_tells_the_log(directory: Path) -> Non
 
 
 @pytest.fixture
-async def owner() -> AsyncIterator[asyncio.subprocess.Process]:
+async def owner(directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process that runs both servers and waits for the end of its input."""
     process = await asyncio.create_subprocess_exec(
         *as_normal_user(),
         sys.executable,
         str(BOTH_SERVERS),
+        str(directory),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -200,8 +201,8 @@ async def owner() -> AsyncIterator[asyncio.subprocess.Process]:
 def as_normal_user() -> list[str]:
     """Return the start of a command that gives up being root.
 
-    Two capabilities stay, so that the interpreter of this environment can be read wherever it
-    is and the servers' directory be removed.
+    One capability stays, so that the interpreter of this environment can be read and the
+    servers' directory be written wherever they are.
     """
     if os.geteuid() != 0:
         return []
