@@ -34,6 +34,7 @@ class DeadReason(StrEnum):
     PROFILE_FORBIDDEN = "profile_forbidden"
     UNKNOWN_AGENT = "unknown_agent"
     UNKNOWN_SESSION = "unknown_session"
+    UNKNOWN_TURN = "unknown_turn"
     AGENT_MISMATCH = "agent_mismatch"
     PROCESS_KILLER = "process_killer"
     LOG_TRUNCATED = "log_truncated"

@@ -1,0 +1,56 @@
+"""Decides who gets a turn, and who may keep it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane_schemas.turns import ClaimStatus, RenewStatus
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from chatlane.domain.catalog import Agent
+    from chatlane.domain.states import Turn
+
+
+def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
+    """Return how a claim is answered; `claimed` means it may be granted or is granted already.
+
+    The same claim id gets the same answer as long as the attempt it opened is the current
+    one: a lost reply costs nothing.
+    """
+    if turn is None or turn.agent != agent:
+        return ClaimStatus.UNKNOWN
+    if not turn.is_live:
+        return ClaimStatus.VOID if turn.state == "void" else ClaimStatus.FINISHED
+    if turn.state == "ready" or turn.claim_id == claim_id:
+        return ClaimStatus.CLAIMED
+    return ClaimStatus.TAKEN
+
+
+def is_granted(turn: Turn, claim_id: str) -> bool:
+    """Return whether this very claim opened the current attempt."""
+    return turn.state == "claimed" and turn.claim_id == claim_id
+
+
+def grant(turn: Turn, *, claim_id: str, worker: str, token: str, lease: timedelta) -> None:
+    """Open the next attempt; from here on the results of earlier ones are late."""
+    turn.state = "claimed"
+    turn.attempt += 1
+    turn.claim_id = claim_id
+    turn.worker = worker
+    turn.token = token
+    turn.due_in = lease
+
+
+def renew(turn: Turn | None, agent: Agent, attempt: int, token: str) -> RenewStatus:
+    """Extend the lease of the current attempt, also when it ran out and nobody else claimed."""
+    if turn is None or turn.agent != agent.name:
+        return RenewStatus.UNKNOWN
+    if not turn.is_live:
+        return RenewStatus.FINISHED
+    if turn.token is None or (turn.attempt, turn.token) != (attempt, token):
+        return RenewStatus.STALE
+    turn.state = "claimed"
+    turn.due_in = agent.lease
+    return RenewStatus.RENEWED

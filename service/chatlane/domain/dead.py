@@ -1,0 +1,75 @@
+"""Setting a message aside: the row with its body, and the word to operators without it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from chatlane.domain.effects import DeadRow, Effects, Publication
+from chatlane.domain.ids import derived_id
+from chatlane_schemas.codec import encode
+from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
+from chatlane_schemas.subjects import dead as dead_subject
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+
+def bury(
+    effects: Effects,
+    *,
+    stage: Stage,
+    reason: DeadReason,
+    at: datetime,
+    trigger: bytes,
+    body: bytes,
+    detail: str | None = None,
+    log: str | None = None,
+    partition: int | None = None,
+    sequence: int | None = None,
+    subject: str | None = None,
+    session_id: UUID | None = None,
+) -> None:
+    """Add a dead letter and its announcement; the same trigger gives the same id again.
+
+    Args:
+        at: Time the message was stored in its log.
+        trigger: What identifies the fault: a digest, a result id, a turn id.
+        detail: Field and kind of error; never any part of the body.
+    """
+    letter_id = derived_id(at, trigger, f"dead:{stage}:{reason}")
+    digest = sha256(body).digest()
+    effects.dead.append(
+        DeadRow(
+            id=letter_id,
+            stage=stage,
+            reason=reason,
+            log=log,
+            partition=partition,
+            sequence=sequence,
+            stored_at=at,
+            subject=subject,
+            session_id=session_id,
+            digest=digest,
+            size_bytes=len(body),
+            detail=detail,
+            body=body,
+        )
+    )
+    letter = DeadLetter(
+        id=str(letter_id),
+        at=at,
+        stage=stage,
+        reason=reason,
+        log=log,
+        partition=partition,
+        sequence=sequence,
+        digest=digest.hex(),
+        size_bytes=len(body),
+        detail=detail,
+    )
+    effects.publications.append(
+        Publication(None, "DEAD", dead_subject(stage), letter.id, encode(letter))
+    )
+    effects.count(("dead_letters", stage, reason))

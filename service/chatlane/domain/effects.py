@@ -1,0 +1,120 @@
+"""What a decision wants written: rows by table, in the order they were decided.
+
+The store writes each list with one statement; the order of `publications` is the order on
+the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.states import Turn
+
+
+class Publication(NamedTuple):
+    """One row of the outbox; `stream` names the stream that stores it."""
+
+    session_id: UUID | None
+    stream: str
+    subject: str
+    message_id: str
+    payload: bytes
+
+
+class WaitingRow(NamedTuple):
+    """A message that waits for its turn; `payload` and `source` are JSON text."""
+
+    session_id: UUID
+    arrival: int
+    session_key: str
+    message_id: UUID
+    author: str | None
+    platform_message_id: str | None
+    size_bytes: int
+    content: str | None
+    details: str
+    source: str
+    stored_at: datetime
+
+
+class MessageRow(NamedTuple):
+    """One row of a transcript; `details` and `source` are JSON text."""
+
+    session_id: UUID
+    seq: int
+    id: UUID | None
+    role: str
+    content: str | None
+    details: str | None
+    author: str | None
+    platform_message_id: str | None
+    source: str | None
+    turn_id: UUID | None
+    reply_to: UUID | None
+    part: int | None
+    created_at: datetime
+
+
+class SeenRow(NamedTuple):
+    """One mark of the dedupe table; `session_id` is None where nothing was routed."""
+
+    digest: bytes
+    session_id: UUID | None
+    arrival: int | None
+
+
+class DeadRow(NamedTuple):
+    """A message set aside, with its body for the operator."""
+
+    id: UUID
+    stage: str
+    reason: str
+    log: str | None
+    partition: int | None
+    sequence: int | None
+    stored_at: datetime | None
+    subject: str | None
+    session_id: UUID | None
+    digest: bytes
+    size_bytes: int
+    detail: str | None
+    body: bytes | None
+
+
+class LateRow(NamedTuple):
+    """A result that came after its turn had gone on without it."""
+
+    id: str
+    session_id: UUID
+    turn_id: UUID | None
+    attempt: int | None
+    reply_to: str | None
+    body: bytes
+
+
+# An outcome and its labels, such as ("turns_expired", agent).
+Count = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Effects:
+    """Everything one transaction writes besides the sessions and lanes it loaded."""
+
+    waiting: list[WaitingRow] = field(default_factory=list)
+    messages: list[MessageRow] = field(default_factory=list)
+    seen: list[SeenRow] = field(default_factory=list)
+    new_turns: list[Turn] = field(default_factory=list)
+    changed_turns: list[Turn] = field(default_factory=list)
+    publications: list[Publication] = field(default_factory=list)
+    dead: list[DeadRow] = field(default_factory=list)
+    late: list[LateRow] = field(default_factory=list)
+    counts: dict[Count, int] = field(default_factory=dict)
+
+    def count(self, what: Count) -> None:
+        """Add one to an outcome; the metrics learn of it once the transaction is committed."""
+        self.counts[what] = self.counts.get(what, 0) + 1

@@ -1,0 +1,283 @@
+"""Decides which session each inbound message belongs to and what happens to it there.
+
+Pure: the lanes and sessions were loaded under lock, and what is to be written comes back as
+effects. Messages are placed one after the other in log order, so a batch decides exactly what
+its messages would have decided alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pydantic_core import to_json
+
+from chatlane.domain.effects import Effects, MessageRow, Publication, SeenRow, WaitingRow
+from chatlane.domain.ids import derived_id
+from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
+from chatlane.domain.states import Lane, Session
+from chatlane.domain.turns import open_turn
+from chatlane_schemas.codec import encode
+from chatlane_schemas.events import EndReason, SessionEnded, SessionStarted
+from chatlane_schemas.inbound import Kind
+from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.subjects import event as event_subject
+from chatlane_schemas.subjects import routed as routed_subject
+from chatlane_schemas.subjects import slot_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.catalog import Agent
+    from chatlane.domain.policy import ResetPolicy
+    from chatlane_schemas.events import ResetReason
+    from chatlane_schemas.inbound import InboundEvent
+    from chatlane_schemas.source import Source
+
+_STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
+_PLAIN_DETAILS: Final = '{"kind":"message"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """One inbound message with everything a decision needs to know about it.
+
+    Attributes:
+        digests: What makes it a repeat; the first also names what follows from it.
+        stored_at: When JetStream stored it: the only clock of the decision.
+        is_ignored: Of a bot that may not speak here, our own echo included.
+    """
+
+    event: InboundEvent
+    source: Source
+    session_key: str
+    digests: tuple[bytes, ...]
+    agent: Agent
+    policy: ResetPolicy
+    stored_at: datetime
+    size_bytes: int
+    is_ignored: bool = False
+
+
+class Placement:
+    """Places the messages of one batch.
+
+    Args:
+        lanes: By session key, those that exist.
+        sessions: By id, every session a lane leads to; loaded under lock.
+        seen: Digests that were routed before.
+        slots: How many slots a `stream` agent's messages are spread over.
+    """
+
+    def __init__(
+        self,
+        lanes: dict[str, Lane],
+        sessions: dict[UUID, Session],
+        seen: set[bytes],
+        effects: Effects,
+        slots: int,
+    ) -> None:
+        self.lanes = lanes
+        self.sessions = sessions
+        self._seen = seen
+        self._effects = effects
+        self._slots = slots
+
+    def place(self, arrived: Arrived) -> None:
+        """Route one message, or count why it starts nothing."""
+        if not self._seen.isdisjoint(arrived.digests):
+            self._effects.count(("duplicates", "inbound"))
+            return
+        self._seen.update(arrived.digests)
+        kind = arrived.event.kind
+        if kind not in _STARTS_TURN or arrived.is_ignored:
+            self._mark_seen(arrived, None, None)
+            self._effects.count(("kept", "bot" if arrived.is_ignored else kind))
+            return
+        session = self._session_for(arrived)
+        if kind is Kind.MESSAGE:
+            session.last_activity_at = _not_before(arrived.stored_at, session.last_activity_at)
+            session.user_messages += 1
+        if arrived.agent.delivery == "stream":
+            self._deliver_stream(arrived, session)
+        else:
+            self._deliver_turn(arrived, session)
+        self._effects.count(("routed", arrived.source.platform))
+
+    def _session_for(self, arrived: Arrived) -> Session:
+        lane = self.lanes.get(arrived.session_key)
+        if lane is None:
+            return self._start(arrived, None, None)
+        session = self.sessions[lane.session_id]
+        if arrived.event.kind is Kind.SYSTEM:
+            return session
+        now = _not_before(arrived.stored_at, session.last_activity_at)
+        reason = reset_reason(_clock_of(session), arrived.policy, now)
+        if reason is None:
+            return session
+        self._end(session, reason, now, arrived)
+        return self._start(arrived, reason, session)
+
+    def _start(
+        self, arrived: Arrived, reason: ResetReason | None, previous: Session | None
+    ) -> Session:
+        session = Session(
+            id=derived_id(arrived.stored_at, arrived.digests[0], "session"),
+            session_key=arrived.session_key,
+            agent=arrived.agent.name,
+            platform=arrived.source.platform,
+            started_at=arrived.stored_at,
+            start_reason=reason,
+            served_boundary=served_boundary_at(arrived.stored_at, arrived.policy)
+            if arrived.policy.resets_daily
+            else None,
+            is_new=True,
+        )
+        self.sessions[session.id] = session
+        self._bind(arrived.session_key, session)
+        started = SessionStarted(
+            id=str(derived_id(arrived.stored_at, session.id.bytes, "session.started")),
+            at=arrived.stored_at,
+            session_id=session.id,
+            session_key=session.session_key,
+            agent=session.agent,
+            source=arrived.source,
+            reason=reason,
+            previous_session_id=previous.id if previous else None,
+        )
+        self._announce("session", "started", started.id, encode(started))
+        self._effects.count(("sessions_started", session.agent, reason or "new"))
+        return session
+
+    def _bind(self, session_key: str, session: Session) -> None:
+        lane = self.lanes.get(session_key)
+        if lane is None:
+            self.lanes[session_key] = Lane(session_key, session.id)
+        else:
+            lane.session_id = session.id
+
+    def _end(self, session: Session, reason: ResetReason, now: datetime, arrived: Arrived) -> None:
+        session.ended_at = now
+        session.end_reason = reason
+        ended = SessionEnded(
+            id=str(derived_id(arrived.stored_at, session.id.bytes, "session.ended")),
+            at=now,
+            session_id=session.id,
+            session_key=session.session_key,
+            agent=session.agent,
+            reason=EndReason(reason),
+        )
+        self._announce("session", "ended", ended.id, encode(ended))
+
+    def _announce(self, noun: str, verb: str, message_id: str, payload: bytes) -> None:
+        self._effects.publications.append(
+            Publication(None, "EVENTS", event_subject(noun, verb), message_id, payload)
+        )
+
+    def _deliver_turn(self, arrived: Arrived, session: Session) -> None:
+        event = arrived.event
+        arrival = session.take_arrival()
+        self._effects.waiting.append(
+            WaitingRow(
+                session_id=session.id,
+                arrival=arrival,
+                session_key=arrived.session_key,
+                message_id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
+                author=_author(event),
+                platform_message_id=event.message_id,
+                size_bytes=arrived.size_bytes,
+                content=event.text,
+                details=_details(event),
+                source=arrived.source.model_dump_json(exclude_none=True),
+                stored_at=arrived.stored_at,
+            )
+        )
+        self._mark_seen(arrived, session.id, arrival)
+        if session.active_turn is None:
+            open_turn(session, arrived.stored_at, arrived.digests[0], self._effects)
+
+    def _deliver_stream(self, arrived: Arrived, session: Session) -> None:
+        event = arrived.event
+        message_id = derived_id(arrived.stored_at, arrived.digests[0], "message")
+        is_first = session.next_seq == 1
+        seq = session.take_seq()
+        self._effects.messages.append(
+            MessageRow(
+                session_id=session.id,
+                seq=seq,
+                id=message_id,
+                role="user",
+                content=event.text,
+                details=_details(event),
+                author=_author(event),
+                platform_message_id=event.message_id,
+                source=arrived.source.model_dump_json(exclude_none=True),
+                turn_id=None,
+                reply_to=None,
+                part=None,
+                created_at=arrived.stored_at,
+            )
+        )
+        self._mark_seen(arrived, session.id, seq)
+        routed = RoutedMessage(
+            id=str(message_id),
+            at=arrived.stored_at,
+            session_id=session.id,
+            session_key=arrived.session_key,
+            agent=arrived.agent.name,
+            seq=seq,
+            kind=event.kind,
+            source=arrived.source,
+            text=event.text,
+            attachments=event.attachments,
+            reply_to=event.reply_to,
+            sent_at=event.sent_at,
+            stored_at=arrived.stored_at,
+            session_is_new=is_first,
+            reset_reason=session.start_reason if is_first else None,
+        )
+        slot = slot_of(session.id, self._slots)
+        self._effects.publications.append(
+            Publication(
+                session.id,
+                "ROUTED",
+                routed_subject(arrived.agent.name, slot, session.id),
+                routed.id,
+                encode(routed),
+            )
+        )
+
+    def _mark_seen(self, arrived: Arrived, session_id: UUID | None, place: int | None) -> None:
+        self._effects.seen.extend(SeenRow(digest, session_id, place) for digest in arrived.digests)
+
+
+def _clock_of(session: Session) -> SessionClock:
+    return SessionClock(
+        last_activity_at=session.last_activity_at,
+        served_boundary=session.served_boundary,
+        started_at=session.started_at,
+        is_held=session.active_turn is not None,
+    )
+
+
+def _not_before(now: datetime, last: datetime | None) -> datetime:
+    # The log's clock can step back when its leader moves; a conversation's time never does.
+    return now if last is None or now > last else last
+
+
+def _author(event: InboundEvent) -> str | None:
+    sender = event.sender
+    return None if sender is None else (sender.id or sender.alt_id)
+
+
+def _details(event: InboundEvent) -> str:
+    if not (event.attachments or event.reply_to or event.sent_at) and event.kind is Kind.MESSAGE:
+        return _PLAIN_DETAILS
+    details = {
+        "kind": event.kind,
+        "attachments": event.attachments or None,
+        "reply_to": event.reply_to,
+        "sent_at": event.sent_at,
+    }
+    return to_json(details, exclude_none=True).decode()

@@ -1,0 +1,104 @@
+"""The rows a decision works on: loaded under lock, changed in memory, written back once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane_schemas.events import ResetReason
+    from chatlane_schemas.source import Source
+
+
+@dataclass(slots=True)
+class Lane:
+    """One place where people talk to one agent, and the session it leads to now.
+
+    `bound_to` is what the database holds (None: no row yet); the write is a compare-and-set
+    against it.
+    """
+
+    session_key: str
+    session_id: UUID
+    bound_to: UUID | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """One conversation: its life cycle and its counters.
+
+    `last_activity_at` is of people only. The counters are the next free values; they are
+    gapless because they change under the session's row lock and commit with what they number.
+    """
+
+    id: UUID
+    session_key: str
+    agent: str
+    platform: str
+    started_at: datetime
+    start_reason: ResetReason | None = None
+    parent_id: UUID | None = None
+    link_kind: str | None = None
+    ended_at: datetime | None = None
+    end_reason: str | None = None
+    last_activity_at: datetime | None = None
+    served_boundary: datetime | None = None
+    active_turn: UUID | None = None
+    next_seq: int = 1
+    next_arrival: int = 1
+    next_out_seq: int = 1
+    user_messages: int = 0
+    is_new: bool = False
+
+    def take_seq(self) -> int:
+        """Return the next place in the transcript."""
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        return seq
+
+    def take_arrival(self) -> int:
+        """Return the next place in the line of what waits."""
+        arrival = self.next_arrival
+        self.next_arrival = arrival + 1
+        return arrival
+
+    def take_out_seq(self) -> int:
+        """Return the next place in the order of what the chat is told."""
+        out_seq = self.next_out_seq
+        self.next_out_seq = out_seq + 1
+        return out_seq
+
+
+@dataclass(slots=True)
+class Turn:
+    """One unit of agent work on one session.
+
+    `due_in` is written as a span from the database's own clock: to the end of the lease while
+    claimed, to the next notification while ready. `source` is where answers go: that of the
+    last message it was claimed with, None before. `token` outlives the lease: until somebody
+    else claims, its holder may still renew or finish.
+    """
+
+    id: UUID
+    session_id: UUID
+    agent: str
+    state: str
+    source: Source | None = None
+    attempt: int = 0
+    dispatch: int = 1
+    due_in: timedelta = timedelta(0)
+    claim_id: str | None = None
+    worker: str | None = None
+    token: str | None = None
+    result_id: str | None = None
+    outcome: str | None = None
+    error: str | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still holds its session."""
+        return self.state in {"ready", "claimed"}

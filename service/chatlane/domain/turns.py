@@ -1,0 +1,433 @@
+"""Decides the life of a turn: opened, claimed, finished, failed, and what follows.
+
+Pure, as `lanes`: sessions and turns come loaded under lock, effects go back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from pydantic_core import to_json
+
+from chatlane.domain.dead import bury
+from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication
+from chatlane.domain.ids import derived_id, time_of
+from chatlane.domain.states import Session, Turn
+from chatlane_schemas.codec import encode
+from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.outbound import OutboundKind, OutboundMessage
+from chatlane_schemas.results import Outcome, Role
+from chatlane_schemas.subjects import chat_token
+from chatlane_schemas.subjects import outbound as outbound_subject
+from chatlane_schemas.subjects import turn as turn_subject
+from chatlane_schemas.turns import TurnNotice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane_schemas.results import ResultMessage
+    from chatlane_schemas.source import Source
+
+# How long an unclaimed turn waits for its next notification, by notifications sent so far.
+_REPEATS: Final = tuple(timedelta(seconds=s) for s in (15, 30, 60, 120, 300))
+_RETRY_PAUSE: Final = timedelta(seconds=5)
+_FAILURE_NOTICE: Final = "Sorry, I could not answer this. Please try again."
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedResult:
+    """A result as read from the log; `agent` is the subject's, the only one believed."""
+
+    result: ResultMessage
+    agent: str
+    stored_at: datetime
+    body: bytes
+    subject: str
+    partition: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The routed message that a `stream` answer replies to."""
+
+    id: UUID
+    source: Source
+
+
+def open_turn(session: Session, at: datetime, trigger: bytes, effects: Effects) -> Turn:
+    """Give an idle session a turn and tell the agent's workers.
+
+    Args:
+        at: Time the trigger was stored.
+        trigger: Digest of the message, or id of the result, that makes the turn necessary.
+    """
+    turn = Turn(
+        id=derived_id(at, trigger, f"turn:{session.id.hex}"),
+        session_id=session.id,
+        agent=session.agent,
+        state="ready",
+    )
+    session.active_turn = turn.id
+    effects.new_turns.append(turn)
+    _notify(turn, at, effects)
+    return turn
+
+
+def repeat_notice(turn: Turn, effects: Effects) -> None:
+    """Tell the workers again of a turn that nobody has claimed.
+
+    The dispatch number makes it another message: a repeated id would be swallowed.
+    """
+    turn.dispatch += 1
+    turn.state = "ready"
+    _notify(turn, time_of(turn.id), effects)
+    effects.changed_turns.append(turn)
+
+
+def _notify(turn: Turn, at: datetime, effects: Effects) -> None:
+    turn.due_in = _REPEATS[min(turn.dispatch, len(_REPEATS)) - 1]
+    notice = TurnNotice(
+        id=f"turn:{turn.id}:{turn.dispatch}",
+        at=at,
+        turn_id=turn.id,
+        session_id=turn.session_id,
+        agent=turn.agent,
+        dispatch=turn.dispatch,
+    )
+    effects.publications.append(
+        Publication(turn.session_id, "TURNS", turn_subject(turn.agent), notice.id, encode(notice))
+    )
+    effects.count(("turns_dispatched", turn.agent))
+
+
+def expire_lease(
+    turn: Turn, session: Session, *, max_attempts: int, has_waiting: bool, effects: Effects
+) -> None:
+    """End a lease that nobody renewed: dispatch again, or give up after the last attempt."""
+    effects.count(("turns_expired", turn.agent))
+    if turn.attempt >= max_attempts:
+        fail_turn(turn, session, "lease expired", has_waiting=has_waiting, effects=effects)
+    else:
+        repeat_notice(turn, effects)
+
+
+def settle(
+    arrived: ArrivedResult,
+    session: Session,
+    turn: Turn | None,
+    *,
+    max_attempts: int,
+    has_waiting: bool,
+    effects: Effects,
+) -> None:
+    """Apply the result of a turn, once; everything else about it changes nothing."""
+    result = arrived.result
+    if turn is None or turn.session_id != session.id:
+        _refuse(arrived, DeadReason.UNKNOWN_TURN, effects)
+    elif turn.agent != arrived.agent:
+        _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
+    elif turn.result_id == result.id:
+        effects.count(("duplicates", "results"))
+    elif not _is_current(result, turn):
+        _keep_late(arrived, effects)
+    elif result.outcome is Outcome.FAILED and result.retry and turn.attempt < max_attempts:
+        _retry_later(turn, result, effects)
+    elif result.outcome is Outcome.FAILED:
+        turn.result_id = result.id
+        fail_turn(turn, session, result.error or "failed", has_waiting=has_waiting, effects=effects)
+    else:
+        _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
+
+
+def _is_current(result: ResultMessage, turn: Turn) -> bool:
+    return (
+        turn.is_live
+        and turn.token is not None
+        and (turn.attempt, turn.token)
+        == (
+            result.attempt,
+            result.token,
+        )
+    )
+
+
+def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:
+    turn.state = "ready"
+    turn.token = None
+    turn.claim_id = None
+    turn.result_id = result.id
+    turn.error = result.error
+    turn.due_in = _RETRY_PAUSE * turn.attempt
+    effects.changed_turns.append(turn)
+    effects.count(("turns_retried", turn.agent))
+
+
+def _finish(
+    arrived: ArrivedResult, session: Session, turn: Turn, *, has_waiting: bool, effects: Effects
+) -> None:
+    result = arrived.result
+    turn.state = "done"
+    turn.result_id = result.id
+    turn.outcome = result.outcome
+    effects.changed_turns.append(turn)
+    effects.messages.extend(_transcript(arrived, session, turn))
+    if turn.source is not None:
+        for number, part in enumerate(result.parts):
+            answer = OutboundMessage(
+                id=str(derived_id(arrived.stored_at, result.id.encode(), "answer", number)),
+                at=arrived.stored_at,
+                session_id=session.id,
+                out_seq=session.take_out_seq(),
+                agent=turn.agent,
+                target=turn.source,
+                kind=OutboundKind.ANSWER,
+                reply_to=turn.source.message_id,
+                turn_id=turn.id,
+                part=number,
+                text=part.text,
+                attachments=part.attachments,
+            )
+            effects.publications.append(_outbound(answer))
+    effects.count(("turns_finished", turn.agent, result.outcome or ""))
+    _free(
+        session,
+        arrived.stored_at,
+        result.id.encode(),
+        has_waiting=has_waiting,
+        effects=effects,
+    )
+
+
+def fail_turn(
+    turn: Turn, session: Session, error: str, *, has_waiting: bool, effects: Effects
+) -> None:
+    """Give a turn up: dead letter, a word to the chat, and the session is free again."""
+    at = time_of(turn.id)
+    turn.state = "failed"
+    turn.outcome = Outcome.FAILED
+    turn.error = error
+    effects.changed_turns.append(turn)
+    pointer = {"turn_id": turn.id, "session_id": session.id, "attempts": turn.attempt}
+    bury(
+        effects,
+        stage=Stage.TURNS,
+        reason=DeadReason.TURN_FAILED,
+        at=at,
+        trigger=turn.id.bytes,
+        body=to_json(pointer),
+        detail=f"turn {turn.id} after {turn.attempt} attempts",
+        session_id=session.id,
+    )
+    if turn.source is not None:
+        notice = OutboundMessage(
+            id=str(derived_id(at, turn.id.bytes, "failure notice")),
+            at=at,
+            session_id=session.id,
+            out_seq=session.take_out_seq(),
+            agent=turn.agent,
+            target=turn.source,
+            kind=OutboundKind.NOTICE,
+            reply_to=turn.source.message_id,
+            turn_id=turn.id,
+            part=0,
+            text=_FAILURE_NOTICE,
+        )
+        effects.publications.append(_outbound(notice))
+    effects.count(("turns_finished", turn.agent, Outcome.FAILED))
+    _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
+
+
+def void_turn(turn: Turn, session: Session, *, has_waiting: bool, effects: Effects) -> None:
+    """End a turn that has nothing left to answer."""
+    turn.state = "void"
+    effects.changed_turns.append(turn)
+    _free(session, time_of(turn.id), turn.id.bytes, has_waiting=has_waiting, effects=effects)
+
+
+def _free(
+    session: Session, at: datetime, trigger: bytes, *, has_waiting: bool, effects: Effects
+) -> None:
+    session.active_turn = None
+    if has_waiting:
+        open_turn(session, at, trigger, effects)
+
+
+def answer_stream(
+    arrived: ArrivedResult,
+    session: Session,
+    question: Question | None,
+    known_result_id: str | None,
+    effects: Effects,
+) -> None:
+    """Apply a `stream` answer: one per (routed message, part), the first one wins.
+
+    Args:
+        question: None when the session holds no such message.
+        known_result_id: Envelope id of the answer that already won, if any.
+    """
+    result = arrived.result
+    if question is None:
+        _refuse(arrived, DeadReason.INVALID, effects, "reply_to names no message of the session")
+    elif session.agent != arrived.agent:
+        _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
+    elif known_result_id == result.id:
+        effects.count(("duplicates", "results"))
+    elif known_result_id is not None:
+        _keep_late(arrived, effects)
+    else:
+        _answer(arrived, session, question, effects)
+
+
+def _answer(arrived: ArrivedResult, session: Session, question: Question, effects: Effects) -> None:
+    result = arrived.result
+    effects.messages.append(
+        MessageRow(
+            session_id=session.id,
+            seq=session.take_seq(),
+            id=None,
+            role=Role.ASSISTANT,
+            content=result.text,
+            details=_json({"result_id": result.id, "attachments": result.attachments or None}),
+            author=None,
+            platform_message_id=None,
+            source=None,
+            turn_id=None,
+            reply_to=question.id,
+            part=result.part,
+            created_at=arrived.stored_at,
+        )
+    )
+    answer = OutboundMessage(
+        id=str(derived_id(arrived.stored_at, result.id.encode(), "answer")),
+        at=arrived.stored_at,
+        session_id=session.id,
+        out_seq=session.take_out_seq(),
+        agent=session.agent,
+        target=question.source,
+        kind=OutboundKind.ANSWER,
+        reply_to=question.source.message_id,
+        part=result.part,
+        text=result.text,
+        attachments=result.attachments,
+    )
+    effects.publications.append(_outbound(answer))
+    effects.count(("stream_answers", session.agent))
+
+
+def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[MessageRow]:
+    result = arrived.result
+
+    def row(role: str, content: str | None, details: str | None) -> MessageRow:
+        return MessageRow(
+            session_id=session.id,
+            seq=session.take_seq(),
+            id=None,
+            role=role,
+            content=content,
+            details=details,
+            author=None,
+            platform_message_id=None,
+            source=None,
+            turn_id=turn.id,
+            reply_to=None,
+            part=None,
+            created_at=arrived.stored_at,
+        )
+
+    if result.transcript:
+        return [
+            row(
+                entry.role,
+                entry.content,
+                _json(
+                    {
+                        "tool_calls": entry.tool_calls,
+                        "tool_call_id": entry.tool_call_id,
+                        "tool_name": entry.tool_name,
+                    }
+                ),
+            )
+            for entry in result.transcript
+        ]
+    return [
+        row(Role.ASSISTANT, part.text, _json({"attachments": part.attachments or None}))
+        for part in result.parts
+    ]
+
+
+def _outbound(message: OutboundMessage) -> Publication:
+    target = message.target
+    chat = target.chat.id if target.chat else None
+    sender = target.sender
+    token = chat_token(chat, sender.id if sender else None, sender.alt_id if sender else None)
+    subject = outbound_subject(target.platform, target.account, token)
+    return Publication(message.session_id, "OUTBOUND", subject, message.id, encode(message))
+
+
+def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:
+    result = arrived.result
+    effects.late.append(
+        LateRow(
+            id=result.id,
+            session_id=result.session_id,
+            turn_id=result.turn_id,
+            attempt=result.attempt,
+            reply_to=result.reply_to,
+            body=arrived.body,
+        )
+    )
+    effects.count(("late_results", arrived.agent))
+
+
+def _refuse(
+    arrived: ArrivedResult, reason: DeadReason, effects: Effects, detail: str | None = None
+) -> None:
+    bury(
+        effects,
+        stage=Stage.RESULTS,
+        reason=reason,
+        at=arrived.stored_at,
+        trigger=arrived.result.id.encode(),
+        body=arrived.body,
+        detail=detail,
+        log="results",
+        partition=arrived.partition,
+        sequence=arrived.sequence,
+        subject=arrived.subject,
+        session_id=arrived.result.session_id,
+    )
+
+
+def _json(values: dict[str, object]) -> str | None:
+    """Return the object without its nulls as JSON, or None when nothing is left."""
+    kept = {name: value for name, value in values.items() if value is not None}
+    return to_json(kept).decode() if kept else None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingHead:
+    """What a claim must know of one waiting message to decide where its turn ends."""
+
+    arrival: int
+    session_key: str
+    size_bytes: int
+    source: Source
+
+
+def claimable(
+    heads: Sequence[WaitingHead], *, one_by_one: bool, max_messages: int, max_bytes: int
+) -> Sequence[WaitingHead]:
+    """Return the part of the line that the turn takes: of one lane, bounded, at least one."""
+    taken = 0
+    size = 0
+    for head in heads[:1] if one_by_one else heads[:max_messages]:
+        size += head.size_bytes
+        if head.session_key != heads[0].session_key or (taken and size > max_bytes):
+            break
+        taken += 1
+    return heads[:taken]

@@ -1,0 +1,90 @@
+"""The errors of the service, in one tree that answers: is it worth trying again?
+
+ChatlaneError
+├── TransientError                 try again: the batch waits and is retried in place
+│   ├── StoreUnavailableError      Postgres did not answer, or lost a race worth repeating
+│   ├── SupersededError            somebody else decided first: read again and start over
+│   └── BusUnavailableError        NATS did not answer; a publish without PubAck is *unknown*
+└── PermanentError                 never: dead letter, then go on
+    ├── MalformedMessageError
+    ├── UnroutableMessageError
+    ├── OversizedMessageError
+    └── SchemaMismatchError        the database or the streams are not the ones we know
+
+Anything outside the tree is a bug: logged with its traceback, retried, bisected to the one
+message, and dead-lettered.
+"""
+
+
+class ChatlaneError(Exception):
+    """Root of everything the service raises on purpose."""
+
+
+class TransientError(ChatlaneError):
+    """Trying again may help."""
+
+
+class StoreUnavailableError(TransientError):
+    """Postgres did not take or answer a statement.
+
+    Attributes:
+        sqlstate: Five characters, or "" when the connection itself failed.
+    """
+
+    def __init__(self, sqlstate: str = "", kind: str = "") -> None:
+        self.sqlstate = sqlstate
+        super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip())
+
+
+class SupersededError(TransientError):
+    """Another transaction changed what this one had read; nothing was written."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"superseded: {what}")
+
+
+class BusUnavailableError(TransientError):
+    """NATS gave no acknowledgement in time; whether it stored the message is unknown."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(f"nats unavailable: {kind}")
+
+
+class PermanentError(ChatlaneError):
+    """Trying again cannot help."""
+
+
+class MalformedMessageError(PermanentError):
+    """A body or subject that no version of the contract allows."""
+
+
+class UnroutableMessageError(PermanentError):
+    """A well-formed message that leads to no conversation."""
+
+
+class OversizedMessageError(PermanentError):
+    """Subject, headers and body together exceed what the server takes.
+
+    Attributes:
+        size_bytes: What would have been sent.
+        limit_bytes: What the server announced.
+    """
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        super().__init__(f"message of {size_bytes} bytes exceeds the limit of {limit_bytes}")
+
+
+class SchemaMismatchError(PermanentError):
+    """The database schema or the streams differ from what this release works with.
+
+    Attributes:
+        differences: One sentence each.
+    """
+
+    def __init__(self, differences: tuple[str, ...]) -> None:
+        self.differences = differences
+        super().__init__("; ".join(differences))

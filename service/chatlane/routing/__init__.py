@@ -1,0 +1,1 @@
+"""Routes what the two logs bring: ownership, batches, claims, relay and sweeps."""

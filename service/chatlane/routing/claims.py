@@ -1,0 +1,265 @@
+"""Answers the claims and renewals of workers, many in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+
+from chatlane.domain import claims
+from chatlane.domain.effects import Effects
+from chatlane.domain.turns import claimable, void_turn
+from chatlane.errors import StoreUnavailableError
+from chatlane.store import messages, sessions, turns, waiting
+from chatlane_schemas.turns import (
+    ClaimReply,
+    ClaimRequest,
+    ClaimStatus,
+    HistoryPointer,
+    RenewReply,
+    RenewRequest,
+    RenewStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Agent
+    from chatlane.domain.states import Session, Turn
+    from chatlane.store.pool import Store
+    from chatlane_schemas.turns import TurnMessage
+
+MAX_TURN_MESSAGES: Final = 50
+MAX_TURN_BYTES: Final = 256 * 1024
+_MAX_BATCH: Final = 128
+
+_log = structlog.get_logger()
+_Reply = TypeVar("_Reply", ClaimReply, RenewReply)
+
+
+@dataclass(slots=True, eq=False)
+class _Claim:
+    agent: Agent
+    request: ClaimRequest
+    answer: asyncio.Future[ClaimReply]
+
+
+@dataclass(slots=True, eq=False)
+class _Renewal:
+    agent: Agent
+    request: RenewRequest
+    answer: asyncio.Future[RenewReply]
+
+
+class ClaimDesk:
+    """Claims and renewals, micro-batched: what comes while one transaction runs shares the next.
+
+    Raises (from `claim` and `renew`):
+        StoreUnavailableError: Nothing was granted as far as we know; asking again with the
+            same claim id is safe.
+    """
+
+    def __init__(self, store: Store, agents: Mapping[str, Agent]) -> None:
+        self._store = store
+        self._agents = agents
+        self._queue: list[_Claim | _Renewal] = []
+        self._wakeup = asyncio.Event()
+
+    async def claim(self, agent: str, request: ClaimRequest) -> ClaimReply:
+        """Answer one claim of a worker of `agent`."""
+        known = self._agents.get(agent)
+        if known is None:
+            return _claim_reply(request, ClaimStatus.UNKNOWN)
+        asked = _Claim(known, request, asyncio.get_running_loop().create_future())
+        self._enqueue(asked)
+        return await asked.answer
+
+    async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
+        """Answer one renewal of a worker of `agent`."""
+        known = self._agents.get(agent)
+        if known is None:
+            return _renew_reply(request, RenewStatus.UNKNOWN, timedelta(0))
+        asked = _Renewal(known, request, asyncio.get_running_loop().create_future())
+        self._enqueue(asked)
+        return await asked.answer
+
+    def _enqueue(self, asked: _Claim | _Renewal) -> None:
+        self._queue.append(asked)
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled; a failed transaction fails its askers, who ask again."""
+        while True:
+            await self._wakeup.wait()
+            batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+            if not self._queue:
+                self._wakeup.clear()
+            await self._serve(batch)
+
+    async def _serve(self, batch: list[_Claim | _Renewal]) -> None:
+        try:
+            await _Serving(self._store, batch).run()
+        except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
+            if not isinstance(error, StoreUnavailableError):
+                _log.exception("claims_failed")
+            for asked in batch:
+                if not asked.answer.done():
+                    asked.answer.set_exception(StoreUnavailableError(kind="claims"))
+
+
+class _Serving:
+    """One transaction of the desk: lock, decide, write, read back, answer."""
+
+    def __init__(self, store: Store, batch: list[_Claim | _Renewal]) -> None:
+        self._store = store
+        self._claims = [asked for asked in batch if isinstance(asked, _Claim)]
+        self._renewals = [asked for asked in batch if isinstance(asked, _Renewal)]
+        self._effects = Effects()
+        self._sessions: dict[UUID, Session] = {}
+        self._turns: dict[UUID, Turn] = {}
+        self._granted: list[_Claim] = []
+        self._answers: list[tuple[_Claim, ClaimStatus]] = []
+        self._renewed: list[tuple[_Renewal, RenewStatus]] = []
+        self._said: dict[UUID, list[TurnMessage]] = {}
+
+    async def run(self) -> None:
+        async with self._store.transaction() as connection:
+            await self._lock(connection)
+            self._renew()
+            await self._claim(connection)
+            await turns.update(connection, self._effects.changed_turns)
+            self._said = await messages.of_turns(
+                connection, [asked.request.turn_id for asked in self._granted]
+            )
+        self._answer()
+
+    async def _lock(self, connection: PoolConnectionProxy) -> None:
+        asked = {one.request.turn_id for one in (*self._claims, *self._renewals)}
+        homes = await turns.find_sessions(connection, asked)
+        if self._claims:
+            self._sessions = await sessions.lock(connection, set(homes.values()))
+        self._turns = await turns.lock(connection, homes)
+
+    def _renew(self) -> None:
+        for asked in self._renewals:
+            request = asked.request
+            turn = self._turns.get(request.turn_id)
+            status = claims.renew(turn, asked.agent, request.attempt, request.token)
+            self._renewed.append((asked, status))
+            if turn is not None and status is RenewStatus.RENEWED:
+                self._effects.changed_turns.append(turn)
+
+    async def _claim(self, connection: PoolConnectionProxy) -> None:
+        fresh: list[_Claim] = []
+        for asked in self._claims:
+            turn = self._turns.get(asked.request.turn_id)
+            status = claims.claim_status(turn, asked.agent.name, asked.request.id)
+            if turn is None or status is not ClaimStatus.CLAIMED:
+                self._answers.append((asked, status))
+                continue
+            self._granted.append(asked)
+            if not claims.is_granted(turn, asked.request.id):
+                is_first = turn.attempt == 0
+                self._grant(turn, asked)
+                if is_first:
+                    fresh.append(asked)
+        if fresh:
+            await self._freeze(connection, fresh)
+
+    def _grant(self, turn: Turn, asked: _Claim) -> None:
+        claims.grant(
+            turn,
+            claim_id=asked.request.id,
+            worker=asked.request.worker,
+            token=secrets.token_urlsafe(24),
+            lease=asked.agent.lease,
+        )
+        self._effects.changed_turns.append(turn)
+
+    async def _freeze(self, connection: PoolConnectionProxy, fresh: list[_Claim]) -> None:
+        """Fix what each turn answers, and give these messages their place in the transcript."""
+        homes = [self._turns[asked.request.turn_id].session_id for asked in fresh]
+        lines = await waiting.heads(connection, homes, MAX_TURN_MESSAGES)
+        takings: list[tuple[UUID, int, UUID, int]] = []
+        for asked in fresh:
+            turn = self._turns[asked.request.turn_id]
+            session = self._sessions[turn.session_id]
+            heads = claimable(
+                lines.get(session.id, []),
+                one_by_one=asked.agent.busy == "queue",
+                max_messages=MAX_TURN_MESSAGES,
+                max_bytes=MAX_TURN_BYTES,
+            )
+            if not heads:
+                self._void(asked, turn, session)
+                continue
+            turn.source = heads[-1].source
+            takings.append((session.id, heads[-1].arrival, turn.id, session.next_seq))
+            session.next_seq += len(heads)
+        await waiting.take(connection, takings)
+        homes_changed = {self._turns[asked.request.turn_id].session_id for asked in fresh}
+        await sessions.update(connection, (self._sessions[home] for home in homes_changed))
+
+    def _void(self, asked: _Claim, turn: Turn, session: Session) -> None:
+        self._granted.remove(asked)
+        self._answers.append((asked, ClaimStatus.VOID))
+        # Its line is empty under the session's lock, so no next turn can follow and nothing
+        # is published: that is why the desk needs no place in the order of the outbox.
+        void_turn(turn, session, has_waiting=False, effects=self._effects)
+
+    def _answer(self) -> None:
+        for asked, status in self._answers:
+            _resolve(asked.answer, _claim_reply(asked.request, status))
+        for asked in self._granted:
+            _resolve(asked.answer, self._grant_reply(asked))
+        for renewal, renewed in self._renewed:
+            lease = renewal.agent.lease if renewed is RenewStatus.RENEWED else timedelta(0)
+            _resolve(renewal.answer, _renew_reply(renewal.request, renewed, lease))
+
+    def _grant_reply(self, asked: _Claim) -> ClaimReply:
+        turn = self._turns[asked.request.turn_id]
+        session = self._sessions[turn.session_id]
+        said = tuple(self._said[turn.id])
+        is_first = said[0].seq == 1
+        return ClaimReply(
+            id=asked.request.id,
+            at=datetime.now(UTC),
+            status=ClaimStatus.CLAIMED,
+            turn_id=turn.id,
+            session_id=session.id,
+            session_key=session.session_key,
+            attempt=turn.attempt,
+            token=turn.token,
+            lease_ms=round(turn.due_in.total_seconds() * 1000),
+            source=turn.source,
+            messages=said,
+            history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
+            session_is_new=is_first,
+            reset_reason=session.start_reason if is_first else None,
+        )
+
+
+def _resolve(future: asyncio.Future[_Reply], reply: _Reply) -> None:
+    # The asker may have given up meanwhile.
+    if not future.done():
+        future.set_result(reply)
+
+
+def _claim_reply(request: ClaimRequest, status: ClaimStatus) -> ClaimReply:
+    return ClaimReply(id=request.id, at=datetime.now(UTC), status=status, turn_id=request.turn_id)
+
+
+def _renew_reply(request: RenewRequest, status: RenewStatus, lease: timedelta) -> RenewReply:
+    return RenewReply(
+        id=request.id,
+        at=datetime.now(UTC),
+        status=status,
+        lease_ms=round(lease.total_seconds() * 1000),
+    )

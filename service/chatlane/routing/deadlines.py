@@ -1,0 +1,92 @@
+"""Ends leases that nobody renewed, and repeats notifications that nobody took up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from chatlane.domain.effects import Effects
+from chatlane.domain.turns import expire_lease, repeat_notice
+from chatlane.store import sessions, turns, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from uuid import UUID
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.states import Session, Turn
+    from chatlane.routing.writing import Writer, Writing
+    from chatlane.store.pool import Store
+    from chatlane.store.turns import DueTurn
+
+_MOST_AT_ONCE: Final = 200
+_UNREAD_PAUSE: Final = timedelta(seconds=15)
+
+
+class Deadlines:
+    """Looks for turns whose time has come; any number of routers may do so at once.
+
+    Args:
+        unread: How many notifications the workers of an agent have not read yet. While there
+            are any, a repeated one would only lengthen their line.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        catalog: Catalog,
+        unread: Callable[[str], Awaitable[int]],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._catalog = catalog
+        self._unread = unread
+
+    async def sweep(self) -> int:
+        """Deal with what is due; returns how many turns were found."""
+        async with self._store.transaction() as connection:
+            due = await turns.find_due(connection, _MOST_AT_ONCE)
+        if due:
+            await self._act(due, await self._agents_with_unread(due))
+        return len(due)
+
+    async def _agents_with_unread(self, due: Sequence[DueTurn]) -> set[str]:
+        agents = {turn.agent for turn in due if turn.is_unclaimed}
+        return {agent for agent in agents if await self._unread(agent) > 0}
+
+    async def _act(self, due: Sequence[DueTurn], unread: set[str]) -> None:
+        later = {turn.id for turn in due if turn.is_unclaimed and turn.agent in unread}
+        if later:
+            async with self._store.transaction() as connection:
+                await turns.postpone(connection, later, _UNREAD_PAUSE)
+        now = {turn.id for turn in due} - later
+        if now:
+            async with self._writer.writing() as writing:
+                await self._expire(writing, now)
+
+    async def _expire(self, writing: Writing, ids: set[UUID]) -> None:
+        connection = writing.connection
+        homes = await turns.find_sessions(connection, ids)
+        locked = await sessions.lock(connection, set(homes.values()))
+        found = await turns.lock(connection, ids)
+        busy = await waiting.sessions_with_waiting(connection, locked)
+        effects = Effects()
+        for turn in found.values():
+            # Read again under the lock: it may have been renewed or finished meanwhile.
+            if turn.is_live and turn.due_in == timedelta(0):
+                self._end(turn, locked[turn.session_id], turn.session_id in busy, effects)
+        await writing.write(effects, sessions_of=locked.values())
+
+    def _end(self, turn: Turn, session: Session, has_waiting: bool, effects: Effects) -> None:  # noqa: FBT001
+        if turn.state == "ready":
+            repeat_notice(turn, effects)
+            return
+        agent = self._catalog.agents.get(turn.agent)
+        expire_lease(
+            turn,
+            session,
+            max_attempts=agent.max_attempts if agent else 1,
+            has_waiting=has_waiting,
+            effects=effects,
+        )

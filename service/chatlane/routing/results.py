@@ -1,0 +1,139 @@
+"""Applies what workers answered: ends of turns, and answers of `stream` agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from chatlane.domain.dead import bury
+from chatlane.domain.turns import ArrivedResult, Question, answer_stream, settle
+from chatlane.routing.refused import Refused
+from chatlane.store import messages, turns, waiting
+from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.results import ResultMessage
+from chatlane_schemas.subjects import SubjectError, parse_rlog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.log import LogMessage
+    from chatlane.domain.states import Session
+
+
+def prepare_result(message: LogMessage) -> ArrivedResult | Refused:
+    """Decode one message of the results log, or say why it cannot be used."""
+    try:
+        subject = parse_rlog(message.subject)
+        result = decode(ResultMessage, message.body)
+    except SubjectError as error:
+        return Refused(message, DeadReason.SUBJECT_MISMATCH, str(error))
+    except DecodeError as error:
+        return Refused(message, error.reason, error.detail)
+    if subject.session_id != result.session_id:
+        return Refused(message, DeadReason.SUBJECT_MISMATCH, "session_id")
+    return ArrivedResult(
+        result=result,
+        agent=subject.agent,
+        stored_at=message.stored_at,
+        body=message.body,
+        subject=message.subject,
+        partition=message.partition,
+        sequence=message.sequence,
+    )
+
+
+class Settlement:
+    """The results of one batch, with what their decisions need.
+
+    Args:
+        sessions: Locked, by id; the counters change in place.
+        effects: Of the whole batch: messages that were placed before count as waiting.
+    """
+
+    def __init__(
+        self, catalog: Catalog, sessions: Mapping[UUID, Session], effects: Effects
+    ) -> None:
+        self._catalog = catalog
+        self._sessions = sessions
+        self._effects = effects
+
+    async def settle(
+        self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
+    ) -> None:
+        """Apply results one after the other, in log order."""
+        turn_ids = {one.result.turn_id for one in results if one.result.turn_id is not None}
+        found = await turns.lock(connection, turn_ids) if turn_ids else {}
+        busy = await self._sessions_with_waiting(connection, results)
+        wanted = {key for one in results if (key := _question_key(one)) is not None}
+        asked = await messages.find_questions(connection, list(wanted)) if wanted else {}
+        for one in results:
+            session = self._sessions.get(one.result.session_id)
+            if session is None:
+                self._refuse(one)
+            elif one.result.turn_id is not None:
+                turn = found.get(one.result.turn_id)
+                settle(
+                    one,
+                    session,
+                    turn,
+                    max_attempts=self._max_attempts(one.agent),
+                    has_waiting=session.id in busy,
+                    effects=self._effects,
+                )
+            else:
+                self._answer(one, session, asked)
+
+    async def _sessions_with_waiting(
+        self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
+    ) -> set[UUID]:
+        ended = {one.result.session_id for one in results if one.result.turn_id is not None}
+        stored = await waiting.sessions_with_waiting(connection, ended) if ended else set()
+        return stored | {row.session_id for row in self._effects.waiting}
+
+    def _answer(
+        self,
+        one: ArrivedResult,
+        session: Session,
+        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> None:
+        key = _question_key(one)
+        home, question, known = asked.get(key, (None, None, None)) if key else (None, None, None)
+        if home != session.id:
+            question = None
+        answer_stream(one, session, question, known, self._effects)
+        if key and question and known is None and session.agent == one.agent:
+            # The next answer to the same part in this batch is late.
+            asked[key] = (session.id, question, one.result.id)
+
+    def _max_attempts(self, agent: str) -> int:
+        declared = self._catalog.agents.get(agent)
+        # The agent may have been taken out of the settings while its turns were running.
+        return declared.max_attempts if declared else 1
+
+    def _refuse(self, one: ArrivedResult) -> None:
+        bury(
+            self._effects,
+            stage=Stage.RESULTS,
+            reason=DeadReason.UNKNOWN_SESSION,
+            at=one.stored_at,
+            trigger=one.result.id.encode(),
+            body=one.body,
+            log="results",
+            partition=one.partition,
+            sequence=one.sequence,
+            subject=one.subject,
+        )
+
+
+def _question_key(one: ArrivedResult) -> tuple[UUID, int] | None:
+    if one.result.reply_to is None:
+        return None
+    try:
+        return UUID(one.result.reply_to), one.result.part
+    except ValueError:
+        return None

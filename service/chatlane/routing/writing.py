@@ -1,0 +1,106 @@
+"""One transaction that decides: what it writes, and what it owes the relay afterwards."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from chatlane.store import (
+    dead_letters,
+    lanes,
+    messages,
+    outbox,
+    seen,
+    sessions,
+    turns,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.states import Lane, Session
+    from chatlane.metrics import Metrics
+    from chatlane.routing.relay import Relay
+    from chatlane.store.outbox import OutboxRow
+    from chatlane.store.pool import Store
+
+# Bounds how much one batch deletes, so that the end of a long outage costs no long lock.
+_MAX_DELETED: Final = 2000
+
+
+class Writing:
+    """A transaction in progress.
+
+    Attributes:
+        connection: For reads and locks; writes go through `write`.
+    """
+
+    def __init__(self, connection: PoolConnectionProxy, router_id: UUID) -> None:
+        self.connection = connection
+        self._router_id = router_id
+        self.published: list[OutboxRow] = []
+        self.effects: list[Effects] = []
+
+    async def write(
+        self,
+        effects: Effects,
+        *,
+        lanes_of: Iterable[Lane] = (),
+        sessions_of: Iterable[Session] = (),
+    ) -> None:
+        """Write everything that was decided, in the order all transactions lock tables.
+
+        Raises:
+            SupersededError: Somebody else decided about one of the lanes first.
+        """
+        connection = self.connection
+        every = list(sessions_of)
+        await lanes.write(connection, lanes_of)
+        await sessions.insert(connection, (one for one in every if one.is_new))
+        await sessions.update(connection, (one for one in every if not one.is_new))
+        await turns.update(connection, effects.changed_turns)
+        await turns.insert(connection, effects.new_turns)
+        await waiting.insert(connection, effects.waiting)
+        await seen.insert(connection, effects.seen)
+        await messages.insert(connection, effects.messages)
+        await messages.keep_late(connection, effects.late)
+        await dead_letters.insert(connection, effects.dead)
+        rows = [outbox.NewOutboxRow(*publication) for publication in effects.publications]
+        self.published += await outbox.insert(connection, self._router_id, rows)
+        self.effects.append(effects)
+
+
+class Writer:
+    """Opens the transactions of a router that may publish.
+
+    They run one after the other from their first insert into the outbox until the relay has
+    their rows: the ids of the outbox are the order on the wire.
+    """
+
+    def __init__(self, store: Store, relay: Relay, router_id: UUID, metrics: Metrics) -> None:
+        self._store = store
+        self._relay = relay
+        self._router_id = router_id
+        self._metrics = metrics
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[Writing]:
+        """Run the block in one transaction; publish what it wrote once that is committed."""
+        async with self._relay.ordered():
+            acknowledged = self._relay.take_acknowledged(_MAX_DELETED)
+            try:
+                async with self._store.transaction() as connection:
+                    writing = Writing(connection, self._router_id)
+                    yield writing
+                    await outbox.delete(connection, acknowledged)
+            except BaseException:
+                self._relay.restore_acknowledged(acknowledged)
+                raise
+            self._relay.enqueue(writing.published)
+        for effects in writing.effects:
+            self._metrics.count_effects(effects.counts)

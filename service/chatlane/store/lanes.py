@@ -1,0 +1,74 @@
+"""Lanes: which session each session key leads to now.
+
+Lanes are read without a lock. What protects a binding is the lock on its session: whoever
+rebinds a lane ends or moves its session first, under that lock, so a reader that waited for
+the session finds it ended and starts again; and the write is a compare-and-set.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.domain.states import Lane
+from chatlane.errors import SupersededError
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+FIND_LANES_SQL: Final[LiteralString] = """
+-- lanes: those that exist among the session keys of a batch
+SELECT session_key, session_id FROM lanes WHERE session_key = ANY($1::text[])
+"""
+
+
+async def find(connection: "PoolConnectionProxy", keys: Iterable[str]) -> dict[str, Lane]:
+    """Return the existing lanes by session key."""
+    rows = await connection.fetch(FIND_LANES_SQL, list(keys))
+    return {row[0]: Lane(row[0], row[1], bound_to=row[1]) for row in rows}
+
+
+INSERT_LANES_SQL: Final[LiteralString] = """
+-- lanes: bind new keys; a key that exists by now belongs to somebody who was faster
+INSERT INTO lanes (session_key, session_id)
+SELECT session_key, session_id FROM unnest($1::text[], $2::uuid[]) AS new (session_key, session_id)
+ORDER BY session_key
+ON CONFLICT (session_key) DO NOTHING
+"""
+
+REBIND_LANES_SQL: Final[LiteralString] = """
+-- lanes: lead to another session, if they still lead to the one that was read
+UPDATE lanes SET session_id = new.session_id
+FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS new (session_key, session_id, bound_to)
+WHERE lanes.session_key = new.session_key AND lanes.session_id = new.bound_to
+"""
+
+
+async def write(connection: "PoolConnectionProxy", lanes: Iterable[Lane]) -> None:
+    """Write the lanes whose session changed.
+
+    Raises:
+        SupersededError: Another transaction bound one of them meanwhile.
+    """
+    changed = sorted(
+        (lane for lane in lanes if lane.session_id != lane.bound_to),
+        key=lambda lane: lane.session_key,
+    )
+    new = [lane for lane in changed if lane.bound_to is None]
+    moved = [lane for lane in changed if lane.bound_to is not None]
+    if new:
+        status = await connection.execute(
+            INSERT_LANES_SQL, [lane.session_key for lane in new], [lane.session_id for lane in new]
+        )
+        _expect(status, new)
+    if moved:
+        status = await connection.execute(
+            REBIND_LANES_SQL,
+            [lane.session_key for lane in moved],
+            [lane.session_id for lane in moved],
+            [lane.bound_to for lane in moved],
+        )
+        _expect(status, moved)
+
+
+def _expect(status: str, lanes: Sequence[Lane]) -> None:
+    if int(status.rpartition(" ")[2]) != len(lanes):
+        raise SupersededError("lanes")

