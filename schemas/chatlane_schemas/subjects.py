@@ -35,6 +35,12 @@ CHAT_TOKEN_DIGITS: Final = 16
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
 _CHAT: Final = re.compile(r"[0-9a-f]{16}|none")
+_LOG_SUBJECT: Final = re.compile(
+    rf"chat\.v1\.log\.([0-9]{{1,9}})\.({_NAME.pattern})\.({_NAME.pattern})\.({_CHAT.pattern})"
+)
+_RLOG_SUBJECT: Final = re.compile(
+    rf"chat\.v1\.rlog\.([0-9]{{1,9}})\.({_NAME.pattern})\.([0-9a-f-]{{36}})"
+)
 _SLOT_MASK: Final = 2**32 - 1
 
 _FNV_OFFSET: Final = 2166136261
@@ -78,7 +84,12 @@ def placeholders(address: str) -> tuple[str, ...]:
     return tuple(_PLACEHOLDER.findall(address))
 
 
-def _name(token: str) -> str:
+def declared_name(token: str) -> str:
+    """Return the token when it is a declared name.
+
+    Raises:
+        SubjectError: It is not of 1 to 64 characters out of `[a-z0-9_-]`.
+    """
     if _NAME.fullmatch(token) is None:
         raise SubjectError(f"not a declared name of 1 to 64 [a-z0-9_-]: {len(token)} characters")
     return token
@@ -123,7 +134,7 @@ def chat_token_of(event: "InboundEvent") -> str:
 
 def inbound(platform: str, account: str, chat: str) -> str:
     """Return the subject an adapter publishes an event of this chat on."""
-    return f"{ROOT}.inbound.{_name(platform)}.{_name(account)}.{_chat(chat)}"
+    return f"{ROOT}.inbound.{declared_name(platform)}.{declared_name(account)}.{_chat(chat)}"
 
 
 def inbound_for(event: "InboundEvent") -> str:
@@ -147,11 +158,11 @@ def parse_log(subject: str) -> LogSubject:
     Raises:
         SubjectError: The subject is not of the inbound log.
     """
-    match subject.split("."):
-        case ["chat", "v1", "log", partition, platform, account, chat] if _is_number(partition):
-            return LogSubject(int(partition), _name(platform), _name(account), _chat(chat))
-        case _:
-            raise SubjectError("not a subject of the inbound log")
+    found = _LOG_SUBJECT.fullmatch(subject)
+    if found is None:
+        raise SubjectError("not a subject of the inbound log")
+    partition, platform, account, chat = found.groups()
+    return LogSubject(int(partition), platform, account, chat)
 
 
 def parse_rlog(subject: str) -> ResultLogSubject:
@@ -160,25 +171,18 @@ def parse_rlog(subject: str) -> ResultLogSubject:
     Raises:
         SubjectError: The subject is not of the log of results.
     """
-    match subject.split("."):
-        case ["chat", "v1", "rlog", partition, agent, session] if _is_number(partition):
-            return ResultLogSubject(int(partition), _name(agent), _session(session))
-        case _:
-            raise SubjectError("not a subject of the log of results")
-
-
-def _is_number(token: str) -> bool:
-    return token.isascii() and token.isdecimal() and len(token) < CHAT_TOKEN_DIGITS
+    found = _RLOG_SUBJECT.fullmatch(subject)
+    if found is None:
+        raise SubjectError("not a subject of the log of results")
+    partition, agent, session = found.groups()
+    return ResultLogSubject(int(partition), agent, _session(session))
 
 
 def _session(token: str) -> UUID:
     try:
-        session_id = UUID(token)
+        return UUID(token)
     except ValueError as exc:
         raise SubjectError("not a session id") from exc
-    if str(session_id) != token:
-        raise SubjectError("not a session id in its usual form")
-    return session_id
 
 
 def slot_of(session_id: UUID, slots: int) -> int:
@@ -188,53 +192,53 @@ def slot_of(session_id: UUID, slots: int) -> int:
 
 def routed(agent: str, slot: int, session_id: UUID) -> str:
     """Return the subject a message of a stream agent is published on."""
-    return f"{ROOT}.routed.{_name(agent)}.{_index(slot, 'slot')}.{session_id}"
+    return f"{ROOT}.routed.{declared_name(agent)}.{_index(slot, 'slot')}.{session_id}"
 
 
 def routed_filter(agent: str, slot: int) -> str:
     """Return the filter for one slot of a stream agent."""
-    return f"{ROOT}.routed.{_name(agent)}.{_index(slot, 'slot')}.*"
+    return f"{ROOT}.routed.{declared_name(agent)}.{_index(slot, 'slot')}.*"
 
 
 def turn(agent: str) -> str:
     """Return the subject of the notifications for a turn agent."""
-    return f"{ROOT}.turn.{_name(agent)}"
+    return f"{ROOT}.turn.{declared_name(agent)}"
 
 
 def result(agent: str, session_id: UUID) -> str:
     """Return the subject a worker answers on."""
-    return f"{ROOT}.result.{_name(agent)}.{session_id}"
+    return f"{ROOT}.result.{declared_name(agent)}.{session_id}"
 
 
 def outbound(platform: str, account: str, chat: str) -> str:
     """Return the subject of what is said to this chat."""
-    return f"{ROOT}.outbound.{_name(platform)}.{_name(account)}.{_chat(chat)}"
+    return f"{ROOT}.outbound.{declared_name(platform)}.{declared_name(account)}.{_chat(chat)}"
 
 
 def outbound_filter(platform: str, account: str) -> str:
     """Return the filter for all that one account has to deliver."""
-    return f"{ROOT}.outbound.{_name(platform)}.{_name(account)}.*"
+    return f"{ROOT}.outbound.{declared_name(platform)}.{declared_name(account)}.*"
 
 
 def event(noun: str, verb: str) -> str:
     """Return the subject of an event, such as `session`, `started`."""
-    return f"{ROOT}.event.{_name(noun)}.{_name(verb)}"
+    return f"{ROOT}.event.{declared_name(noun)}.{declared_name(verb)}"
 
 
 def dead(stage: "Stage") -> str:
     """Return the subject of the dead letters of a stage."""
-    return f"{ROOT}.dead.{_name(stage)}"
+    return f"{ROOT}.dead.{declared_name(stage)}"
 
 
 def delta(agent: str, turn_id: UUID) -> str:
     """Return the subject of the text a running turn streams; not stored."""
-    return f"{ROOT}.delta.{_name(agent)}.{turn_id}"
+    return f"{ROOT}.delta.{declared_name(agent)}.{turn_id}"
 
 
 def api(principal: str, noun: str, verb: str, agent: str | None = None) -> str:
     """Return the subject of a request; the principal is pinned by permissions."""
-    subject = f"{ROOT}.api.{_name(principal)}.{_name(noun)}.{_name(verb)}"
-    return subject if agent is None else f"{subject}.{_name(agent)}"
+    subject = f"{ROOT}.api.{declared_name(principal)}.{declared_name(noun)}.{declared_name(verb)}"
+    return subject if agent is None else f"{subject}.{declared_name(agent)}"
 
 
 def partition_of(count: int, *tokens: str) -> int:
