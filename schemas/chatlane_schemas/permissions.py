@@ -1,0 +1,255 @@
+"""Who may say what: least permissions for each role, as a nats-server configuration.
+
+Every connection has a principal: a name that its permissions pin in the
+subjects of its requests and of its replies. Nobody but the admin may create or
+change a stream or a durable, and nobody may delete one.
+
+Knowing a subject is no permission: a worker cannot forge what a router says, an
+adapter cannot speak for another account, nobody reads another's replies.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from chatlane_schemas import subjects
+from chatlane_schemas.streams import (
+    ADVISORIES_DURABLE,
+    DEFAULT_SLOTS,
+    DurableAgent,
+    StreamName,
+    outbound_durable,
+    routed_durable,
+)
+
+_API: Final = "$JS.API"
+_LOGS: Final = (StreamName.INBOUND, StreamName.RESULTS)
+_SAID_BY_ROUTERS: Final = (
+    subjects.ROUTED,
+    subjects.TURN,
+    subjects.OUTBOUND,
+    subjects.EVENT,
+    subjects.DEAD,
+)
+# What an operator may look into: these streams hold no text that people wrote.
+_OPEN_TO_OPERATORS: Final = (StreamName.EVENTS, StreamName.DEAD)
+_SESSION_REQUESTS: Final = (
+    ("session", "get"),
+    ("session", "peek"),
+    ("session", "list"),
+    ("transcript", "load"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Nkey:
+    """A public key; the seed stays with the client."""
+
+    public: str
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordVariable:
+    """A variable of the server's configuration or environment that holds the password."""
+
+    variable: str
+
+
+Credential: TypeAlias = Nkey | PasswordVariable
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """All that a connection may do."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A connection: its principal, how it proves it, and what it may do."""
+
+    principal: str
+    credential: Credential
+    permissions: Permissions
+
+
+def inbox_prefix(principal: str) -> str:
+    """Return the prefix of the reply subjects of a principal; its client must be given it."""
+    return f"_INBOX.{subjects.declared_name(principal)}"
+
+
+def router(principal: str) -> Permissions:
+    """Return what a router may do: read the logs, decide, answer requests."""
+    return Permissions(
+        publish=(
+            *(subjects.wildcards(address) for address in _SAID_BY_ROUTERS),
+            # Replies; not `allow_responses`, which would let any requester choose what a
+            # router publishes on.
+            "_INBOX.>",
+            *_look_at_all_streams(),
+            *(subject for log in _LOGS for subject in _reading_a_log(log)),
+            # The body of what could not be delivered.
+            f"{_API}.STREAM.MSG.GET.{StreamName.ROUTED}",
+            *_reading(StreamName.ADVISORIES, ADVISORIES_DURABLE),
+        ),
+        subscribe=(
+            _inbox(principal),
+            subjects.wildcards(subjects.API),
+            subjects.wildcards(subjects.API_OF_AGENT),
+        ),
+    )
+
+
+def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
+    """Return what an adapter may do: speak for its accounts and deliver for them.
+
+    Args:
+        principal: Its name.
+        accounts: Its (platform, account), as declared.
+    """
+    publish: list[str] = []
+    for platform, account in accounts:
+        publish.append(subjects.wildcards(subjects.INBOUND, platform=platform, account=account))
+        publish += _reading(StreamName.OUTBOUND, outbound_durable(platform, account))
+    return Permissions(tuple(publish), (_inbox(principal),))
+
+
+def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> Permissions:
+    """Return what a worker may do: take the work of its agent and answer it."""
+    name = subjects.declared_name(agent.name)
+    publish = [
+        subjects.wildcards(subjects.RESULT, agent=name),
+        # The history of a turn.
+        subjects.api(principal, "transcript", "load"),
+    ]
+    if agent.delivery == "turns":
+        publish += [
+            subjects.wildcards(subjects.DELTA, agent=name),
+            subjects.api(principal, "turn", "claim", name),
+            subjects.api(principal, "turn", "renew", name),
+            *_reading(StreamName.TURNS, name),
+        ]
+    else:
+        for slot in range(slots):
+            publish += _reading(StreamName.ROUTED, routed_durable(name, slot))
+    return Permissions(tuple(publish), (_inbox(principal),))
+
+
+def operator(principal: str) -> Permissions:
+    """Return what an operator may do: look at sessions, events, dead letters and streams."""
+    return Permissions(
+        publish=(
+            *(subjects.api(principal, noun, verb) for noun, verb in _SESSION_REQUESTS),
+            f"{_API}.STREAM.NAMES",
+            f"{_API}.STREAM.LIST",
+            *_look_at_all_streams(),
+            *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _OPEN_TO_OPERATORS),
+        ),
+        subscribe=(
+            _inbox(principal),
+            subjects.wildcards(subjects.EVENT),
+            subjects.wildcards(subjects.DEAD),
+        ),
+    )
+
+
+def admin(principal: str) -> Permissions:
+    """Return what the admin job may do: create and change streams and durables.
+
+    It reads no message and deletes nothing; both are for a person with a reason.
+    """
+    return Permissions(
+        publish=(
+            *_look_at_all_streams(),
+            *(
+                f"{_API}.{verb}.{stream}"
+                for stream in StreamName
+                for verb in ("STREAM.CREATE", "STREAM.UPDATE")
+            ),
+            *(
+                f"{_API}.{verb}"
+                for stream in StreamName
+                for verb in (f"CONSUMER.CREATE.{stream}.>", f"CONSUMER.DURABLE.CREATE.{stream}.*")
+            ),
+        ),
+        subscribe=(_inbox(principal),),
+    )
+
+
+def render(users: Iterable[User]) -> str:
+    """Return the `authorization` block of a nats-server configuration.
+
+    A password must be given in quotes where its variable is set, or the server
+    reads one of digits as a number.
+    """
+    return "\n".join(["authorization {", "  users: [", *_rendered_users(users), "  ]", "}", ""])
+
+
+def _rendered_users(users: Iterable[User]) -> Iterator[str]:
+    for user in users:
+        yield "    {"
+        yield from (f"      {line}" for line in _rendered_credential(user))
+        yield "      permissions: {"
+        yield from _rendered_subjects("publish", user.permissions.publish)
+        yield from _rendered_subjects("subscribe", user.permissions.subscribe)
+        yield "      }"
+        yield "    }"
+
+
+def _rendered_credential(user: User) -> Iterator[str]:
+    principal = subjects.declared_name(user.principal)
+    match user.credential:
+        case Nkey(public):
+            yield f"# {principal}"
+            yield f"nkey: {_quoted(public)}"
+        case PasswordVariable(variable):
+            yield f"user: {_quoted(principal)}"
+            # Without quotes it is a reference, and no secret gets into this file.
+            yield f"password: ${variable}"
+
+
+def _rendered_subjects(kind: str, allowed: Iterable[str]) -> Iterator[str]:
+    yield f"        {kind}: {{ allow: ["
+    yield from (f"          {_quoted(subject)}" for subject in allowed)
+    yield "        ] }"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _inbox(principal: str) -> str:
+    return f"{inbox_prefix(principal)}.>"
+
+
+def _look_at_all_streams() -> Iterator[str]:
+    for stream in StreamName:
+        yield f"{_API}.STREAM.INFO.{stream}"
+        yield f"{_API}.CONSUMER.INFO.{stream}.*"
+
+
+def _reading(stream: StreamName, durable: str) -> tuple[str, ...]:
+    """Return what reads and acknowledges through one durable.
+
+    Servers name acknowledgements in two ways; the second begins with the domain
+    and a hash of the account.
+    """
+    return (
+        f"{_API}.CONSUMER.INFO.{stream}.{durable}",
+        f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}",
+        f"$JS.ACK.{stream}.{durable}.>",
+        f"$JS.ACK.*.*.{stream}.{durable}.>",
+    )
+
+
+def _reading_a_log(stream: StreamName) -> tuple[str, ...]:
+    """Return what reads a log through consumers of one's own, and looks at single messages."""
+    return (
+        f"{_API}.CONSUMER.CREATE.{stream}.>",
+        f"{_API}.CONSUMER.DELETE.{stream}.*",
+        f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
+        f"{_API}.STREAM.MSG.GET.{stream}",
+    )
