@@ -1,1 +1,55 @@
 """What an adapter or an agent worker needs to talk to chatlane."""
+
+from chatlane_client.adapter import AdapterClient
+from chatlane_client.connection import open_connection
+from chatlane_client.delivery import Deliver
+from chatlane_client.errors import (
+    ChatlaneClientError,
+    ConnectionClosedError,
+    ForeignEventError,
+    InvalidAnswerError,
+    OversizedMessageError,
+    PermanentError,
+    RefusedPublishError,
+    RefusedRequestError,
+    SessionNotFoundError,
+    TransientError,
+    TurnFailedError,
+    UnansweredRequestError,
+    UnavailableServiceError,
+    UnconfirmedPublishError,
+    UndeliverableError,
+)
+from chatlane_client.sessions import SessionClient
+from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
+from chatlane_client.wire import Stored
+from chatlane_client.worker import TurnWorker
+
+__all__ = [
+    "AdapterClient",
+    "Answer",
+    "ChatlaneClientError",
+    "ConnectionClosedError",
+    "Deliver",
+    "ForeignEventError",
+    "Handler",
+    "InvalidAnswerError",
+    "NoReply",
+    "OversizedMessageError",
+    "PermanentError",
+    "RefusedPublishError",
+    "RefusedRequestError",
+    "Reply",
+    "SessionClient",
+    "SessionNotFoundError",
+    "Stored",
+    "TransientError",
+    "Turn",
+    "TurnFailedError",
+    "TurnWorker",
+    "UnansweredRequestError",
+    "UnavailableServiceError",
+    "UnconfirmedPublishError",
+    "UndeliverableError",
+    "open_connection",
+]

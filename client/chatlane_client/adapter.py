@@ -1,0 +1,97 @@
+"""The two sides of a platform adapter: publish what people write, deliver what is answered."""
+
+import asyncio
+from datetime import timedelta
+from weakref import WeakValueDictionary
+
+from nats.aio.client import Client
+
+from chatlane_client.delivery import GAP_PATIENCE, Deliver, OutboundReader
+from chatlane_client.errors import ForeignEventError
+from chatlane_client.wire import Stored, publish_stored
+from chatlane_schemas import InboundEvent, subjects
+
+
+class AdapterClient:
+    """Speaks for one account of one platform."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        platform: str,
+        account: str,
+        gap_patience: timedelta = GAP_PATIENCE,
+    ) -> None:
+        """Make a client.
+
+        Args:
+            client: An open connection.
+            platform: Declared name of the platform.
+            account: Declared name of the account; only one process at a time delivers for it.
+            gap_patience: How long a message waits for the one before it.
+        """
+        self._client = client
+        self._platform = platform.lower()
+        self._account = account
+        self._gap_patience = gap_patience
+        self._stopping = asyncio.Event()
+        # A chat's lock lives as long as somebody publishes to it.
+        self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def publish(
+        self, event: InboundEvent, *, give_up_after: timedelta | None = None
+    ) -> Stored:
+        """Publish an event and return once it is stored.
+
+        Events of one chat are published in the order of the calls, one at a
+        time: order that is lost before the log cannot be restored. The same
+        event may be published again, also by another process, as long as it
+        keeps its id.
+
+        Args:
+            event: An event of this account.
+            give_up_after: None tries for ever.
+
+        Raises:
+            UnconfirmedPublishError: Not confirmed in time; it may be stored all
+                the same, so publish this event again before the next of its chat.
+            OversizedMessageError: Nothing was sent.
+            ForeignEventError: It is of another account.
+            RefusedPublishError: The log will never take it.
+            ConnectionClosedError: The connection is gone for good.
+        """
+        self._check_account(event)
+        subject = subjects.inbound_for(event)
+        chat = self._chats.setdefault(subject, asyncio.Lock())
+        async with chat:
+            return await publish_stored(self._client, subject, event, give_up_after=give_up_after)
+
+    async def deliver(self, handler: Deliver) -> None:
+        """Give every outbound message of the account to a handler, until stopped.
+
+        Messages of one chat come one after the other and in order; chats do not
+        wait for each other.
+
+        Raises:
+            ConnectionClosedError: The connection is gone for good.
+        """
+        reader = OutboundReader(
+            self._client,
+            handler,
+            platform=self._platform,
+            account=self._account,
+            gap_patience=self._gap_patience,
+            stopping=self._stopping,
+        )
+        await reader.run()
+
+    def stop(self) -> None:
+        """End `deliver` once the handlers that run have returned."""
+        self._stopping.set()
+
+    def _check_account(self, event: InboundEvent) -> None:
+        if (event.platform, event.account) != (self._platform, self._account):
+            raise ForeignEventError(
+                event.id, f"{event.platform}/{event.account}", f"{self._platform}/{self._account}"
+            )

@@ -1,0 +1,144 @@
+"""The two requests by which a worker holds a turn: claim and renew."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from uuid import UUID
+
+from nats.aio.client import Client
+
+from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
+from chatlane_client.retry import Backoff, was_set_within
+from chatlane_client.wire import ask
+from chatlane_schemas import (
+    ClaimReply,
+    ClaimRequest,
+    ClaimStatus,
+    HistoryPointer,
+    RenewReply,
+    RenewRequest,
+    ResetReason,
+    Source,
+    TurnMessage,
+    new_envelope_id,
+    subjects,
+)
+
+_log = logging.getLogger("chatlane_client")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A claimed turn.
+
+    Attributes:
+        asked_at: Monotonic time from which the lease counts: just before the
+            first request that may have been heard.
+    """
+
+    turn_id: UUID
+    session_id: UUID
+    session_key: str
+    attempt: int
+    token: str
+    asked_at: float
+    lease: timedelta
+    source: Source
+    messages: tuple[TurnMessage, ...]
+    history: HistoryPointer
+    session_is_new: bool
+    reset_reason: ResetReason | None
+
+
+class ClaimClient:
+    """Claims and renews the turns of one agent."""
+
+    def __init__(self, client: Client, agent: str, *, principal: str, worker: str) -> None:
+        self._client = client
+        self._worker = worker
+        self._claim_subject = subjects.api(principal, "turn", "claim", agent)
+        self._renew_subject = subjects.api(principal, "turn", "renew", agent)
+
+    async def claim(self, turn_id: UUID, *, stopping: asyncio.Event) -> Grant | ClaimStatus | None:
+        """Ask for a turn until there is an answer; None when stopped before.
+
+        Every try carries the same claim id and the same id gets the same
+        answer, so a reply that was lost costs nothing.
+
+        Raises:
+            InvalidAnswerError: The answer does not follow the contract.
+            RefusedRequestError: The request is not understood.
+        """
+        request = ClaimRequest(
+            id=new_envelope_id(), at=datetime.now(UTC), turn_id=turn_id, worker=self._worker
+        )
+        heard_at: float | None = None
+        for pause in Backoff().pauses():
+            asked_at = monotonic()
+            try:
+                reply = await ask(self._client, self._claim_subject, request, ClaimReply)
+            except TransientError as exc:
+                if not (isinstance(exc, UnansweredRequestError) and exc.reached_nobody):
+                    heard_at = heard_at or asked_at
+                _log.info("claim_unanswered", extra={"turn_id": str(turn_id), "error": str(exc)})
+            else:
+                return self._outcome(reply, heard_at or asked_at)
+            if await was_set_within(stopping, pause):
+                break
+        return None
+
+    async def renew(self, grant: Grant, answer_within: timedelta) -> RenewReply:
+        """Ask for more time, once.
+
+        Raises:
+            TransientError: Ask again while the lease lasts.
+            InvalidAnswerError: The answer does not follow the contract.
+            RefusedRequestError: The request is not understood.
+        """
+        request = RenewRequest(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            turn_id=grant.turn_id,
+            attempt=grant.attempt,
+            token=grant.token,
+        )
+        return await ask(
+            self._client, self._renew_subject, request, RenewReply, answer_within=answer_within
+        )
+
+    def _outcome(self, reply: ClaimReply, asked_at: float) -> Grant | ClaimStatus:
+        if reply.status is not ClaimStatus.CLAIMED:
+            return reply.status
+        if grant := _grant(reply, asked_at):
+            return grant
+        raise InvalidAnswerError(self._claim_subject, "a claimed turn lacks a field")
+
+
+def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
+    """Return what was granted, or None when the reply is incomplete."""
+    if (
+        reply.session_id is None
+        or reply.session_key is None
+        or reply.attempt is None
+        or reply.token is None
+        or reply.lease_ms is None
+        or reply.source is None
+        or reply.history is None
+    ):
+        return None
+    return Grant(
+        turn_id=reply.turn_id,
+        session_id=reply.session_id,
+        session_key=reply.session_key,
+        attempt=reply.attempt,
+        token=reply.token,
+        asked_at=asked_at,
+        lease=timedelta(milliseconds=reply.lease_ms),
+        source=reply.source,
+        messages=reply.messages,
+        history=reply.history,
+        session_is_new=reply.session_is_new,
+        reset_reason=reply.reset_reason,
+    )

@@ -1,0 +1,114 @@
+"""A NATS connection that waits for its server for ever and tells the log what happens to it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from ssl import SSLContext
+from typing import Final
+
+import nats
+from nats.aio.client import Client
+
+from chatlane_client.errors import ConnectionClosedError
+from chatlane_schemas.permissions import inbox_prefix
+
+_log = logging.getLogger("chatlane_client")
+
+DEFAULT_URL: Final = "nats://127.0.0.1:4222"
+_RECONNECT_PAUSE: Final = timedelta(milliseconds=250)
+_LOOK_AGAIN: Final = timedelta(milliseconds=50)
+_PENDING_BYTES: Final = 8 * 1024 * 1024
+
+
+@asynccontextmanager
+async def open_connection(
+    servers: str | list[str] = DEFAULT_URL,
+    *,
+    name: str,
+    principal: str | None = None,
+    credentials_file: str | None = None,
+    nkey_seed_file: str | None = None,
+    tls: SSLContext | None = None,
+) -> AsyncIterator[Client]:
+    """Open a connection that reconnects without end, and drain it at the end.
+
+    Args:
+        servers: One URL or several of the same cluster.
+        name: Shown by the server's monitoring.
+        principal: The name that the permissions of this connection are bound to; answers
+            then arrive where only it may listen.
+        credentials_file: Path of a `.creds` file.
+        nkey_seed_file: Path of the seed of an nkey.
+        tls: Context for an encrypted connection.
+    """
+    client = await nats.connect(
+        servers,
+        name=name,
+        user_credentials=credentials_file,
+        nkeys_seed=nkey_seed_file,
+        tls=tls,
+        inbox_prefix=inbox_prefix(principal) if principal else "_INBOX",
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=_RECONNECT_PAUSE.total_seconds(),
+        pending_size=_PENDING_BYTES,
+        error_cb=_log_error,
+        disconnected_cb=_log_disconnect,
+        reconnected_cb=_log_reconnect,
+        closed_cb=_log_close,
+    )
+    try:
+        yield client
+    finally:
+        await _close(client)
+
+
+async def until_connected(client: Client) -> None:
+    """Return once the connection is usable.
+
+    What is published while it is not piles up in the client and reaches the
+    server much later, so everybody here waits first.
+
+    Raises:
+        ConnectionClosedError: It never will be.
+    """
+    while not client.is_connected:
+        if client.is_closed or client.is_draining:
+            raise ConnectionClosedError
+        await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+
+
+@contextmanager
+def closed_error_first() -> Iterator[None]:
+    """Raise a closed connection as itself when a group of tasks ends with it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if group.subgroup(ConnectionClosedError) is not None:
+            raise ConnectionClosedError from group
+        raise
+
+
+async def _close(client: Client) -> None:
+    if client.is_connected:
+        await client.drain()
+    else:
+        await client.close()
+
+
+async def _log_error(error: Exception) -> None:
+    # A refused publish shows only here: its caller sees nothing but a timeout.
+    _log.warning("nats_error_reported", extra={"error": f"{type(error).__name__}: {error}"})
+
+
+async def _log_disconnect() -> None:
+    _log.warning("nats_disconnected")
+
+
+async def _log_reconnect() -> None:
+    _log.info("nats_reconnected")
+
+
+async def _log_close() -> None:
+    _log.info("nats_closed")

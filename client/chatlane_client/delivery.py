@@ -1,0 +1,278 @@
+"""Brings the outbound messages of an account to their chats, in order and without repeats.
+
+The stream gives every message at least once. What was given before is dropped
+by its number in the session, what is missing is waited for, and a message is
+acknowledged when the platform has it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerInfo
+
+from chatlane_client.connection import closed_error_first, until_connected
+from chatlane_client.errors import ConnectionClosedError, UndeliverableError
+from chatlane_client.ordering import Place, SessionOrder
+from chatlane_client.retry import Backoff, was_set_within
+from chatlane_schemas import DecodeError, OutboundMessage, decode
+from chatlane_schemas.streams import StreamName, outbound_durable
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+_log = logging.getLogger("chatlane_client")
+
+Deliver = Callable[[OutboundMessage], Awaitable[None]]
+"""Brings a message to its platform; returning means it is there.
+
+Whatever it raises is tried again, for ever, while other chats go on; only
+`UndeliverableError` drops the message.
+"""
+
+GAP_PATIENCE: Final = timedelta(seconds=5)
+# A pull that is outstanding when the server restarts is lost, so none lasts longer.
+_PULL_FOR: Final = timedelta(seconds=1)
+_SHORTEST_PULL: Final = timedelta(milliseconds=50)
+_SET_BACK_FOR: Final = timedelta(seconds=30)
+_LOOK_FOR: Final = timedelta(seconds=2)
+_SETTLE_MARGIN: Final = timedelta(seconds=1)
+_DELIVERY_BACKOFF: Final = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A message on its way; `raw` is the newest copy, which is the one to acknowledge."""
+
+    message: OutboundMessage
+    raw: Msg
+
+
+@dataclass(frozen=True, slots=True)
+class _Orphans:
+    """Messages that the server gave to somebody who will never acknowledge them.
+
+    A process that died, or our own connection that broke. They come again when
+    their time to be acknowledged is over, later than newer ones.
+
+    Attributes:
+        through: Stream sequence of the newest of them.
+        count: How many are still to come.
+        until: Monotonic time when they must have come.
+    """
+
+    through: int = 0
+    count: int = 0
+    until: float = 0.0
+
+    def less_one(self) -> "_Orphans":
+        """Return what is left when one has come."""
+        return replace(self, count=max(0, self.count - 1))
+
+
+class OutboundReader:
+    """Reads the durable of one account; only one process at a time may."""
+
+    def __init__(
+        self,
+        client: Client,
+        deliver: Deliver,
+        *,
+        platform: str,
+        account: str,
+        gap_patience: timedelta,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._client = client
+        self._jetstream = client.jetstream()
+        self._deliver = deliver
+        self._durable = outbound_durable(platform, account)
+        self._gap_patience = gap_patience.total_seconds()
+        self._stopping = stopping
+        self._order: SessionOrder[_Delivery] = SessionOrder()
+        self._held: dict[tuple[UUID, int], _Delivery] = {}
+        self._chats: dict[str, deque[_Delivery]] = {}
+        self._orphans = _Orphans()
+        self._reconnects_seen: int | None = None
+
+    async def run(self) -> None:
+        """Deliver until stopped.
+
+        Raises:
+            ConnectionClosedError: The connection is gone for good.
+        """
+        source = await self._jetstream.pull_subscribe_bind(
+            consumer=self._durable, stream=StreamName.OUTBOUND
+        )
+        with closed_error_first():
+            async with asyncio.TaskGroup() as tasks:
+                pauses = Backoff().pauses()
+                while not self._stopping.is_set():
+                    if not await self._read(source, tasks):
+                        await was_set_within(self._stopping, next(pauses))
+            await self._set_back_held()
+
+    async def _read(
+        self, source: JetStreamContext.PullSubscription, tasks: asyncio.TaskGroup
+    ) -> bool:
+        """Take one message, or none in time; return whether there was anything to read from."""
+        try:
+            await until_connected(self._client)
+            await self._look_for_orphans(source)
+            [raw] = await source.fetch(1, timeout=self._pull_seconds())
+            self._queue(await self._arrive(raw), tasks)
+        except nats.errors.TimeoutError:
+            pass
+        except nats.errors.ConnectionClosedError as exc:
+            raise ConnectionClosedError from exc
+        except nats.errors.Error as exc:
+            # No such durable, or a server that is not ready yet.
+            _log.warning("outbound_unavailable", extra={"error": str(exc)})
+            return False
+        self._queue(self._overdue(), tasks)
+        return True
+
+    async def _arrive(self, raw: Msg) -> tuple[_Delivery, ...]:
+        """Return what may go to its chat now that this message is here."""
+        try:
+            message = decode(OutboundMessage, raw.data)
+        except DecodeError as exc:
+            # Perhaps of a newer release: kept for an adapter that understands it.
+            _log.error("outbound_not_understood", extra={"error": str(exc)})
+            await raw.nak(delay=_SET_BACK_FOR.total_seconds())
+            return ()
+        if held := self._held.get((message.session_id, message.out_seq)):
+            held.raw = raw
+            return ()
+        return await self._admit(_Delivery(message, raw))
+
+    async def _admit(self, delivery: _Delivery) -> tuple[_Delivery, ...]:
+        message = delivery.message
+        is_orphan = delivery.raw.metadata.sequence.stream <= self._orphans.through
+        place, ready = self._order.admit(
+            message.session_id,
+            message.out_seq,
+            delivery,
+            patient_until=max(monotonic() + self._gap_patience, self._orphans.until),
+            may_lead=is_orphan or not self._orphans.count,
+        )
+        if is_orphan:
+            self._orphans = self._orphans.less_one()
+        if place is Place.REPEAT:
+            await self._acknowledge(delivery)
+            return ()
+        if place is Place.LATE:
+            _log.warning("outbound_late", extra=_about(message))
+        self._held[message.session_id, message.out_seq] = delivery
+        return ready
+
+    def _overdue(self) -> tuple[_Delivery, ...]:
+        """Return what has waited long enough for what is missing before it."""
+        now = monotonic()
+        if now >= self._orphans.until:
+            self._orphans = _Orphans()
+        passed = [] if self._orphans.count else self._order.lead_unknown()
+        passed += self._order.pass_overdue(now)
+        for gap in passed:
+            if gap.missing:
+                extra = {"session_id": str(gap.session_id), "missing": str(gap.missing)}
+                _log.warning("outbound_gap_passed", extra=extra)
+        return tuple(delivery for gap in passed for delivery in gap.ready)
+
+    def _queue(self, deliveries: Iterable[_Delivery], tasks: asyncio.TaskGroup) -> None:
+        for delivery in deliveries:
+            chat = delivery.raw.subject
+            if chat in self._chats:
+                self._chats[chat].append(delivery)
+            else:
+                self._chats[chat] = deque([delivery])
+                tasks.create_task(self._serve(chat))
+
+    async def _serve(self, chat: str) -> None:
+        """Work off what is queued for a chat, until there is nothing left."""
+        queue = self._chats[chat]
+        while queue and await self._was_delivered(queue[0]):
+            await self._acknowledge(queue.popleft())
+        del self._chats[chat]
+
+    async def _was_delivered(self, delivery: _Delivery) -> bool:
+        """Try until the platform has it; False when stopped before."""
+        for pause in _DELIVERY_BACKOFF.pauses():
+            if self._stopping.is_set():
+                break
+            try:
+                await self._deliver(delivery.message)
+            except UndeliverableError as exc:
+                extra = _about(delivery.message) | {"reason": exc.reason}
+                _log.error("outbound_dropped", extra=extra)
+                return True
+            except Exception:  # noqa: BLE001 - whatever it was, this chat waits
+                _log.exception("outbound_delivery_failed", extra=_about(delivery.message))
+            else:
+                return True
+            await was_set_within(self._stopping, pause)
+        return False
+
+    async def _acknowledge(self, delivery: _Delivery) -> None:
+        self._held.pop((delivery.message.session_id, delivery.message.out_seq), None)
+        try:
+            await delivery.raw.ack()
+        except nats.errors.ConnectionClosedError as exc:
+            raise ConnectionClosedError from exc
+        except nats.errors.Error as exc:
+            # It comes again and is dropped as a repeat.
+            _log.warning("outbound_unacknowledged", extra={"error": str(exc)})
+
+    async def _set_back_held(self) -> None:
+        """Give back what was not delivered, for whoever comes next."""
+        held = sorted(self._held.values(), key=lambda it: it.raw.metadata.sequence.stream)
+        for delivery in held:
+            with contextlib.suppress(nats.errors.Error):
+                await delivery.raw.nak()
+
+    async def _look_for_orphans(self, source: JetStreamContext.PullSubscription) -> None:
+        """After every connect, find out how many messages are out that nobody will acknowledge."""
+        reconnects = self._client.stats["reconnects"]
+        if reconnects == self._reconnects_seen:
+            return
+        info = await self._find_consumer()
+        self._reconnects_seen = reconnects
+        if info is None or info.delivered is None:
+            return
+        count = (info.num_ack_pending or 0) - len(self._held) - source.pending_msgs
+        if count > 0:
+            patience = (info.config.ack_wait or 0) + _SETTLE_MARGIN.total_seconds()
+            self._orphans = _Orphans(info.delivered.stream_seq, count, monotonic() + patience)
+            _log.info("outbound_orphans_expected", extra={"count": count})
+
+    async def _find_consumer(self) -> ConsumerInfo | None:
+        """Return the state of our durable, or None when we are not permitted to see it."""
+        try:
+            info: ConsumerInfo = await self._jetstream.consumer_info(
+                StreamName.OUTBOUND, self._durable, timeout=_LOOK_FOR.total_seconds()
+            )
+        except nats.errors.TimeoutError:
+            _log.warning("outbound_orphans_unknown")
+            return None
+        return info
+
+    def _pull_seconds(self) -> float:
+        deadline = self._order.next_deadline()
+        longest = _PULL_FOR.total_seconds()
+        if deadline is None:
+            return longest
+        return min(longest, max(deadline - monotonic(), _SHORTEST_PULL.total_seconds()))
+
+
+def _about(message: OutboundMessage) -> dict[str, object]:
+    return {"session_id": str(message.session_id), "out_seq": message.out_seq}

@@ -1,0 +1,82 @@
+"""A worker's lease on a turn, counted on its own clock from before it asked."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from time import monotonic
+
+from chatlane_client.errors import InvalidAnswerError, RefusedRequestError, TransientError
+from chatlane_client.retry import Backoff
+from chatlane_client.wire import ANSWER_WITHIN
+from chatlane_schemas import RenewReply, RenewStatus
+
+_log = logging.getLogger("chatlane_client")
+
+Renew = Callable[[timedelta], Awaitable[RenewReply]]
+"""Asks for more time, once; waits for the answer no longer than it is told."""
+
+
+class Lease:
+    """The time in which a turn is ours.
+
+    The service starts to count when it hears us and we start before we ask, so
+    our lease ends first, whatever the clocks of the two machines say.
+    """
+
+    def __init__(self, asked_at: float, length: timedelta) -> None:
+        """Begin a lease.
+
+        Args:
+            asked_at: Monotonic time just before the request that got it.
+            length: What the reply said.
+        """
+        self._begin(asked_at, length.total_seconds())
+
+    async def secure(self, renew: Renew) -> bool:
+        """Return whether the lease is really held, asking when its reply came late.
+
+        A claim that was answered only after many tries may be over by our
+        count although the service granted it just now.
+        """
+        if monotonic() < self._renew_at:
+            return True
+        status = await self._renew(renew, monotonic() + self._length)
+        return status is RenewStatus.RENEWED
+
+    async def keep(self, renew: Renew) -> str:
+        """Renew at each third of the lease until it is lost; return why it was."""
+        while True:
+            await asyncio.sleep(self._renew_at - monotonic())
+            status = await self._renew(renew, self._ends_at)
+            if status is not RenewStatus.RENEWED:
+                return status or "expired"
+
+    def _begin(self, asked_at: float, length: float) -> None:
+        self._length = length
+        self._renew_at = asked_at + length / 3
+        self._ends_at = asked_at + length
+
+    async def _renew(self, renew: Renew, until: float) -> RenewStatus | None:
+        """Ask until there is an answer; None when there was none in time."""
+        for pause in self._backoff().pauses():
+            asked_at = monotonic()
+            if asked_at >= until:
+                return None
+            if reply := await self._try_renew(renew, until - asked_at):
+                if reply.status is RenewStatus.RENEWED:
+                    self._begin(asked_at, reply.lease_ms / 1000)
+                return reply.status
+            await asyncio.sleep(min(pause, until - monotonic()))
+        raise AssertionError("pauses never end")
+
+    async def _try_renew(self, renew: Renew, remaining: float) -> RenewReply | None:
+        patience = min(remaining, self._length / 3, ANSWER_WITHIN.total_seconds())
+        try:
+            return await renew(timedelta(seconds=patience))
+        except (TransientError, InvalidAnswerError, RefusedRequestError) as exc:
+            _log.warning("renewal_unanswered", extra={"error": str(exc)})
+            return None
+
+    def _backoff(self) -> Backoff:
+        return Backoff(longest=timedelta(seconds=min(2.0, self._length / 6)))

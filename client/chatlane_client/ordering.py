@@ -1,0 +1,162 @@
+"""Which outbound messages may go to their chat now.
+
+Pure: time is an argument. Every session counts its outbound messages 1, 2, 3,
+... without a hole, so a number tells a repeat from a gap.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+T = TypeVar("T")
+
+
+class Place(Enum):
+    """Where a message stands in its session."""
+
+    IN_ORDER = auto()
+    EARLY = auto()
+    """One before it is missing; it is kept back."""
+    LATE = auto()
+    """It was passed over, or is older than all this process has seen; better late than lost."""
+    REPEAT = auto()
+
+
+class Admission(NamedTuple, Generic[T]):
+    """What a message's arrival led to; `ready` is in order."""
+
+    place: Place
+    ready: tuple[T, ...] = ()
+
+
+class PassedOver(NamedTuple, Generic[T]):
+    """Numbers that did not come in time, and what need not wait for them any longer."""
+
+    session_id: UUID
+    missing: range
+    ready: tuple[T, ...]
+
+
+class _Kept(NamedTuple, Generic[T]):
+    item: T
+    patient_until: float
+
+
+@dataclass(slots=True)
+class _Progress(Generic[T]):
+    """How far one session has come; `following` is 0 until its first number is known."""
+
+    first: int = 0
+    following: int = 0
+    skipped: set[int] = field(default_factory=set)
+    late: set[int] = field(default_factory=set)
+    early: dict[int, _Kept[T]] = field(default_factory=dict)
+
+    @property
+    def patient_until(self) -> float:
+        return self.early[min(self.early)].patient_until
+
+    def begin(self, number: int) -> None:
+        self.first = self.following = number
+
+    def is_repeat(self, number: int) -> bool:
+        was_passed = self.first <= number < self.following and number not in self.skipped
+        return was_passed or number in self.late or number in self.early
+
+    def accept_late(self, number: int) -> None:
+        if number in self.skipped:
+            self.skipped.discard(number)
+        else:
+            self.late.add(number)
+
+    def take_early(self) -> Iterator[T]:
+        while self.following in self.early:
+            yield self.early.pop(self.following).item
+            self.following += 1
+
+    def pass_over(self) -> range:
+        """Step over the first gap and return it."""
+        missing = range(self.following or min(self.early), min(self.early))
+        self.skipped.update(missing)
+        if not self.following:
+            self.begin(missing.stop)
+        self.following = missing.stop
+        return missing
+
+
+class SessionOrder(Generic[T]):
+    """Puts the messages of every session into the order of their numbers."""
+
+    def __init__(self, max_sessions: int = 50_000) -> None:
+        self._max_sessions = max_sessions
+        self._sessions: OrderedDict[UUID, _Progress[T]] = OrderedDict()
+        self._waiting: dict[UUID, _Progress[T]] = {}
+
+    def admit(
+        self, session_id: UUID, number: int, item: T, *, patient_until: float, may_lead: bool
+    ) -> Admission[T]:
+        """Place a message that arrived.
+
+        Args:
+            session_id: Whose message it is.
+            number: Its number in the session.
+            item: Given back when its turn comes.
+            patient_until: How long to wait for the ones before it, should any be missing.
+            may_lead: Whether the first number seen of a session is taken as its next one.
+                False while older messages of other processes may still come.
+        """
+        progress = self._progress(session_id)
+        if progress.is_repeat(number):
+            return Admission(Place.REPEAT)
+        if not progress.following and (may_lead or number == 1):
+            progress.begin(number)
+        if progress.following and number < progress.following:
+            progress.accept_late(number)
+            return Admission(Place.LATE, (item,))
+        progress.early[number] = _Kept(item, patient_until)
+        return self._advance(session_id, progress)
+
+    def pass_overdue(self, now: float) -> list[PassedOver[T]]:
+        """Give up on what did not come in time."""
+        overdue = [(key, it) for key, it in self._waiting.items() if it.patient_until <= now]
+        return [self._pass_over(session_id, progress) for session_id, progress in overdue]
+
+    def lead_unknown(self) -> list[PassedOver[T]]:
+        """Let sessions begin with what they have: nothing older is on its way any more."""
+        unknown = [(key, it) for key, it in self._waiting.items() if not it.following]
+        return [self._pass_over(session_id, progress) for session_id, progress in unknown]
+
+    def next_deadline(self) -> float | None:
+        """Return when the next gap will have lasted too long."""
+        return min((it.patient_until for it in self._waiting.values()), default=None)
+
+    def kept_back(self) -> list[T]:
+        """Return what still waits for a gap to close."""
+        return [it.early[n].item for it in self._waiting.values() for n in sorted(it.early)]
+
+    def _advance(self, session_id: UUID, progress: _Progress[T]) -> Admission[T]:
+        ready = tuple(progress.take_early())
+        if progress.early:
+            self._waiting[session_id] = progress
+        else:
+            self._waiting.pop(session_id, None)
+        return Admission(Place.IN_ORDER if ready else Place.EARLY, ready)
+
+    def _pass_over(self, session_id: UUID, progress: _Progress[T]) -> PassedOver[T]:
+        missing = progress.pass_over()
+        return PassedOver(session_id, missing, self._advance(session_id, progress).ready)
+
+    def _progress(self, session_id: UUID) -> _Progress[T]:
+        progress = self._sessions.setdefault(session_id, _Progress())
+        self._sessions.move_to_end(session_id)
+        if len(self._sessions) > self._max_sessions:
+            self._forget_oldest()
+        return progress
+
+    def _forget_oldest(self) -> None:
+        oldest = next(iter(self._sessions))
+        if oldest not in self._waiting:
+            del self._sessions[oldest]

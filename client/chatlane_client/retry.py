@@ -1,0 +1,35 @@
+"""Growing, jittered pauses between tries."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that double from `first` to `longest`, each cut by a random share of up to half.
+
+    The jitter keeps clients that lost the same server from coming back in step.
+    """
+
+    first: timedelta = timedelta(milliseconds=50)
+    longest: timedelta = timedelta(seconds=2)
+
+    def pauses(self) -> Iterator[float]:
+        """Yield the pauses in seconds, without end."""
+        pause, longest = self.first.total_seconds(), self.longest.total_seconds()
+        while True:
+            yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+            pause = min(pause * 2, longest)
+
+
+async def was_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Pause, but no longer than until the event is set; return whether it is."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+    return event.is_set()

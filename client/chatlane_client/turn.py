@@ -1,0 +1,80 @@
+"""What a turn handler gets and what it may answer."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from chatlane_schemas import Part, ResetReason, Source, TranscriptRow, TurnMessage
+from chatlane_schemas.sessions import TranscriptEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One piece of work: what was written since the last answer, in order.
+
+    Attributes:
+        attempt: 1 at first. Tools that were called in an attempt before this
+            one were called; check before doing it twice.
+        source: Where the answer goes.
+        reset_reason: Rule that ended the session before, on the first turn of a new one.
+        load_history: Loads the newest rows before the turn; use `history`.
+        publish_delta: Streams text while the turn runs; use `delta`.
+    """
+
+    id: UUID
+    session_id: UUID
+    session_key: str
+    agent: str
+    attempt: int
+    source: Source
+    messages: tuple[TurnMessage, ...]
+    session_is_new: bool = False
+    reset_reason: ResetReason | None = None
+    load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
+    publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """All that was written, one message a line."""
+        return "\n".join(message.text for message in self.messages if message.text)
+
+    async def history(self, limit: int = 100) -> tuple[TranscriptEntry, ...]:
+        """Return the newest rows of the transcript before this turn, oldest first."""
+        return await self.load_history(limit)
+
+    async def delta(self, text: str) -> None:
+        """Show a piece of the answer to whoever watches; it is not kept and may get lost."""
+        await self.publish_delta(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer of one or several messages, and what it leaves in the transcript.
+
+    Attributes:
+        parts: Messages to the chat, in order.
+        transcript: Rows to add, with tool calls and their results; without
+            any, every part becomes a row of the assistant.
+        usage: Named counts, such as tokens.
+    """
+
+    parts: Sequence[str | Part]
+    transcript: Sequence[TranscriptRow] = ()
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoReply:
+    """The turn is done and nothing is said to the chat."""
+
+    transcript: Sequence[TranscriptRow] = ()
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+Answer = str | Reply | NoReply
+Handler = Callable[[Turn], Awaitable[Answer]]
+"""From a turn to its answer.
+
+It is cancelled when its lease is lost, and a turn whose handler raises is tried
+again, up to the number of attempts its agent allows.
+"""

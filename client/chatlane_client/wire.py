@@ -1,0 +1,221 @@
+"""One publish that a stream confirms and one request that is answered, with their errors translated.
+
+Everything that goes over the wire goes through here: sizes are checked before,
+because a message over `max_payload` makes the server close the connection for good.
+"""
+
+import asyncio
+import contextlib
+import logging
+from datetime import timedelta
+from typing import Final, NamedTuple, TypeVar, assert_never
+
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+
+from chatlane_client.connection import until_connected
+from chatlane_client.errors import (
+    ChatlaneClientError,
+    ConnectionClosedError,
+    InvalidAnswerError,
+    OversizedMessageError,
+    RefusedPublishError,
+    RefusedRequestError,
+    SessionNotFoundError,
+    UnansweredRequestError,
+    UnavailableServiceError,
+    UnconfirmedPublishError,
+)
+from chatlane_client.retry import Backoff
+from chatlane_schemas import DecodeError, Envelope, decode, encode
+from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
+
+_log = logging.getLogger("chatlane_client")
+
+AnswerT = TypeVar("AnswerT", bound=Envelope)
+
+MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
+ANSWER_WITHIN: Final = timedelta(seconds=2)
+_CLOSED: Final = (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError)
+
+
+class Stored(NamedTuple):
+    """Where a stream keeps a message; a repeat was there before and is not kept twice."""
+
+    sequence: int
+    is_repeat: bool
+
+
+async def publish_stored(
+    client: Client,
+    subject: str,
+    message: Envelope,
+    *,
+    give_up_after: timedelta | None = None,
+    answer_within: timedelta = ANSWER_WITHIN,
+    backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+) -> Stored:
+    """Publish until a stream confirms; every try carries the envelope id.
+
+    A try that was not confirmed may be stored all the same, so it is repeated
+    with the same id and the stream keeps one.
+
+    Args:
+        client: An open connection.
+        subject: A subject that a stream listens on.
+        message: What to publish.
+        give_up_after: None tries for ever.
+        answer_within: How long one try waits.
+        backoff: Pauses between tries.
+
+    Raises:
+        UnconfirmedPublishError: No confirmation in time.
+        OversizedMessageError: Nothing was sent.
+        RefusedPublishError: The stream will never take it.
+        ConnectionClosedError: Nothing will ever be sent again.
+    """
+    body = encode(message)
+    patience = give_up_after.total_seconds() if give_up_after is not None else None
+    try:
+        async with asyncio.timeout(patience):
+            for pause in backoff.pauses():
+                if stored := await _try_publish(client, subject, message, body, answer_within):
+                    return stored
+                await asyncio.sleep(pause)
+    except TimeoutError as exc:
+        raise UnconfirmedPublishError(subject, message.id) from exc
+    raise AssertionError("pauses never end")
+
+
+async def publish_unstored(client: Client, subject: str, message: Envelope) -> None:
+    """Publish to whoever listens now; without a connection it is dropped, not queued.
+
+    Raises:
+        OversizedMessageError: Nothing was sent.
+        ConnectionClosedError: Nothing will ever be sent again.
+    """
+    body = encode(message)
+    check_size(client, subject, message, body)
+    try:
+        if client.is_connected:
+            await client.publish(subject, body)
+    except _CLOSED as exc:
+        raise ConnectionClosedError from exc
+    except nats.errors.Error as exc:
+        _log.info("publish_dropped", extra={"subject": subject, "error": type(exc).__name__})
+
+
+async def ask(
+    client: Client,
+    subject: str,
+    request: Envelope,
+    answer_model: type[AnswerT],
+    *,
+    answer_within: timedelta = ANSWER_WITHIN,
+) -> AnswerT:
+    """Send a request once and return the answer.
+
+    Raises:
+        UnansweredRequestError: No answer in time; whether it had its effect is unknown.
+        UnavailableServiceError: The service cannot answer now.
+        RefusedRequestError: The service will never answer this.
+        InvalidAnswerError: The answer does not follow the contract.
+        OversizedMessageError: Nothing was sent.
+        ConnectionClosedError: Nothing will ever be sent again.
+    """
+    body = encode(request)
+    patience = answer_within.total_seconds()
+    await _connected_within(client, subject, patience)
+    check_size(client, subject, request, body)
+    try:
+        answer = await client.request(subject, body, timeout=patience)
+    except _CLOSED as exc:
+        raise ConnectionClosedError from exc
+    except nats.errors.NoRespondersError as exc:
+        raise UnansweredRequestError(subject, reached_nobody=True) from exc
+    except (nats.errors.Error, TimeoutError) as exc:
+        raise UnansweredRequestError(subject, reached_nobody=False) from exc
+    return _read_answer(subject, answer_model, answer.data)
+
+
+async def _connected_within(client: Client, subject: str, patience: float) -> None:
+    try:
+        async with asyncio.timeout(patience):
+            await until_connected(client)
+    except TimeoutError as exc:
+        raise UnansweredRequestError(subject, reached_nobody=True) from exc
+
+
+def check_size(client: Client, subject: str, message: Envelope, body: bytes) -> None:
+    """Refuse what the server or the reader at the other end would not take.
+
+    Raises:
+        OversizedMessageError: It is too large.
+    """
+    if len(body) > message.max_bytes:
+        raise OversizedMessageError(subject, len(body), message.max_bytes)
+    size_bytes = len(body) + _header_bytes(message.id)
+    if size_bytes > client.max_payload:
+        raise OversizedMessageError(subject, size_bytes, client.max_payload)
+
+
+async def _try_publish(
+    client: Client, subject: str, message: Envelope, body: bytes, answer_within: timedelta
+) -> Stored | None:
+    """Publish once; None means that the outcome is unknown."""
+    await until_connected(client)
+    # Checked at each try: after a reconnect it may be another server.
+    check_size(client, subject, message, body)
+    headers = {MESSAGE_ID_HEADER: message.id}
+    try:
+        confirmation = await client.jetstream().publish(
+            subject, body, timeout=answer_within.total_seconds(), headers=headers
+        )
+    except _CLOSED as exc:
+        raise ConnectionClosedError from exc
+    except nats.js.errors.BadRequestError as exc:
+        reason = exc.description or "bad request"
+        raise RefusedPublishError(subject, message.id, exc.err_code, reason) from exc
+    except (nats.errors.Error, TimeoutError) as exc:
+        # No stream, no answer, a full stream, an election: unknown, never failed.
+        extra = {"subject": subject, "message_id": message.id, "error": type(exc).__name__}
+        _log.warning("publish_unconfirmed", extra=extra)
+        return None
+    return Stored(confirmation.seq, bool(confirmation.duplicate))
+
+
+def _read_answer(subject: str, model: type[AnswerT], body: bytes) -> AnswerT:
+    try:
+        answer = decode(model, body)
+    except DecodeError as exc:
+        # A request that fails is answered with the bare error, whatever it asked for.
+        _raise_error(subject, body)
+        raise InvalidAnswerError(subject, str(exc)) from exc
+    if isinstance(answer, ApiReply) and answer.error is not None:
+        raise _api_error(subject, answer.error)
+    return answer
+
+
+def _raise_error(subject: str, body: bytes) -> None:
+    """Raise the error that a body carries, if it carries one."""
+    with contextlib.suppress(DecodeError):
+        reply = decode(ApiReply, body)
+        if reply.error is not None:
+            raise _api_error(subject, reply.error)
+
+
+def _api_error(subject: str, error: ApiError) -> ChatlaneClientError:
+    match error.code:
+        case ApiErrorCode.UNAVAILABLE:
+            return UnavailableServiceError(subject, error.message)
+        case ApiErrorCode.NOT_FOUND:
+            return SessionNotFoundError(subject, error.message)
+        case ApiErrorCode.INVALID:
+            return RefusedRequestError(subject, error.message)
+        case _:
+            assert_never(error.code)
+
+
+def _header_bytes(message_id: str) -> int:
+    return len(f"NATS/1.0\r\n{MESSAGE_ID_HEADER}: {message_id}\r\n\r\n")

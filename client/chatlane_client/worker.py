@@ -1,0 +1,299 @@
+"""Serves the turns of an agent: claim, renew, answer.
+
+A turn is held by one worker at a time, for as long as it renews its lease; the
+attempt and the token that a claim gives fence off everybody before it.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from pydantic import ValidationError
+
+from chatlane_client.claims import ClaimClient, Grant
+from chatlane_client.connection import closed_error_first, until_connected
+from chatlane_client.errors import (
+    ConnectionClosedError,
+    InvalidAnswerError,
+    OversizedMessageError,
+    RefusedPublishError,
+    RefusedRequestError,
+    TurnFailedError,
+)
+from chatlane_client.lease import Lease
+from chatlane_client.retry import Backoff, was_set_within
+from chatlane_client.sessions import SessionClient
+from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
+from chatlane_client.wire import publish_stored, publish_unstored
+from chatlane_schemas import (
+    DecodeError,
+    Outcome,
+    Part,
+    ResultMessage,
+    TurnDelta,
+    TurnNotice,
+    decode,
+    new_envelope_id,
+    subjects,
+)
+from chatlane_schemas.sessions import TranscriptEntry
+from chatlane_schemas.streams import StreamName
+
+_log = logging.getLogger("chatlane_client")
+
+# A pull that is outstanding when the server restarts is lost, so none lasts longer.
+_PULL_FOR: Final = timedelta(seconds=1)
+_SET_BACK_FOR: Final = timedelta(seconds=5)
+
+
+class TurnWorker:
+    """Runs a handler for the turns of one agent, as many at once as it has slots.
+
+    It outlives restarts of the server and times without any router, and gives
+    up only when its connection is closed for good.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        agent: str,
+        handler: Handler,
+        *,
+        slots: int = 1,
+        principal: str,
+        name: str | None = None,
+    ) -> None:
+        """Make a worker; `run` starts it.
+
+        Args:
+            client: An open connection.
+            agent: The agent it works for.
+            handler: From a turn to its answer.
+            slots: Turns at the same time.
+            principal: The name the connection's permissions allow it to ask under.
+            name: Shown to people who look for the worker of a turn.
+        """
+        self._client = client
+        self._agent = agent
+        self._handler = handler
+        self._claims = ClaimClient(
+            client, agent, principal=principal, worker=name or default_worker_name()
+        )
+        self._sessions = SessionClient(client, principal=principal)
+        self._free_slots = asyncio.Semaphore(slots)
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take no new turn; `run` returns when the running ones are answered."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve turns until stopped.
+
+        Cancelling it instead drops the running turns: their leases end and
+        other workers get them.
+
+        Raises:
+            ConnectionClosedError: The connection is gone for good.
+        """
+        notices = await self._client.jetstream().pull_subscribe_bind(
+            consumer=self._agent, stream=StreamName.TURNS
+        )
+        with closed_error_first():
+            async with asyncio.TaskGroup() as slots:
+                while notice := await self._next_notice(notices):
+                    slots.create_task(self._serve(notice))
+
+    async def _next_notice(self, notices: JetStreamContext.PullSubscription) -> Msg | None:
+        """Return a notice together with a free slot, or None when stopping."""
+        pauses = Backoff().pauses()
+        await self._free_slots.acquire()
+        while not self._stopping.is_set():
+            try:
+                await until_connected(self._client)
+                [notice] = await notices.fetch(1, timeout=_PULL_FOR.total_seconds())
+            except nats.errors.TimeoutError:
+                continue
+            except nats.errors.ConnectionClosedError as exc:
+                raise ConnectionClosedError from exc
+            except nats.errors.Error as exc:
+                # No such durable, or a server that is not ready yet.
+                _log.warning("notices_unavailable", extra={"error": str(exc)})
+                await was_set_within(self._stopping, next(pauses))
+            else:
+                return notice
+        return None
+
+    async def _serve(self, message: Msg) -> None:
+        """Claim the turn of a notice and work on it; the notice is done once that is answered."""
+        try:
+            notice = decode(TurnNotice, message.data)
+            grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
+            await self._settle_notice(message, is_answered=grant is not None)
+            if isinstance(grant, Grant):
+                await self._work(grant)
+        except (DecodeError, InvalidAnswerError, RefusedRequestError) as exc:
+            # Perhaps of a newer release: a worker that understands it gets it.
+            _log.error("turn_not_understood", extra={"error": str(exc)})
+            await self._settle_notice(message, is_answered=False)
+        finally:
+            self._free_slots.release()
+
+    async def _settle_notice(self, message: Msg, *, is_answered: bool) -> None:
+        try:
+            if is_answered:
+                await message.ack()
+            else:
+                await message.nak(delay=_SET_BACK_FOR.total_seconds())
+        except nats.errors.ConnectionClosedError as exc:
+            raise ConnectionClosedError from exc
+        except nats.errors.Error as exc:
+            # It comes again, and its claim is answered with "taken" or "finished".
+            _log.warning("notice_unsettled", extra={"error": str(exc)})
+
+    async def _work(self, grant: Grant) -> None:
+        """Run the handler while the lease is held, and publish what comes out."""
+        lease = Lease(grant.asked_at, grant.lease)
+        renew = partial(self._claims.renew, grant)
+        if not await lease.secure(renew):
+            _log.warning("turn_lost", extra=_about(grant, reason="answered too late"))
+            return
+        keeping = asyncio.create_task(lease.keep(renew))
+        working = asyncio.create_task(self._answer(grant))
+        try:
+            await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                await self._publish(grant, working.result())
+            else:
+                _log.warning("turn_lost", extra=_about(grant, reason=keeping.result()))
+        finally:
+            await _cancel(working, keeping)
+
+    async def _answer(self, grant: Grant) -> ResultMessage:
+        """Return what the handler makes of a turn, be it a failure."""
+        try:
+            return _result(grant, await self._handler(self._turn(grant)))
+        except TurnFailedError as exc:
+            return _failure(grant, exc.message, retry=exc.retry)
+        except ValidationError as exc:
+            _log.exception("turn_failed", extra=_about(grant, reason="invalid"))
+            return _failure(grant, f"{exc.title}: {exc.error_count()} errors", retry=False)
+        except asyncio.CancelledError:
+            if _is_cancelled_from_outside():
+                raise
+            return _failure(grant, "CancelledError", retry=True)
+        except Exception as exc:  # noqa: BLE001 - whatever it was, the turn has failed
+            _log.exception("turn_failed", extra=_about(grant, reason=type(exc).__name__))
+            # Not its text, which may quote what people wrote.
+            return _failure(grant, type(exc).__name__, retry=True)
+
+    async def _publish(self, grant: Grant, result: ResultMessage) -> None:
+        subject = subjects.result(self._agent, grant.session_id)
+        try:
+            await publish_stored(self._client, subject, result)
+        except (OversizedMessageError, RefusedPublishError) as exc:
+            _log.exception("result_refused", extra=_about(grant, reason=type(exc).__name__))
+            failure = _failure(grant, type(exc).__name__, retry=False)
+            await publish_stored(self._client, subject, failure)
+
+    def _turn(self, grant: Grant) -> Turn:
+        return Turn(
+            id=grant.turn_id,
+            session_id=grant.session_id,
+            session_key=grant.session_key,
+            agent=self._agent,
+            attempt=grant.attempt,
+            source=grant.source,
+            messages=grant.messages,
+            session_is_new=grant.session_is_new,
+            reset_reason=grant.reset_reason,
+            load_history=partial(self._history, grant),
+            publish_delta=partial(self._delta, grant, itertools.count()),
+        )
+
+    async def _history(self, grant: Grant, limit: int) -> tuple[TranscriptEntry, ...]:
+        pointer = grant.history
+        return await self._sessions.transcript(
+            pointer.session_id, limit=limit, before_seq=pointer.before_seq
+        )
+
+    async def _delta(self, grant: Grant, numbers: Iterator[int], text: str) -> None:
+        delta = TurnDelta(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            turn_id=grant.turn_id,
+            attempt=grant.attempt,
+            index=next(numbers),
+            text=text,
+        )
+        await publish_unstored(self._client, subjects.delta(self._agent, grant.turn_id), delta)
+
+
+def default_worker_name() -> str:
+    """Return a name that tells people where this process runs."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100]
+    return f"{host}:{os.getpid()}"
+
+
+def _result(grant: Grant, answer: Answer) -> ResultMessage:
+    if isinstance(answer, str):
+        answer = Reply(parts=(answer,))
+    parts = () if isinstance(answer, NoReply) else answer.parts
+    return ResultMessage(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        session_id=grant.session_id,
+        turn_id=grant.turn_id,
+        attempt=grant.attempt,
+        token=grant.token,
+        outcome=Outcome.OK if parts else Outcome.NO_REPLY,
+        parts=tuple(Part(text=part) if isinstance(part, str) else part for part in parts),
+        transcript=tuple(answer.transcript),
+        usage=dict(answer.usage),
+    )
+
+
+def _failure(grant: Grant, error: str, *, retry: bool) -> ResultMessage:
+    return ResultMessage(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        session_id=grant.session_id,
+        turn_id=grant.turn_id,
+        attempt=grant.attempt,
+        token=grant.token,
+        outcome=Outcome.FAILED,
+        retry=retry,
+        error=error,
+    )
+
+
+def _is_cancelled_from_outside() -> bool:
+    """Tell our own cancellation from one that a handler let out by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _cancel(*tasks: asyncio.Task[object]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _about(grant: Grant, *, reason: str) -> dict[str, object]:
+    return {
+        "turn_id": str(grant.turn_id),
+        "session_id": str(grant.session_id),
+        "attempt": grant.attempt,
+        "reason": reason,
+    }
