@@ -1,0 +1,119 @@
+"""Writes the demo's feed, `data/day.jsonl`: the same bytes from the same seed.
+
+`python -m chatlane.dev.day write` makes the file, `... check` fails when it differs.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from chatlane.dev.diary import Diary, Entry, Line
+from chatlane.dev.mishaps import broken, company, copies, odd_but_fine, replay, second_thoughts
+from chatlane.dev.phrases import Chance, read_phrases
+from chatlane.dev.rooms import make_people
+from chatlane.dev.scenes import (
+    DISCORD_BLOCKS,
+    HOUR,
+    MOVE_AT,
+    discord,
+    slack,
+    telegram_channel,
+    telegram_chats,
+    telegram_forum,
+    telegram_groups,
+    telegram_move,
+    whatsapp,
+)
+
+SEED: Final = "a day in the life"
+DAY_FILE: Final = Path(__file__).parent / "data" / "day.jsonl"
+
+# Longer than the demo's idle time, and during it nobody writes.
+_PAUSE_SECONDS: Final = 3.0
+
+# What breaks and when: never inside a block of DISCORD_BLOCKS, where seconds count.
+_CUES: Final = (("router", 8.4), ("worker", 13.0), ("nats", 14.8), ("postgres", 17.0))
+
+
+def day(seed: str = SEED) -> str:
+    """Return the whole feed as JSON Lines."""
+    diary = Diary(Chance(seed), read_phrases())
+    _scenes(diary)
+    _mishaps(diary)
+    _stage_directions(diary)
+    ordered = sorted(diary.entries, key=lambda entry: entry.at)
+    return "".join(_text(_with_hears(entry)) for entry in ordered)
+
+
+def _scenes(diary: Diary) -> None:
+    people = make_people(diary.chance)
+    telegram_chats(diary, people[:26])
+    telegram_groups(diary, people[36:51])
+    telegram_forum(diary, people[51:57])
+    telegram_move(diary, people[30:34])
+    telegram_channel(diary)
+    discord(diary, people[:12])
+    slack(diary, people[12:22])
+    whatsapp(diary, [person for person in people if person.language != "en"][:14])
+
+
+def _mishaps(diary: Diary) -> None:
+    second_thoughts(diary)
+    company(diary, next(entry.person for entry in diary.entries if entry.person))
+    copies(diary)
+    replay(diary, "telegram/ann", 16.4 * HOUR)
+    odd_but_fine(diary)
+    broken(diary)
+
+
+def _stage_directions(diary: Diary) -> None:
+    """Say where the player waits for answers, pauses, or lets something break."""
+    # A chat that moved is known under its new id only once the move was read.
+    diary.add(Entry(MOVE_AT + 0.01, {"settle": True, "why": "a group moves to a new id"}))
+    for start, pause, end in DISCORD_BLOCKS:
+        for hour in (start, end):
+            diary.add(Entry(hour * HOUR, {"settle": True, "why": "silence is measured here"}))
+        diary.add(Entry(pause * HOUR, {"settle": True, "why": "everybody has an answer"}))
+        diary.add(Entry(pause * HOUR + 1, {"pause": _PAUSE_SECONDS, "why": "Discord falls silent"}))
+    for name, hour in _CUES:
+        diary.add(Entry(hour * HOUR, {"cue": name}))
+
+
+def _text(line: Line) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _with_hears(entry: Entry) -> Line:
+    """Return the line with what an agent hears, where that is not the text itself."""
+    line = dict(entry.line)
+    event = line.get("event")
+    if line.get("expect") == "accepted" and isinstance(event, dict) and "attachments" in event:
+        files = [f"[{its['name']}]" for its in event["attachments"]]
+        line["hears"] = " ".join([*([event["text"]] if "text" in event else []), *files])
+    return line
+
+
+def differences(path: Path = DAY_FILE) -> Iterator[str]:
+    """Say what differs between the file and what would be written."""
+    present = path.read_text("utf-8") if path.exists() else ""
+    if present != day():
+        yield f"{path} differs from its generator: run python -m chatlane.dev.day write"
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the feed and return the exit code."""
+    if arguments == ["write"]:
+        DAY_FILE.write_text(day(), "utf-8")
+        return 0
+    if arguments == ["check"]:
+        problems = list(differences())
+        sys.stderr.writelines(f"{problem}\n" for problem in problems)
+        return 1 if problems else 0
+    sys.stderr.write("usage: python -m chatlane.dev.day write|check\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
