@@ -44,6 +44,7 @@ class Arrived:
     """One inbound message with everything a decision needs to know about it.
 
     Attributes:
+        former_keys: Keys under which the same conversation may have begun.
         digests: What makes it a repeat; the first also names what follows from it.
         stored_at: When JetStream stored it: the only clock of the decision.
         is_ignored: Of a bot that may not speak here, our own echo included.
@@ -52,6 +53,7 @@ class Arrived:
     event: InboundEvent
     source: Source
     session_key: str
+    former_keys: tuple[str, ...]
     digests: tuple[bytes, ...]
     agent: Agent
     policy: ResetPolicy
@@ -107,9 +109,11 @@ class Placement:
 
     def _session_for(self, arrived: Arrived) -> Session:
         lane = self.lanes.get(arrived.session_key)
-        if lane is None:
-            return self._start(arrived, None, None)
-        session = self.sessions[lane.session_id]
+        session = None if lane is None else self.sessions.get(lane.session_id)
+        if session is None or session.ended_at is not None:
+            # First contact, or a lane left behind by its session: the write of the lane is a
+            # compare-and-set, so a session that somebody ended just now is not lost.
+            return self._start(arrived, None, session)
         if arrived.event.kind is Kind.SYSTEM:
             return session
         now = _not_before(arrived.stored_at, session.last_activity_at)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chatlane.domain.aliases import AliasBook, AliasId
 from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement
 from chatlane.domain.log import PartitionId
 from chatlane.domain.turns import ArrivedResult
-from chatlane.routing import moves
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
+from chatlane.routing.moves import Joining, readdress
 from chatlane.routing.refused import Refused
 from chatlane.routing.results import Settlement, prepare_result
 from chatlane.store import aliases, lanes, seen, sessions
 from chatlane_schemas.dead import DeadReason
-from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Decoded:
     @property
     def is_move(self) -> bool:
         """Whether it gives a chat another id."""
-        return isinstance(self.content, Prepared) and self.content.event.kind is Kind.MIGRATION
+        return isinstance(self.content, Prepared) and self.content.is_move
 
 
 def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -> Decoded:
@@ -72,11 +72,13 @@ class Deciding:
         results = [one for one in contents if isinstance(one, ArrivedResult)]
         arrived = await self._address(writing, prepared)
         connection = writing.connection
-        bound = await lanes.find(connection, {one.session_key for one in arrived})
+        keys = {key for one in arrived for key in (one.session_key, *one.former_keys)}
+        bound = await lanes.find(connection, keys)
         homes = {lane.session_id for lane in bound.values()}
         homes |= {one.result.session_id for one in results}
         locked = await sessions.lock(connection, homes)
         known = await seen.probe(connection, {digest for one in arrived for digest in one.digests})
+        await Joining(connection, bound, locked, self._effects).join(arrived)
         placement = Placement(bound, locked, known, self._effects, self._slots)
         for one in arrived:
             placement.place(one)
@@ -85,8 +87,7 @@ class Deciding:
         for content in contents:
             if isinstance(content, Refused):
                 content.bury(self._effects)
-        if any(one.is_move for one in messages):
-            await moves.apply(writing, prepared[0], self._effects)
+        await readdress(connection, [one for one in prepared if one.is_move], self._catalog)
         await writing.write(
             self._effects, lanes_of=bound.values(), sessions_of=placement.sessions.values()
         )
@@ -95,7 +96,9 @@ class Deciding:
         """Resolve who and where each message is, in order, learning links on the way."""
         if not prepared:
             return []
-        book = await aliases.load(writing.connection, prepared)
+        wanted: set[AliasId] = set().union(*(one.lookups for one in prepared))
+        known = await aliases.find_groups(writing.connection, wanted) if wanted else []
+        book = AliasBook(known)
         placed: list[Arrived] = []
         for one in prepared:
             arrived = arrive(one, book, self._catalog)
@@ -103,5 +106,5 @@ class Deciding:
                 arrived.bury(self._effects)
             else:
                 placed.append(arrived)
-        await aliases.learn(writing.connection, book)
+        await aliases.write(writing.connection, book.changes())
         return placed

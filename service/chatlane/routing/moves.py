@@ -1,0 +1,136 @@
+"""What follows when two ids turn out to be one: lanes are joined, answers find the new address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from chatlane.domain.effects import Effects, Publication
+from chatlane.domain.ids import derived_id
+from chatlane.domain.keys import escaped
+from chatlane.domain.states import Lane, Session
+from chatlane.domain.turns import open_turn, void_turn
+from chatlane.store import moves, sessions, turns
+from chatlane.store.moves import LaneRow
+from chatlane_schemas.codec import encode
+from chatlane_schemas.events import EndReason, SessionEnded
+from chatlane_schemas.subjects import event as event_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.lanes import Arrived
+    from chatlane.routing.inbound import Prepared
+
+
+class Joining:
+    """Joins lanes of one conversation that were made under different ids of it.
+
+    Args:
+        lanes: By key, the lanes of the batch, those under former keys included.
+        locked: The sessions these lanes lead to.
+    """
+
+    def __init__(
+        self,
+        connection: PoolConnectionProxy,
+        lanes: dict[str, Lane],
+        locked: dict[UUID, Session],
+        effects: Effects,
+    ) -> None:
+        self._connection = connection
+        self._lanes = lanes
+        self._locked = locked
+        self._effects = effects
+
+    async def join(self, arrived: Iterable[Arrived]) -> None:
+        """Bring every lane under a former key of these messages to where it belongs."""
+        for one in arrived:
+            for former_key in one.former_keys:
+                lane = self._lanes.pop(former_key, None)
+                if lane is not None:
+                    await self._bring(one, lane)
+
+    async def _bring(self, one: Arrived, lane: Lane) -> None:
+        home = self._lanes.get(one.session_key)
+        if home is None:
+            await self._rename(one, lane)
+            return
+        newer = self._locked.get(lane.session_id)
+        older = self._locked.get(home.session_id)
+        await moves.delete_lane(self._connection, lane.session_key)
+        if newer is not None and older is not None and newer.ended_at is None:
+            await self._merge(one, newer, older)
+
+    async def _rename(self, one: Arrived, lane: Lane) -> None:
+        row = LaneRow(lane.session_key, lane.session_id)
+        await moves.rename_lane(self._connection, row, one.session_key)
+        self._lanes[one.session_key] = Lane(
+            one.session_key, lane.session_id, bound_to=lane.session_id
+        )
+        session = self._locked.get(lane.session_id)
+        if session is not None:
+            session.session_key = one.session_key
+
+    async def _merge(self, one: Arrived, newer: Session, older: Session) -> None:
+        """End the newer session; what waits in it goes on in the older one."""
+        moved = await moves.move_waiting(
+            self._connection, newer.id, older.id, one.session_key, older.next_arrival
+        )
+        older.next_arrival += moved
+        await self._drop_unclaimed_turn(newer)
+        newer.ended_at = one.stored_at
+        newer.end_reason = EndReason.MERGED
+        newer.parent_id = older.id
+        newer.link_kind = "merged"
+        if moved and older.active_turn is None:
+            open_turn(older, one.stored_at, newer.id.bytes, self._effects)
+        detail = to_json({"into": older.id, "moved_messages": moved}).decode()
+        await moves.audit(self._connection, "session_merged", newer.id, detail)
+        self._announce(one, newer)
+
+    async def _drop_unclaimed_turn(self, session: Session) -> None:
+        """A turn that runs ends normally; one that nobody has claimed has lost its messages."""
+        if session.active_turn is None:
+            return
+        found = await turns.lock(self._connection, [session.active_turn])
+        for turn in found.values():
+            if turn.state == "ready" and turn.attempt == 0:
+                void_turn(turn, session, has_waiting=False, effects=self._effects)
+
+    def _announce(self, one: Arrived, session: Session) -> None:
+        ended = SessionEnded(
+            id=str(derived_id(one.stored_at, session.id.bytes, "session.ended")),
+            at=one.stored_at,
+            session_id=session.id,
+            session_key=session.session_key,
+            agent=session.agent,
+            reason=EndReason.MERGED,
+        )
+        self._effects.publications.append(
+            Publication(None, "EVENTS", event_subject("session", "ended"), ended.id, encode(ended))
+        )
+
+
+async def readdress(
+    connection: PoolConnectionProxy, moved: Sequence[Prepared], catalog: Catalog
+) -> None:
+    """Send what is still to be answered in a moved chat to the chat's new id."""
+    for one in moved:
+        old, new = one.address.chat_id, one.address.migrate_to
+        if old is None or new is None:
+            continue
+        prefixes = [
+            f"agent:{profile}:{one.event.platform}:{one.event.account}:group:{escaped(old)}"
+            for profile in catalog.profiles
+        ]
+        rows = await moves.lanes_of_chats(connection, prefixes)
+        ids = {row.session_id for row in rows}
+        if ids:
+            await sessions.lock(connection, ids)
+            await moves.readdress(connection, sorted(ids), old, new)

@@ -1,0 +1,82 @@
+"""Ids of one person or chat, and the canonical id they lead to."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.domain.aliases import AliasId, AliasKind, AliasRow, Changes
+from chatlane.errors import SupersededError
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+FIND_GROUPS_SQL: Final[LiteralString] = """
+-- aliases: everything known of the persons and chats that a batch names
+WITH named AS (
+    SELECT DISTINCT platform, account, kind, canonical
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+        AS want (platform, account, kind, alias)
+    JOIN aliases USING (platform, account, kind, alias)
+)
+SELECT platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical
+FROM named JOIN aliases USING (platform, account, kind, canonical)
+"""
+
+
+async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId]) -> list[AliasRow]:
+    """Return, for each alias that is known, all rows with its canonical id."""
+    rows = await connection.fetch(FIND_GROUPS_SQL, *columns(list(ids), 4))
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: "Record") -> AliasRow:
+    platform, account, kind, *rest = row.values()
+    return AliasRow(platform, account, AliasKind(kind), *rest)
+
+
+INSERT_ALIASES_SQL: Final[LiteralString] = """
+-- aliases: ids seen for the first time; a conflict means that another router saw them first
+INSERT INTO aliases (
+    platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
+    $8::bool[])
+ON CONFLICT DO NOTHING
+"""
+
+UPDATE_ALIASES_SQL: Final[LiteralString] = """
+-- aliases: rows that still are what was read
+UPDATE aliases SET
+    canonical = new.canonical, first_seen_at = new.first_seen_at, partner = new.partner,
+    was_canonical = new.was_canonical
+FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
+    $8::bool[], $9::text[], $10::text[])
+    AS new (platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical,
+            canonical_before, partner_before)
+WHERE aliases.platform = new.platform AND aliases.account = new.account
+  AND aliases.kind = new.kind AND aliases.alias = new.alias
+  AND aliases.canonical = new.canonical_before
+  AND aliases.partner IS NOT DISTINCT FROM new.partner_before
+"""
+
+
+async def write(connection: "PoolConnectionProxy", changes: Changes) -> None:
+    """Write what a batch learned.
+
+    Raises:
+        SupersededError: Another router learned about the same ids; read them again.
+    """
+    if changes.inserted:
+        status = await connection.execute(INSERT_ALIASES_SQL, *columns(changes.inserted, 8))
+        _expect(status, changes.inserted)
+    if changes.updated:
+        rows = [(*row, before.canonical, before.partner) for before, row in changes.updated]
+        status = await connection.execute(UPDATE_ALIASES_SQL, *columns(rows, 10))
+        _expect(status, rows)
+
+
+def _expect(status: str, rows: Sequence[object]) -> None:
+    if int(status.rpartition(" ")[2]) != len(rows):
+        raise SupersededError("aliases")

@@ -1,0 +1,127 @@
+"""Conversations that turned out to be one: the rows whose lane or address changes."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class LaneRow(NamedTuple):
+    """A lane of a chat and the session it leads to."""
+
+    session_key: str
+    session_id: UUID
+
+
+FIND_LANES_OF_CHATS_SQL: Final[LiteralString] = """
+-- moves: every lane whose key starts with one of these prefixes: threads and people included
+SELECT lanes.session_key, lanes.session_id
+FROM unnest($1::text[]) AS want (prefix)
+JOIN lanes ON lanes.session_key = want.prefix
+    -- ";" is the character after ":", so this is the range of all keys that go on after one
+    OR (lanes.session_key > want.prefix || ':' AND lanes.session_key < want.prefix || ';')
+ORDER BY lanes.session_key
+"""
+
+
+async def lanes_of_chats(
+    connection: "PoolConnectionProxy", prefixes: Iterable[str]
+) -> list[LaneRow]:
+    """Return the lanes of chats, given the part of the key up to the chat."""
+    rows = await connection.fetch(FIND_LANES_OF_CHATS_SQL, list(prefixes))
+    return [LaneRow(*row.values()) for row in rows]
+
+
+RENAME_LANE_SQL: Final[LiteralString] = """
+-- moves: a lane, its session and what waits there under the older key
+WITH lane AS (
+    UPDATE lanes SET session_key = $2 WHERE session_key = $1
+), line AS (
+    UPDATE waiting SET session_key = $2 WHERE session_id = $3 AND session_key = $1
+)
+UPDATE sessions SET session_key = $2 WHERE id = $3 AND session_key = $1
+"""
+
+
+async def rename_lane(connection: "PoolConnectionProxy", lane: LaneRow, older_key: str) -> None:
+    """Bind a lane under another key that no lane has."""
+    await connection.execute(RENAME_LANE_SQL, lane.session_key, older_key, lane.session_id)
+
+
+MOVE_WAITING_SQL: Final[LiteralString] = """
+-- moves: what waits in one session to the end of another one's line
+WITH moved AS (
+    DELETE FROM waiting WHERE session_id = $1 RETURNING *
+)
+INSERT INTO waiting (
+    session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
+    content, details, source, stored_at)
+SELECT $2, $4 - 1 + row_number() OVER (ORDER BY arrival), $3, message_id, author,
+       platform_message_id, size_bytes, content, details, source, stored_at
+FROM moved
+"""
+
+
+async def move_waiting(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    to_session: UUID,
+    session_key: str,
+    first_arrival: int,
+) -> int:
+    """Move waiting messages between two locked sessions; returns how many."""
+    status = await connection.execute(
+        MOVE_WAITING_SQL, session_id, to_session, session_key, first_arrival
+    )
+    return int(status.rpartition(" ")[2])
+
+
+DELETE_LANE_SQL: Final[LiteralString] = """
+-- moves: a lane that was made under the newer id and is not needed
+DELETE FROM lanes WHERE session_key = $1
+"""
+
+
+async def delete_lane(connection: "PoolConnectionProxy", session_key: str) -> None:
+    """Remove a lane."""
+    await connection.execute(DELETE_LANE_SQL, session_key)
+
+
+READDRESS_SQL: Final[LiteralString] = """
+-- moves: answers that are still to come go to the chat's new id
+WITH line AS (
+    UPDATE waiting SET source = jsonb_set(source, '{chat,id}', to_jsonb($3::text))
+    WHERE session_id = ANY($1::uuid[]) AND source #>> '{chat,id}' = $2
+), live AS (
+    UPDATE turns SET source = jsonb_set(source, '{chat,id}', to_jsonb($3::text))
+    WHERE session_id = ANY($1::uuid[]) AND state IN ('ready', 'claimed')
+      AND source #>> '{chat,id}' = $2
+)
+-- Of a routed message that a `stream` agent has not answered; claimed rows have no answer of
+-- their own, so all of a turn's rows change with it.
+UPDATE messages SET source = jsonb_set(source, '{chat,id}', to_jsonb($3::text))
+WHERE session_id = ANY($1::uuid[]) AND role = 'user' AND source #>> '{chat,id}' = $2
+  AND seq > (SELECT max(next_seq) FROM sessions WHERE sessions.id = messages.session_id) - 1000
+"""
+
+
+async def readdress(
+    connection: "PoolConnectionProxy", sessions: Sequence[UUID], old: str, new: str
+) -> None:
+    """Give everything unanswered of these sessions the chat's new id as its address."""
+    await connection.execute(READDRESS_SQL, sessions, old, new)
+
+
+AUDIT_SQL: Final[LiteralString] = """
+-- audit: what was done to a session that nobody asked for by name
+INSERT INTO audit (action, session_id, detail) VALUES ($1, $2, $3::jsonb)
+"""
+
+
+async def audit(
+    connection: "PoolConnectionProxy", action: str, session_id: UUID, detail: str
+) -> None:
+    """Write one line for operators; `detail` is JSON and holds no message text."""
+    await connection.execute(AUDIT_SQL, action, session_id, detail)
