@@ -6,22 +6,27 @@ logs: a client that NATS closes for good takes only the API with it.
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from faststream.nats import NatsBroker
 from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, NatsUserPassword
+from nats.errors import Error as NatsError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from faststream.nats import NatsRouter
+    from nats.aio.client import Client
 
     from chatlane.bus.connection import BusOptions
 
 _PENDING_BYTES: Final = 16 * 1024 * 1024
 # Claims in work when the process stops are answered; a worker repeats what is not.
 _GRACEFUL_SECONDS: Final = 5.0
+_READY_SECONDS: Final = 5.0
 
 
 def build_broker(
@@ -55,6 +60,34 @@ def build_broker(
         logger=None,
         routers=[router],
     )
+
+
+@asynccontextmanager
+async def open_api(
+    options: BusOptions, router: NatsRouter, *, on_closed: Callable[[], None]
+) -> AsyncIterator[NatsBroker]:
+    """Answer requests for the length of the block; at its end answer those in work, then stop."""
+    broker = build_broker(options, router, on_closed=on_closed)
+    await broker.start()
+    try:
+        # If the server goes away meanwhile, the client subscribes again with the reconnect.
+        with contextlib.suppress(NatsError, TimeoutError):
+            await _subscriptions_known(broker.connection)
+        yield broker
+    finally:
+        await broker.stop()
+
+
+async def _subscriptions_known(client: Client) -> None:
+    """Return once the server has taken every subscription made so far.
+
+    A message to ourselves stands behind them in the client's buffer; the ping of `flush`
+    overtakes it.
+    """
+    inbox = client.new_inbox()
+    echo = await client.subscribe(inbox, max_msgs=1)
+    await client.publish(inbox)
+    await echo.next_msg(timeout=_READY_SECONDS)
 
 
 async def _already_logged(error: Exception) -> None:

@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane.api.answering import Answering
-from chatlane.api.broker import build_broker
+from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.turns import TurnHandlers
@@ -43,6 +43,7 @@ from chatlane_schemas.turns import (
     RenewRequest,
     RenewStatus,
 )
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -156,13 +157,9 @@ async def api(nats_url: str) -> AsyncIterator[Api]:
         SessionHandlers(api.reads, answering),
         [TurnHandlers("main", api.desk, answering, api.metrics)],
     )
-    broker = build_broker(BusOptions(url=nats_url), router, on_closed=lambda: None)
-    await broker.start()
-    try:
+    async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
         yield api
-    finally:
-        await broker.stop()
-        await client.close()
+    await client.close()
 
 
 def api_subject(noun: str, verb: str, agent: str | None = None) -> str:
@@ -255,6 +252,24 @@ async def test_store_that_is_away_is_said_so(api: Api) -> None:
     assert reply.error.code == ApiErrorCode.UNAVAILABLE
 
 
+async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_url: str) -> None:
+    desk = FakeDesk()
+    desk.together = 2
+    answering = Answering(api.metrics)
+    handlers = TurnHandlers("other", desk, answering, api.metrics)
+    router = build_router(SessionHandlers(api.reads, answering), [handlers])
+    request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
+
+    async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
+        asking = asyncio.create_task(
+            api.ask(api_subject("turn", "claim", "other"), request, ClaimReply)
+        )
+        await eventually(lambda: desk.waiting)
+        asyncio.get_running_loop().call_later(0.2, desk.everyone.set)
+
+    assert (await asking).status is ClaimStatus.TAKEN
+
+
 async def test_bug_is_answered_without_its_text(api: Api) -> None:
     api.reads.failure = KeyError("secret words")
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
@@ -308,14 +323,12 @@ async def test_answer_goes_to_an_inbox_only(api: Api) -> None:
 
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
     router = build_router(SessionHandlers(api.reads, Answering(api.metrics)), [])
-    second = build_broker(BusOptions(url=nats_url), router, on_closed=lambda: None)
-    await second.start()
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()
     answers = await api.client.subscribe(inbox)
 
-    await api.client.publish(api_subject("session", "get"), encode(request), reply=inbox)
-    await answers.next_msg(timeout=5)
-    with pytest.raises(nats.errors.TimeoutError):
-        await answers.next_msg(timeout=timedelta(milliseconds=200).total_seconds())
-    await second.stop()
+    async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
+        await api.client.publish(api_subject("session", "get"), encode(request), reply=inbox)
+        await answers.next_msg(timeout=5)
+        with pytest.raises(nats.errors.TimeoutError):
+            await answers.next_msg(timeout=timedelta(milliseconds=200).total_seconds())

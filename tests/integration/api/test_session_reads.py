@@ -107,10 +107,7 @@ async def test_key_leads_to_the_session_of_its_lane(
     current = await add_session(connection, 2)
     key = "agent:main:telegram:bot:dm:1"
     await connection.execute(
-        "INSERT INTO lanes (session_key, session_id, created_at) VALUES ($1, $2, $3)",
-        key,
-        current,
-        AT,
+        "INSERT INTO lanes (session_key, session_id) VALUES ($1, $2)", key, current
     )
 
     session = await reads.find_by_key(key)
