@@ -20,6 +20,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import timedelta
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -51,6 +52,12 @@ DUPLICATES: Final = Metric(
     "counter",
     "Messages dropped because their effect was already committed.",
     ("log",),
+)
+KEPT: Final = Metric(
+    "chatlane_kept_events_total",
+    "counter",
+    "Events that start nothing: edit, delete, reaction, service, migration, bot.",
+    ("kind",),
 )
 DEAD_LETTERS: Final = Metric(
     "chatlane_dead_letters_total",
@@ -130,6 +137,15 @@ TURN_RENEWALS: Final = Metric(
 TURNS_EXPIRED: Final = Metric(
     "chatlane_turns_expired_total", "counter", "Leases that ended without a result.", ("agent",)
 )
+TURNS_RETRIED: Final = Metric(
+    "chatlane_turns_retried_total",
+    "counter",
+    "Attempts that failed and may be tried again.",
+    ("agent",),
+)
+STREAM_ANSWERS: Final = Metric(
+    "chatlane_stream_answers_total", "counter", "Answers of stream agents.", ("agent",)
+)
 TURNS_FINISHED: Final = Metric(
     "chatlane_turns_finished_total",
     "counter",
@@ -206,6 +222,7 @@ BUILD: Final = Metric(
 METRICS: Final = (
     ROUTED,
     DUPLICATES,
+    KEPT,
     DEAD_LETTERS,
     SESSIONS_STARTED,
     BATCHES,
@@ -221,6 +238,8 @@ METRICS: Final = (
     TURNS_CLAIMED,
     TURN_RENEWALS,
     TURNS_EXPIRED,
+    TURNS_RETRIED,
+    STREAM_ANSWERS,
     TURNS_FINISHED,
     LATE_RESULTS,
     CLAIM_SECONDS,
@@ -236,6 +255,22 @@ METRICS: Final = (
     LOOP_LAG,
     BUILD,
 )
+
+
+# What decisions count by name; the labels follow the name in the count.
+_DECIDED: Final = {
+    "routed": ROUTED,
+    "duplicates": DUPLICATES,
+    "kept": KEPT,
+    "dead_letters": DEAD_LETTERS,
+    "sessions_started": SESSIONS_STARTED,
+    "turns_dispatched": TURNS_DISPATCHED,
+    "turns_expired": TURNS_EXPIRED,
+    "turns_retried": TURNS_RETRIED,
+    "turns_finished": TURNS_FINISHED,
+    "stream_answers": STREAM_ANSWERS,
+    "late_results": LATE_RESULTS,
+}
 
 
 class Metrics:
@@ -272,21 +307,10 @@ class Metrics:
         """Return the page that Prometheus reads."""
         return generate_latest(self.registry)
 
-    def routed(self, platform: str, count: int = 1) -> None:
-        """Count inbound messages that found their session."""
-        self._add(ROUTED, count, platform)
-
-    def duplicates(self, log: str, count: int = 1) -> None:
-        """Count messages whose effect was already committed."""
-        self._add(DUPLICATES, count, log)
-
-    def dead_letter(self, stage: str, reason: str, count: int = 1) -> None:
-        """Count messages set aside."""
-        self._add(DEAD_LETTERS, count, stage, reason)
-
-    def session_started(self, agent: str, reason: str | None, count: int = 1) -> None:
-        """Count sessions opened; `reason` is the reset, None for a first contact."""
-        self._add(SESSIONS_STARTED, count, agent, reason or "new")
+    def decided(self, counts: Mapping[tuple[str, ...], int]) -> None:
+        """Count what a committed transaction decided: (name, labels...) → how often."""
+        for (name, *labels), count in counts.items():
+            self._add(_DECIDED[name], count, *labels)
 
     def batch_committed(self, messages: int, took: timedelta) -> None:
         """Count a committed batch of either or both logs."""
@@ -322,10 +346,6 @@ class Metrics:
         """Count rows of dead routers that were published."""
         self._add(SWEPT, rows)
 
-    def turns_dispatched(self, agent: str, count: int = 1) -> None:
-        """Count notifications of turns."""
-        self._add(TURNS_DISPATCHED, count, agent)
-
     def turns_claimed(self, agent: str, status: str, count: int = 1) -> None:
         """Count answered claims."""
         self._add(TURNS_CLAIMED, count, agent, status)
@@ -333,18 +353,6 @@ class Metrics:
     def turns_renewed(self, agent: str, status: str, count: int = 1) -> None:
         """Count answered renewals."""
         self._add(TURN_RENEWALS, count, agent, status)
-
-    def turns_expired(self, agent: str, count: int = 1) -> None:
-        """Count leases that ended without a result."""
-        self._add(TURNS_EXPIRED, count, agent)
-
-    def turns_finished(self, agent: str, outcome: str, count: int = 1) -> None:
-        """Count turns that ended."""
-        self._add(TURNS_FINISHED, count, agent, outcome)
-
-    def late_results(self, agent: str, count: int = 1) -> None:
-        """Count results that no longer counted."""
-        self._add(LATE_RESULTS, count, agent)
 
     def claim_took(self, took: timedelta) -> None:
         """Observe the time from a claim or renewal to its answer."""

@@ -40,9 +40,12 @@ class Writing:
         connection: For reads and locks; writes go through `write`.
     """
 
-    def __init__(self, connection: PoolConnectionProxy, router_id: UUID) -> None:
+    def __init__(
+        self, connection: PoolConnectionProxy, router_id: UUID, acknowledged: list[int]
+    ) -> None:
         self.connection = connection
         self._router_id = router_id
+        self._acknowledged = acknowledged
         self.published: list[OutboxRow] = []
         self.effects: list[Effects] = []
 
@@ -70,8 +73,10 @@ class Writing:
         await messages.insert(connection, effects.messages)
         await messages.keep_late(connection, effects.late)
         await dead_letters.insert(connection, effects.dead)
-        rows = [outbox.NewOutboxRow(*publication) for publication in effects.publications]
-        self.published += await outbox.insert(connection, self._router_id, rows)
+        self.published += await outbox.insert(
+            connection, self._router_id, effects.publications, published=self._acknowledged
+        )
+        self._acknowledged = []
         self.effects.append(effects)
 
 
@@ -95,12 +100,11 @@ class Writer:
             acknowledged = self._relay.take_acknowledged(_MAX_DELETED)
             try:
                 async with self._store.transaction() as connection:
-                    writing = Writing(connection, self._router_id)
+                    writing = Writing(connection, self._router_id, acknowledged)
                     yield writing
-                    await outbox.delete(connection, acknowledged)
             except BaseException:
                 self._relay.restore_acknowledged(acknowledged)
                 raise
             self._relay.enqueue(writing.published)
         for effects in writing.effects:
-            self._metrics.count_effects(effects.counts)
+            self._metrics.decided(effects.counts)
