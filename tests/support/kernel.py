@@ -4,6 +4,7 @@ What a log reader would hand over is made here, so a test says when each message
 reads back which session it went to. Publications are recorded instead of sent.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -58,7 +59,7 @@ def catalog(
     return Catalog(platforms, declared, known, reset or ResetPolicy())
 
 
-def event(platform: str = "telegram", **fields: Any) -> InboundEvent:
+def event(platform: str = "telegram", **fields: Any) -> InboundEvent:  # noqa: ANN401 - any field of an event
     """Return an event; `chat`, `thr`, `user`, `mid`, `kind_of_chat` are short for its parts.
 
     A chat or user of `-` or None is left out, as an adapter leaves out what it does not know.
@@ -213,15 +214,9 @@ class Kernel:
         request = ClaimRequest(
             id=claim_id or uuid4().hex, at=datetime.now(UTC), turn_id=turn_id, worker="w1"
         )
-        asked = self.desk.claim(agent, request)
-        return await self._served(asked)
-
-    async def _served(self, asked: Any) -> Any:
-        import asyncio  # noqa: PLC0415
-
         serving = asyncio.ensure_future(self.desk.run())
         try:
-            return await asked
+            return await self.desk.claim(agent, request)
         finally:
             serving.cancel()
 
@@ -231,7 +226,7 @@ class Kernel:
         return rows[0][0] if rows else None
 
     async def answer(
-        self, claimed: ClaimReply, text: str = "ok", at: datetime = DAY, **fields: Any
+        self, claimed: ClaimReply, text: str = "ok", at: datetime = DAY, **fields: object
     ) -> None:
         """Let the result of a claimed turn arrive."""
         assert claimed.session_id is not None
