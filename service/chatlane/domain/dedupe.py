@@ -1,0 +1,76 @@
+"""What makes an event a repeat: digests over its identity, never over its place in the log.
+
+Fields are length-prefixed, so no two lists of fields read alike.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from chatlane.domain.sources import Address
+    from chatlane_schemas.inbound import InboundEvent
+
+DIGEST_VERSION: Final = "1"
+
+
+def digests(event: InboundEvent, address: Address, person: str | None = None) -> tuple[bytes, ...]:
+    """Return the digests of an event; it is a repeat if any of them was seen.
+
+    The first is over ids as they came. A platform that knows one person under several ids
+    may repeat a message under another one of them, so there is a second with the canonical
+    id. Chats that moved have none: their new id starts to count from 1 again.
+
+    Args:
+        event: The decoded event.
+        address: Its address, aliases *not* resolved.
+        person: Canonical id of the person whose DM this is (`Resolved.person`).
+    """
+    chat = address.chat_or_sender
+    if not event.message_id:
+        # Events without a number are never copies of each other; only a retried publish is.
+        return (_digest(address.platform, address.account, "", "", "", "", event.id),)
+    first = _message_digest(event, address, chat)
+    if person is None or person == chat:
+        return (first,)
+    return first, _message_digest(event, address, person)
+
+
+def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> bytes:
+    return _digest(
+        address.platform,
+        address.account,
+        address.scope or "",
+        chat or "",
+        event.kind,
+        event.message_id or "",
+        _discriminator(event),
+    )
+
+
+def _discriminator(event: InboundEvent) -> str:
+    """Return what tells two events about one message apart."""
+    if event.kind == "message":
+        return ""
+    if event.event_id:
+        return f"event:{event.event_id}"
+    if event.version:
+        return f"version:{event.version}"
+    return f"envelope:{event.id}"
+
+
+def _digest(*fields: str) -> bytes:
+    return sha256(_netstrings(DIGEST_VERSION, *fields).encode()).digest()
+
+
+def _netstrings(*fields: str) -> str:
+    return "".join([f"{len(field)}:{field}" for field in fields])
+
+
+def undecodable_digest(body: bytes, stored_at: datetime) -> bytes:
+    """Return the digest of a body that cannot be read: itself and when it was stored."""
+    head = _netstrings(DIGEST_VERSION, "undecodable", stored_at.isoformat())
+    return sha256(head.encode() + body).digest()

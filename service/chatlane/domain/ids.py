@@ -1,0 +1,47 @@
+"""Ids that follow from what caused them: deciding again gives the same ones.
+
+They are not secrets.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MAX_MS: Final = 2**48 - 1
+_VERSION_8: Final = 0x8 << 76
+_VARIANT: Final = 0b10 << 62
+_RANDOM_A: Final = (2**12 - 1) << 64
+_RANDOM_B: Final = 2**62 - 1
+
+
+def derived_id(stored_at: datetime, trigger: bytes, effect: str, n: int = 0) -> UUID:
+    """Return the UUIDv8 of an effect of a trigger.
+
+    48 bits of milliseconds, so that ids sort by time, then 74 bits of a hash over trigger,
+    effect and number, around the version and variant bits.
+
+    Args:
+        stored_at: When the trigger was stored, aware.
+        trigger: What caused it: a digest, or the bytes of an id.
+        effect: What it is an id of.
+        n: Which one, where a trigger has several effects of a kind.
+
+    Source: RFC 9562, sections 5.8 and 6.5.
+    """
+    milliseconds = min(max((stored_at - _EPOCH) // _MILLISECOND, 0), _MAX_MS)
+    hashed = int.from_bytes(
+        sha256(f"{len(trigger)}:{len(effect)}:{n}:{effect}".encode() + trigger).digest()[:16]
+    )
+    return UUID(
+        int=milliseconds << 80 | _VERSION_8 | hashed & _RANDOM_A | _VARIANT | hashed & _RANDOM_B
+    )
+
+
+def time_of(derived: UUID) -> datetime:
+    """Return the time a derived id carries, in UTC, cut to milliseconds."""
+    return _EPOCH + (derived.int >> 80) * _MILLISECOND

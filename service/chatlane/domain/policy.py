@@ -1,0 +1,188 @@
+"""Policies: what counts in a key, and when a conversation starts afresh.
+
+A boundary is an instant; the zone only says which instants are boundaries. The zone data is
+read once and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache, lru_cache
+from typing import Final, Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from chatlane_schemas.events import ResetReason
+
+ResetMode = Literal["none", "idle", "daily", "both"]
+AnonymousDm = Literal["refuse", "shared"]
+
+_DAY: Final = timedelta(days=1)
+_SECOND: Final = timedelta(seconds=1)
+_LAST_HOUR: Final = 23
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRules:
+    """Which parts of a group's address count in the key, and what an anonymous DM becomes."""
+
+    group_sessions_per_user: bool = True
+    thread_sessions_per_user: bool = False
+    anonymous_dm: AnonymousDm = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPolicy:
+    """When the next message of a person opens a new session.
+
+    Attributes:
+        at_hour: Hour of the daily boundary on the wall clock of `timezone`, 0 to 23.
+        idle: Silence after which, strictly later, the talk is over.
+        quiet: Silence a talk must have reached before a daily reset may cut it.
+    """
+
+    mode: ResetMode = "none"
+    at_hour: int = 4
+    timezone: str = "UTC"
+    idle: timedelta = timedelta(hours=24)
+    quiet: timedelta = timedelta(minutes=30)
+
+    def __post_init__(self) -> None:
+        """Refuse here what could otherwise fail only when a message arrives."""
+        if not 0 <= self.at_hour <= _LAST_HOUR:
+            raise ValueError(f"hour of the daily boundary is not 0 to 23: {self.at_hour}")
+        _zone(self.timezone)
+
+    @property
+    def resets_idle(self) -> bool:
+        """Whether silence ends a session."""
+        return self.mode in {"idle", "both"}
+
+    @property
+    def resets_daily(self) -> bool:
+        """Whether a boundary ends a session."""
+        return self.mode in {"daily", "both"}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClock:
+    """The times of a session that a reset depends on.
+
+    Attributes:
+        last_activity_at: When a person last wrote; None where only timers have.
+        served_boundary: The daily boundary in force when it started.
+        started_at: Stands in for the two above; without it an unknown time counts as old.
+        is_held: A turn runs, or background work holds the session.
+    """
+
+    last_activity_at: datetime | None = None
+    served_boundary: datetime | None = None
+    started_at: datetime | None = None
+    is_held: bool = False
+
+
+class _Boundary(NamedTuple):
+    at: datetime
+    day: date
+
+
+def reset_reason(clock: SessionClock, policy: ResetPolicy, now: datetime) -> ResetReason | None:
+    """Return why a person's message at `now` opens a new session, or None.
+
+    Idle is tested first. A daily reset put off by a talk that was not quiet, or by a hold,
+    stays due until the next boundary takes its place: at most one for each local date.
+    """
+    if policy.mode == "none" or clock.is_held:
+        return None
+    active_at = clock.last_activity_at or clock.started_at
+    if policy.resets_idle and (active_at is None or now - active_at > policy.idle):
+        return ResetReason.IDLE
+    if not policy.resets_daily:
+        return None
+    is_quiet = active_at is None or now - active_at >= policy.quiet
+    return ResetReason.DAILY if is_quiet and _is_due(clock, policy, now) else None
+
+
+def _is_due(clock: SessionClock, policy: ResetPolicy, now: datetime) -> bool:
+    served_at = clock.served_boundary
+    if served_at is None:
+        if clock.started_at is None:
+            return True
+        served_at = boundary_before(clock.started_at, policy)
+    last = _last_boundary(now, policy)
+    # The dates differ from the instants only after the hour or the zone was changed: a day
+    # that had its reset gets no second one at the new hour.
+    return last.at > served_at and last.day > _day_served(served_at, policy)
+
+
+def _day_served(served_at: datetime, policy: ResetPolicy) -> date:
+    last = _last_boundary(served_at, policy)
+    if last.at == served_at:
+        return last.day
+    return served_at.astimezone(_zone(policy.timezone)).date()
+
+
+def served_boundary_at(start: datetime, policy: ResetPolicy) -> datetime:
+    """Return the boundary in force for a session that starts now, whatever the mode."""
+    return boundary_before(start, policy)
+
+
+def boundary_before(now: datetime, policy: ResetPolicy) -> datetime:
+    """Return the last daily boundary at or before `now`, in UTC.
+
+    A local date that does not exist in the zone has no boundary.
+    """
+    return _last_boundary(now, policy).at
+
+
+def _last_boundary(now: datetime, policy: ResetPolicy) -> _Boundary:
+    day = now.date() if now.tzinfo is UTC else now.astimezone(UTC).date()
+    around = _boundaries_around(day, policy.at_hour, policy.timezone)
+    return next(boundary for boundary in around if boundary.at <= now)
+
+
+@lru_cache(maxsize=1024)
+def _boundaries_around(day: date, at_hour: int, timezone: str) -> tuple[_Boundary, ...]:
+    """Return, latest first, every boundary that can be the last one on a UTC date.
+
+    The local date is at most one day off; after a clock set back across midnight the boundary
+    of tomorrow has been already; and yesterday may not exist.
+    """
+    zone = _zone(timezone)
+    days = (day + offset * _DAY for offset in range(2, -4, -1))
+    boundaries = (_boundary_of(local, at_hour, zone) for local in days)
+    return tuple(boundary for boundary in boundaries if boundary is not None)
+
+
+def _boundary_of(day: date, at_hour: int, zone: ZoneInfo) -> _Boundary | None:
+    if _first_instant(datetime.combine(day, time()), zone).astimezone(zone).date() != day:
+        return None
+    return _Boundary(_first_instant(datetime.combine(day, time(at_hour)), zone), day)
+
+
+def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first instant at which the clocks of a zone show `wall` or later.
+
+    The first of two in a fold, the end of a gap in a gap.
+    """
+    instant = wall.replace(tzinfo=zone).astimezone(UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == wall:
+        return instant
+    return _end_of_gap(wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant, zone)
+
+
+def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    # zoneinfo does not tell its transitions, but they are at full seconds.
+    offset = after.astimezone(zone).utcoffset()
+    while after - before > _SECOND:
+        middle = before + (after - before) // _SECOND // 2 * _SECOND
+        if middle.astimezone(zone).utcoffset() == offset:
+            after = middle
+        else:
+            before = middle
+    return after
+
+
+@cache
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)

@@ -1,0 +1,86 @@
+"""The address of an inbound event, as the rules for keys, aliases and dedupe read it.
+
+What is sent back to the platform is the contract's `Source`, which keeps what came; an
+`Address` is what is left of it once every spelling of "none" is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from chatlane.domain.catalog import MAIN_PROFILE, canonical_profile
+
+if TYPE_CHECKING:
+    from chatlane_schemas.inbound import InboundEvent
+
+ChatClass = Literal["dm", "group"]
+
+_DM: Final = "dm"
+_NO_THREAD: Final = frozenset({None, "", "0"})
+
+
+def class_of(chat_kind: str) -> ChatClass:
+    """Return `dm` or, for every many-person kind, `group`.
+
+    A kind nobody declared counts as many-person: it can only split a conversation per
+    sender, never show one person's direct messages to another.
+    """
+    return "dm" if chat_kind.lower() == _DM else "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an event happened, who did it and which profile it speaks to.
+
+    Ids are None or not empty; they are opaque, and nothing is trimmed or folded. `migrate_to`
+    is set for migrations only.
+    """
+
+    platform: str
+    account: str
+    scope: str | None = None
+    profile: str = MAIN_PROFILE
+    chat_id: str | None = None
+    chat_kind: str = _DM
+    is_forum: bool | None = None
+    thread_id: str | None = None
+    sender_id: str | None = None
+    sender_alt_id: str | None = None
+    sender_aliases: tuple[str, ...] = ()
+    migrate_to: str | None = None
+
+    @property
+    def chat_class(self) -> ChatClass:
+        """Whether one person or many can write here."""
+        return class_of(self.chat_kind)
+
+    @property
+    def participant(self) -> str | None:
+        """The sender's id: the more stable one where there are two."""
+        return self.sender_alt_id or self.sender_id
+
+    @property
+    def chat_or_sender(self) -> str | None:
+        """The chat, or the sender standing in for it where no chat id came."""
+        return self.chat_id or self.sender_alt_id or self.sender_id
+
+
+def address_of(event: InboundEvent) -> Address:
+    """Return the address of a decoded event, with missing, `""` and thread `"0"` as None."""
+    chat, sender = event.chat, event.sender
+    thread_id = event.thread_id
+    return Address(
+        event.platform,
+        event.account,
+        event.scope or None,
+        canonical_profile(event.profile),
+        (chat.id or None) if chat else None,
+        chat.kind if chat else _DM,
+        chat.is_forum if chat else None,
+        None if thread_id in _NO_THREAD else thread_id,
+        (sender.id or None) if sender else None,
+        (sender.alt_id or None) if sender else None,
+        sender.aliases if sender else (),
+        (event.migrate_to or None) if event.kind == "migration" else None,
+    )
