@@ -25,6 +25,7 @@ MAX_ERRORS_SHOWN: Final = 3
 # The end is optional: text that never ends is then passed over once, not from each quote again.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _ALL_BUT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_ONE_KIND_OF_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
@@ -84,10 +85,10 @@ def _check_limits(model: type[Envelope], body: bytes) -> None:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Return whether brackets are left after the innermost were removed often enough."""
-    brackets = _STRING.sub(b"", body).translate(None, _ALL_BUT_BRACKETS)
+    """Return whether brackets are left when the innermost were removed as often as allowed."""
+    brackets = _STRING.sub(b"", body).translate(_ONE_KIND_OF_BRACKETS, _ALL_BUT_BRACKETS)
     for _ in range(MAX_JSON_DEPTH):
-        left = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        left = brackets.replace(b"[]", b"")
         if len(left) == len(brackets):
             break
         brackets = left

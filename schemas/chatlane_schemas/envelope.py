@@ -1,14 +1,20 @@
 """The envelope that every message is: version, id and time."""
 
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
 
 from chatlane_schemas.fields import EnvelopeId, Instant
 
 VERSION: Final = 1
+# Not a literal: that would take true and 1.0 for 1.
+Version = Annotated[
+    int,
+    Field(strict=True, ge=VERSION, le=VERSION),
+    WithJsonSchema({"type": "integer", "const": VERSION}),
+]
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 
@@ -41,7 +47,7 @@ class Envelope(Record):
 
     model_config = ConfigDict(json_schema_extra=_require_version)
 
-    v: Literal[1] = Field(default=VERSION, description="Version of the envelope; always written.")
+    v: Version = Field(default=VERSION, description="Version of the envelope; always written.")
     id: EnvelopeId = Field(
         description="Random, made once by the sender and kept over its retries; the Nats-Msg-Id.",
     )

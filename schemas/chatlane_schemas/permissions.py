@@ -112,7 +112,11 @@ def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
     """
     publish: list[str] = []
     for platform, account in accounts:
-        publish.append(subjects.wildcards(subjects.INBOUND, platform=platform, account=account))
+        names = {
+            "platform": subjects.declared_name(platform),
+            "account": subjects.declared_name(account),
+        }
+        publish.append(subjects.wildcards(subjects.INBOUND, **names))
         publish += _reading(StreamName.OUTBOUND, outbound_durable(platform, account))
     return Permissions(tuple(publish), (_inbox(principal),))
 
@@ -169,11 +173,7 @@ def admin(principal: str) -> Permissions:
                 for stream in StreamName
                 for verb in ("STREAM.CREATE", "STREAM.UPDATE")
             ),
-            *(
-                f"{_API}.{verb}"
-                for stream in StreamName
-                for verb in (f"CONSUMER.CREATE.{stream}.>", f"CONSUMER.DURABLE.CREATE.{stream}.*")
-            ),
+            *(f"{_API}.CONSUMER.CREATE.{stream}.>" for stream in StreamName),
         ),
         subscribe=(_inbox(principal),),
     )

@@ -1,0 +1,38 @@
+"""The table of channels agrees with subjects and streams."""
+
+from chatlane_schemas import Envelope, subjects
+from chatlane_schemas.channels import CHANNELS, messages
+from chatlane_schemas.sessions import ApiReply
+from chatlane_schemas.streams import declared_streams
+
+
+def test_names_and_addresses_are_unique() -> None:
+    assert len({channel.name for channel in CHANNELS}) == len(CHANNELS)
+    assert len({channel.address for channel in CHANNELS}) == len(CHANNELS)
+
+
+def test_a_stored_channel_is_within_its_stream() -> None:
+    patterns = {spec.name: spec.subjects[0].split(".") for spec in declared_streams()}
+    for channel in CHANNELS:
+        if channel.stream is not None:
+            tokens = subjects.wildcards(channel.address).split(".")
+            pattern = patterns[channel.stream]
+            assert len(tokens) == len(pattern)
+            pairs = zip(pattern, tokens, strict=True)
+            assert all(wanted in ("*", token) for wanted, token in pairs)
+
+
+def test_only_requests_are_answered() -> None:
+    for channel in CHANNELS:
+        assert (channel.reply is not None) == channel.address.startswith("chat.v1.api.")
+
+
+def leaves(model: type[Envelope]) -> set[type[Envelope]]:
+    below = {leaf for child in model.__subclasses__() for leaf in leaves(child)}
+    return below or {model}
+
+
+def test_every_message_of_the_package_travels_on_a_channel() -> None:
+    ours = {model for model in leaves(Envelope) if model.__module__.startswith("chatlane_schemas")}
+    assert ours == set(messages())
+    assert ApiReply not in messages()

@@ -1,0 +1,94 @@
+"""Permissions as written for the server."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import combinations
+
+import pytest
+
+from chatlane_schemas import permissions
+from chatlane_schemas.permissions import Nkey, PasswordVariable, User
+from chatlane_schemas.streams import Delivery, StreamName
+from chatlane_schemas.subjects import SubjectError
+
+
+@dataclass(frozen=True)
+class Agent:
+    name: str
+    delivery: Delivery = "turns"
+    ack_wait: timedelta = timedelta(minutes=2)
+
+
+ROLES = {
+    "router": permissions.router("router"),
+    "adapter": permissions.adapter("adapter", [("slack", "bot")]),
+    "worker": permissions.worker("worker", Agent("main")),
+    "subscriber": permissions.worker("subscriber", Agent("sales", "stream"), slots=2),
+    "operator": permissions.operator("operator"),
+    "admin": permissions.admin("admin"),
+}
+
+
+def test_nobody_may_delete_or_purge_a_stream() -> None:
+    for role in ROLES.values():
+        forbidden = ("STREAM.DELETE", "STREAM.PURGE", "STREAM.RESTORE", "STREAM.MSG.DELETE")
+        assert not any(verb in subject for subject in role.publish for verb in forbidden)
+
+
+def test_nobody_may_say_everything_to_the_server() -> None:
+    for role in ROLES.values():
+        allowed = [*role.publish, *role.subscribe]
+        assert not {">", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$SYS.>", "chat.>"} & set(allowed)
+
+
+def test_only_the_admin_makes_streams_and_durables() -> None:
+    for name, role in ROLES.items():
+        makes = [subject for subject in role.publish if ".CREATE." in subject]
+        if name == "router":
+            assert {subject.split(".")[4] for subject in makes} == {"INBOUND", "RESULTS"}
+        elif name == "admin":
+            assert {subject.split(".")[4] for subject in makes} == {*StreamName}
+        else:
+            assert makes == []
+
+
+def test_nobody_reads_the_replies_of_another() -> None:
+    for first, second in combinations(ROLES.values(), 2):
+        assert first.subscribe[0] != second.subscribe[0]
+    for name, role in ROLES.items():
+        assert role.subscribe[0] == f"{permissions.inbox_prefix(name)}.>"
+
+
+def test_the_principal_is_pinned_in_requests() -> None:
+    for name, role in ROLES.items():
+        requests = [subject for subject in role.publish if subject.startswith("chat.v1.api.")]
+        assert {subject.split(".")[3] for subject in requests} <= {name}
+
+
+def test_a_name_that_would_widen_a_permission_is_refused() -> None:
+    for wrong in ("*", ">", "a.b", ""):
+        with pytest.raises(SubjectError):
+            permissions.router(wrong)
+        with pytest.raises(SubjectError):
+            permissions.adapter("a", [("slack", wrong)])
+        with pytest.raises(SubjectError):
+            permissions.adapter("a", [(wrong, "bot")])
+        with pytest.raises(SubjectError):
+            permissions.worker("w", Agent(wrong))
+
+
+def test_the_block_holds_no_secret() -> None:
+    block = permissions.render(
+        [
+            User("ops", PasswordVariable("OPS_PASSWORD"), ROLES["operator"]),
+            User(
+                "adapter",
+                Nkey("UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"),
+                ROLES["adapter"],
+            ),
+        ]
+    )
+    assert "password: $OPS_PASSWORD" in block
+    assert 'nkey: "UDXU4' in block
+    assert '"chat.v1.inbound.slack.bot.*"' in block
+    assert block.count("{") == block.count("}")
