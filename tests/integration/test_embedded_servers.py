@@ -189,6 +189,7 @@ async def owner(directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
         sys.executable,
         str(BOTH_SERVERS),
         str(directory),
+        str(postgres_programs(unprivileged_identity())),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

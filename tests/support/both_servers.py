@@ -1,6 +1,6 @@
 """Runs both embedded servers until its input ends; prints their process ids as a JSON list.
 
-Usage: `python both_servers.py DIRECTORY`.
+Usage: `python both_servers.py DIRECTORY FOLDER_OF_POSTGRES_PROGRAMS`.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from pathlib import Path
 from chatlane.dev.servers import open_nats, open_postgres
 
 
-async def main(directory: Path) -> None:
+async def main(directory: Path, programs: Path) -> None:
     """Start, tell, wait, stop."""
     async with (
         open_nats(directory / "nats") as nats,
-        open_postgres(directory / "postgres") as postgres,
+        open_postgres(directory / "postgres", programs=programs) as postgres,
     ):
         sys.stdout.write(f"{json.dumps([nats.pid, postgres.pid])}\n")
         sys.stdout.flush()
@@ -23,4 +23,4 @@ async def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(*map(Path, sys.argv[1:3])))
