@@ -1,0 +1,75 @@
+"""Marks of how far each log had come at which time, and the cursors that bound its purge."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, LiteralString
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.log import LogName
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeBounds:
+    """What limits the purge of a log.
+
+    Attributes:
+        least_cursor: Of all its partitions; None when it has no partitions.
+        marked_sequence: Everything up to it is older than the replay window; None when no
+            mark of this generation is old enough.
+    """
+
+    least_cursor: int | None
+    marked_sequence: int | None
+
+
+WRITE_LOG_MARK_SQL: Final[LiteralString] = """
+-- log_marks: how far a log has come, unless another router noted it lately
+INSERT INTO log_marks (log, generation, at, last_sequence)
+SELECT $1, $2, clock_timestamp(), $3::bigint
+WHERE NOT EXISTS (
+    SELECT FROM log_marks
+    WHERE log = $1 AND generation = $2 AND at > clock_timestamp() - $4::interval)
+"""
+
+
+async def write(
+    connection: "PoolConnectionProxy",
+    log: "LogName",
+    generation: str,
+    last_sequence: int,
+    every: "timedelta",
+) -> bool:
+    """Note the last sequence of a log, at most once in `every`; it was read before this call."""
+    status = await connection.execute(WRITE_LOG_MARK_SQL, log, generation, last_sequence, every)
+    return status.endswith(" 1")
+
+
+READ_PURGE_BOUNDS_SQL: Final[LiteralString] = """
+-- log_marks: how far a log may be purged
+SELECT (SELECT min(cursor) FROM partitions WHERE log = $1),
+       (SELECT last_sequence FROM log_marks
+        WHERE log = $1 AND generation = $2 AND at <= clock_timestamp() - $3::interval
+        ORDER BY at DESC LIMIT 1)
+"""
+
+
+async def read_bounds(
+    connection: "PoolConnectionProxy", log: "LogName", generation: str, kept: "timedelta"
+) -> PurgeBounds:
+    """Return the least cursor of a log and the newest mark that is older than `kept`."""
+    row = await connection.fetchrow(READ_PURGE_BOUNDS_SQL, log, generation, kept)
+    return PurgeBounds(*row) if row else PurgeBounds(None, None)
+
+
+DELETE_LOG_MARKS_SQL: Final[LiteralString] = """
+-- log_marks: away with those that no purge will ask for again
+DELETE FROM log_marks WHERE log = $1 AND at < clock_timestamp() - 2 * $2::interval
+"""
+
+
+async def delete_old(connection: "PoolConnectionProxy", log: "LogName", kept: "timedelta") -> None:
+    """Delete marks older than twice `kept`."""
+    await connection.execute(DELETE_LOG_MARKS_SQL, log, kept)

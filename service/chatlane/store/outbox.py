@@ -1,0 +1,224 @@
+"""The outbox: rows written with a decision, published by a relay after the commit.
+
+Ids are taken under the lock of the session, so within a session they are the order on the
+wire. A row belongs to the router that publishes it; without a router it waits for the sweep.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, LiteralString
+from uuid import UUID
+
+from chatlane.domain.effects import Publication
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+# The streams on which one session's messages must appear in the order of their ids. The
+# statements below name them too: as literals, so that the planner sees them.
+ORDERED_STREAMS: Final = frozenset({"ROUTED", "OUTBOUND"})
+
+# "outbox" in ASCII.
+_ADOPTION_LOCK: Final = 0x6F7574626F78
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """One message to publish; `stream` names the stream that stores it."""
+
+    id: int
+    session_id: UUID | None
+    stream: str
+    subject: str
+    message_id: str
+    payload: bytes
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits to be published, by all routers together.
+
+    Attributes:
+        oldest_at: When the oldest row was written; None when there is none.
+    """
+
+    rows: int
+    oldest_at: datetime | None
+
+
+INSERT_OUTBOX_SQL: Final[LiteralString] = """
+-- outbox: new rows in the order given, and away with published ones
+WITH published AS (
+    DELETE FROM outbox WHERE id = ANY($7::bigint[])
+), added AS (
+    INSERT INTO outbox (session_id, stream, router, subject, message_id, payload)
+    SELECT new.session_id, new.stream,
+           CASE WHEN EXISTS (
+               -- An older row that somebody else publishes, or that we may have lost sight
+               -- of: the sweep publishes the new one after it.
+               SELECT FROM outbox AS older
+               WHERE older.session_id = new.session_id AND older.stream = new.stream
+                 AND new.stream IN ('ROUTED', 'OUTBOUND')
+                 AND (older.router IS DISTINCT FROM $1 OR older.id = ANY($8::bigint[]))
+           ) THEN NULL ELSE $1::uuid END,
+           new.subject, new.message_id, new.payload
+    FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[]) WITH ORDINALITY
+        AS new (session_id, stream, subject, message_id, payload, place)
+    ORDER BY new.place
+    RETURNING id, router, created_at
+)
+SELECT id, created_at, router IS NOT NULL AS is_ours FROM added ORDER BY id
+"""
+
+
+async def insert(
+    connection: "PoolConnectionProxy",
+    router_id: UUID | None,
+    rows: Sequence[Publication],
+    *,
+    published: Iterable[int] = (),
+    doubtful: Iterable[int] = (),
+) -> list[OutboxRow]:
+    """Write rows in the order given, under the locks of their sessions.
+
+    Args:
+        connection: In a transaction that holds the lock of every session in `rows`.
+        router_id: Who publishes them; None leaves them all to the sweep.
+        rows: Any number.
+        published: Ids to delete in the same round trip.
+        doubtful: Ids of rows of this router that its relay does not know for sure; new rows
+            of their sessions queue up behind them in the table.
+
+    Returns:
+        The rows this router has to publish, in order. The rest is left to the sweep, because
+        an older row of the same session and stream is not this router's.
+    """
+    if not rows:
+        await delete(connection, published)
+        return []
+    added = await connection.fetch(
+        INSERT_OUTBOX_SQL, router_id, *columns(rows, 5), sorted(published), list(doubtful)
+    )
+    return [
+        OutboxRow(row_id, *row, created_at)
+        for (row_id, created_at, is_ours), row in zip(added, rows, strict=True)
+        if is_ours
+    ]
+
+
+DELETE_OUTBOX_SQL: Final[LiteralString] = """
+-- outbox: away with published rows
+DELETE FROM outbox WHERE id = ANY($1::bigint[])
+"""
+
+
+async def delete(connection: "PoolConnectionProxy", ids: Iterable[int]) -> None:
+    """Delete rows that were published, whoever they belong to by now."""
+    sorted_ids = sorted(ids)
+    if sorted_ids:
+        await connection.execute(DELETE_OUTBOX_SQL, sorted_ids)
+
+
+LOCK_ADOPTION_SQL: Final[LiteralString] = """
+-- outbox: one sweep at a time
+SELECT pg_try_advisory_xact_lock($1)
+"""
+
+ADOPT_OUTBOX_SQL: Final[LiteralString] = """
+-- outbox: take rows without a live router, oldest first
+WITH RECURSIVE owner (router) AS (
+    -- One index probe for each router that has rows, however many rows there are.
+    (SELECT router FROM outbox WHERE router IS NOT NULL ORDER BY router LIMIT 1)
+    UNION ALL
+    SELECT (SELECT outbox.router FROM outbox WHERE outbox.router > owner.router
+            ORDER BY outbox.router LIMIT 1)
+    FROM owner WHERE owner.router IS NOT NULL
+), other AS MATERIALIZED (
+    SELECT owner.router, coalesce(routers.seen_until >= clock_timestamp(), false) AS is_live
+    FROM owner LEFT JOIN routers ON routers.id = owner.router
+    WHERE owner.router <> $1
+), orphan AS (
+    -- Ordered by router as well, and with a range for an equality: only the index on both
+    -- gives that order, where the primary key would have to read everybody's rows.
+    (SELECT id FROM outbox
+     WHERE router IS NULL AND NOT EXISTS (
+         SELECT FROM outbox AS older JOIN other ON other.router = older.router AND other.is_live
+         WHERE older.session_id = outbox.session_id AND older.stream = outbox.stream
+           AND older.id < outbox.id AND older.stream IN ('ROUTED', 'OUTBOUND'))
+     ORDER BY router, id LIMIT $2)
+    UNION ALL
+    SELECT orphaned.id FROM other CROSS JOIN LATERAL (
+        SELECT id FROM outbox
+        WHERE outbox.router BETWEEN other.router AND other.router AND NOT EXISTS (
+            SELECT FROM outbox AS older
+            JOIN other AS rival ON rival.router = older.router AND rival.is_live
+            WHERE older.session_id = outbox.session_id AND older.stream = outbox.stream
+              AND older.id < outbox.id AND older.stream IN ('ROUTED', 'OUTBOUND'))
+        ORDER BY router, id LIMIT $2) AS orphaned
+    WHERE NOT other.is_live
+    UNION ALL
+    SELECT id FROM outbox WHERE id = ANY($3::bigint[]) AND router = $1
+    ORDER BY id LIMIT $2
+), adopted AS (
+    UPDATE outbox SET router = $1 FROM orphan WHERE outbox.id = orphan.id
+    RETURNING outbox.id, session_id, stream, subject, message_id, payload, created_at
+)
+SELECT * FROM adopted ORDER BY id
+"""
+
+
+async def adopt(
+    connection: "PoolConnectionProxy", router_id: UUID, limit: int, doubtful: Iterable[int] = ()
+) -> list[OutboxRow]:
+    """Take rows that nobody publishes: left to the sweep, or of routers that are gone.
+
+    A row stays where it is while an older one of its session and stream belongs to a router
+    that lives; so whoever adopts a row also has, or has had, all that must go out before it.
+
+    Args:
+        connection: In a transaction of its own, for the lock lasts as long.
+        router_id: Who publishes them from now on.
+        limit: At most so many, the oldest.
+        doubtful: Ids of rows of this router that its relay does not know for sure; those
+            that exist are taken like the others.
+
+    Returns:
+        The rows in the order of their ids; none while another sweep is at it.
+    """
+    if not await connection.fetchval(LOCK_ADOPTION_SQL, _ADOPTION_LOCK):
+        return []
+    rows = await connection.fetch(ADOPT_OUTBOX_SQL, router_id, limit, list(doubtful))
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: "Record") -> OutboxRow:
+    return OutboxRow(*row.values())
+
+
+REREAD_OUTBOX_SQL: Final[LiteralString] = """
+-- outbox: which rows a relay that was away still has to publish
+SELECT id FROM outbox WHERE id = ANY($2::bigint[]) AND router = $1
+"""
+
+
+async def reread(
+    connection: "PoolConnectionProxy", router_id: UUID, ids: Iterable[int]
+) -> set[int]:
+    """Return those of `ids` that still exist and belong to this router."""
+    return {row[0] for row in await connection.fetch(REREAD_OUTBOX_SQL, router_id, sorted(ids))}
+
+
+BACKLOG_SQL: Final[LiteralString] = """
+-- outbox: how much waits to be published, and since when
+SELECT (SELECT count(*) FROM outbox), (SELECT created_at FROM outbox ORDER BY id LIMIT 1)
+"""
+
+
+async def backlog(connection: "PoolConnectionProxy") -> Backlog:
+    """Return what waits to be published; reads the whole table."""
+    row = await connection.fetchrow(BACKLOG_SQL)
+    return Backlog(*row) if row else Backlog(0, None)
