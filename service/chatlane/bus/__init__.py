@@ -1,0 +1,1 @@
+"""The only code that speaks NATS: connection, topology, log reader, publisher."""

@@ -1,0 +1,193 @@
+"""The connection to NATS: reconnects for ever, prints nothing, and says when it is gone for good.
+
+nats-py gives a connection up when the server refuses what it was sent (a payload that is too
+large closes it for ever, endless reconnect or not); `Bus.closed` is the event to exit on.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from chatlane.errors import BusUnavailableError
+from chatlane.logs import get_logger
+
+# Half-open connections are found after two unanswered pings.
+_PING_INTERVAL: Final = timedelta(seconds=5)
+_MAX_OUTSTANDING_PINGS: Final = 2
+# Past this the client waits for the socket, so a burst of large publishes blocks nobody else.
+_PENDING_BYTES: Final = 16 * 1024 * 1024
+_FLUSH_TIMEOUT: Final = timedelta(seconds=2)
+
+_log = get_logger("bus")
+
+Callback = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusOptions:
+    """How to reach NATS, and as whom.
+
+    Attributes:
+        url: One address, or several separated by commas.
+        name: Shown on the server's monitoring port.
+        creds_file: JWT and key; read again at every reconnect.
+        inbox_prefix: Of reply subjects; one per role, so that nobody reads another's replies.
+    """
+
+    url: str
+    name: str = "chatlane"
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    creds_file: Path | None = None
+    tls_ca_file: Path | None = None
+    inbox_prefix: str = "_INBOX"
+    connect_timeout: timedelta = timedelta(seconds=2)
+    reconnect_wait: timedelta = timedelta(milliseconds=250)
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Return them as nats-py takes them."""
+        return {
+            "servers": [part.strip() for part in self.url.split(",") if part.strip()],
+            "name": self.name,
+            "user": self.user,
+            "password": self.password,
+            "token": self.token,
+            "user_credentials": str(self.creds_file) if self.creds_file else None,
+            "tls": ssl.create_default_context(cafile=self.tls_ca_file)
+            if self.tls_ca_file
+            else None,
+            "inbox_prefix": self.inbox_prefix,
+            "connect_timeout": self.connect_timeout.total_seconds(),
+            "reconnect_time_wait": self.reconnect_wait.total_seconds(),
+        }
+
+
+class Bus:
+    """One connection and what happens to it.
+
+    Attributes:
+        client: The nats-py client.
+        closed: Set when the connection is gone for good although nobody closed it.
+    """
+
+    def __init__(self) -> None:
+        self.client = Client()
+        self.closed = asyncio.Event()
+        self._is_closing = False
+        self._on_disconnected: set[Callback] = set()
+        self._on_reconnected: set[Callback] = set()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server can be talked to now."""
+        return bool(self.client.is_connected)
+
+    def listen(
+        self, *, disconnected: Callback | None = None, reconnected: Callback | None = None
+    ) -> Callback:
+        """Have callbacks run when the connection is lost and when it is back.
+
+        Returns:
+            What takes them away again.
+        """
+        pairs = ((self._on_disconnected, disconnected), (self._on_reconnected, reconnected))
+        added = [(group, callback) for group, callback in pairs if callback]
+        for group, callback in added:
+            group.add(callback)
+
+        def remove() -> None:
+            for group, callback in added:
+                group.discard(callback)
+
+        return remove
+
+    async def connect(self, options: BusOptions) -> None:
+        """Connect, and keep trying until the server is there.
+
+        Raises:
+            BusUnavailableError: The server refuses us, which waiting does not cure.
+        """
+        try:
+            await self.client.connect(
+                **options.connect_arguments(),
+                max_reconnect_attempts=-1,
+                ping_interval=_seconds(_PING_INTERVAL),
+                max_outstanding_pings=_MAX_OUTSTANDING_PINGS,
+                pending_size=_PENDING_BYTES,
+                flush_timeout=_seconds(_FLUSH_TIMEOUT),
+                error_cb=self._error,
+                disconnected_cb=self._disconnected,
+                reconnected_cb=self._reconnected,
+                closed_cb=self._closed,
+            )
+        except (NatsError, OSError) as exc:
+            raise BusUnavailableError(type(exc).__name__) from exc
+
+    async def close(self) -> None:
+        """Close the connection; what was published is flushed first."""
+        self._is_closing = True
+        await self.client.close()
+
+    async def _error(self, error: Exception) -> None:
+        # While the server is away the client reports every attempt.
+        report = _log.warning if self.is_connected else _log.debug
+        report("bus_error_reported", kind=type(error).__name__, detail=str(error))
+
+    async def _disconnected(self) -> None:
+        if self._is_closing:
+            return
+        forget_unsent(self.client)
+        _log.warning("bus_disconnected")
+        for callback in tuple(self._on_disconnected):
+            callback()
+
+    async def _reconnected(self) -> None:
+        _log.info("bus_reconnected")
+        for callback in tuple(self._on_reconnected):
+            callback()
+
+    async def _closed(self) -> None:
+        if self._is_closing:
+            return
+        _log.critical("bus_closed", kind=type(self.client.last_error).__name__)
+        self.closed.set()
+
+
+def forget_unsent(client: Client) -> None:
+    """Throw away what the client would send after a reconnect.
+
+    A publish that waited there longer than the duplicate window would be stored a second
+    time; whoever sent it gets no acknowledgement and repeats it. Subscriptions are safe: the
+    client sends them anew. There is no public way to say this (a test pins the two names).
+    """
+    client._pending.clear()  # noqa: SLF001
+    client._pending_data_size = 0  # noqa: SLF001
+
+
+@asynccontextmanager
+async def open_bus(options: BusOptions) -> AsyncIterator[Bus]:
+    """Connect, and close at the end of the block.
+
+    Raises:
+        BusUnavailableError: The server refuses us.
+    """
+    bus = Bus()
+    try:
+        await bus.connect(options)
+        yield bus
+    finally:
+        await bus.close()
+
+
+def _seconds(span: timedelta) -> int:
+    # nats-py is annotated with int but takes what asyncio takes.
+    return span.total_seconds()  # type: ignore[return-value]

@@ -1,0 +1,98 @@
+"""The two logs as the routing sees them: inspect, read, look at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chatlane.bus.inspection import Inspection, inspect_log
+from chatlane.bus.jetstream import JetStream, StreamState
+from chatlane.bus.reader import LogReader, ReaderLimits, Section, open_reader
+from chatlane.bus.topology import LOG_STREAMS
+from chatlane_schemas import subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from chatlane.bus.connection import Bus
+    from chatlane.domain.log import LogName, LogPosition, PartitionId
+
+_FILTERS: Final[Mapping[LogName, Callable[[int], str]]] = {
+    "inbound": subjects.log_filter,
+    "results": subjects.rlog_filter,
+}
+
+
+class LogAccess:
+    """Opens readers on partitions and answers what their logs look like.
+
+    Args:
+        bus: The connection.
+        limits: Of every reader.
+    """
+
+    def __init__(self, bus: Bus, limits: ReaderLimits | None = None) -> None:
+        self._bus = bus
+        self._limits = limits or ReaderLimits()
+        self._jetstream = JetStream(bus.client)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the server can be talked to now."""
+        return self._bus.is_connected
+
+    async def inspect(self, partition: PartitionId, position: LogPosition) -> Inspection:
+        """Compare a committed position with the log.
+
+        Raises:
+            BusUnavailableError: No answer in time, or no such stream.
+        """
+        return await inspect_log(self._jetstream, LOG_STREAMS[partition.log], position)
+
+    async def open(
+        self,
+        partition: PartitionId,
+        *,
+        epoch: int,
+        attempt: int,
+        start_sequence: int,
+        on_arrival: Callable[[], None],
+    ) -> LogReader:
+        """Open a reader.
+
+        Args:
+            partition: What to read.
+            epoch: Fencing number of the reading router; part of the consumer's name.
+            attempt: Tells the readers of one epoch apart.
+            start_sequence: The first sequence to read.
+            on_arrival: Called for every message; must not take long.
+
+        Raises:
+            BusUnavailableError: It could not be created.
+        """
+        section = Section(
+            partition=partition,
+            stream=LOG_STREAMS[partition.log],
+            name=f"{partition.log}-{partition.number}-{epoch}-{attempt}",
+            filter_subject=_FILTERS[partition.log](partition.number),
+            start_sequence=start_sequence,
+        )
+        return await open_reader(self._bus, section, on_arrival, self._limits)
+
+    async def get_state(self, log: LogName) -> StreamState:
+        """Return how far a log goes.
+
+        Raises:
+            BusUnavailableError: No answer in time, or no such stream.
+        """
+        return await self._jetstream.get_stream(LOG_STREAMS[log])
+
+    async def find_last_sequence(self, partition: PartitionId) -> int | None:
+        """Return the sequence of the newest message of a partition, asked of the leader.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        newest = await self._jetstream.find_last_message(
+            LOG_STREAMS[partition.log], _FILTERS[partition.log](partition.number)
+        )
+        return newest.sequence if newest else None

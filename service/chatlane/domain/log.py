@@ -1,0 +1,54 @@
+"""What a log holds: its two names, a partition of one, a message of it, a position in it."""
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+LogName = Literal["inbound", "results"]
+
+
+class PartitionId(NamedTuple):
+    """One partition of one log; sorts as its row does, so it also gives the lock order."""
+
+    log: LogName
+    number: int
+
+
+class LogMessage(NamedTuple):
+    """One message as the server stored it.
+
+    A tuple, because one is made for every message that is read: a frozen dataclass with slots
+    costs four times as much to build.
+
+    Attributes:
+        log: The log it was read from.
+        partition: The partition within that log.
+        sequence: Its place in the stream; grows within a partition, with holes.
+        stored_at: When the server stored it, aware UTC, cut to microseconds.
+        subject: The stored subject, partition included.
+        message_id: The `Nats-Msg-Id`, when the publisher sent one.
+        body: Raw; nothing has looked into it.
+    """
+
+    log: LogName
+    partition: int
+    sequence: int
+    stored_at: "datetime"
+    subject: str
+    message_id: str | None
+    body: bytes
+
+
+class LogPosition(NamedTuple):
+    """How far a partition is committed.
+
+    Attributes:
+        cursor: The last sequence whose effects are committed; 0 before the first.
+        cursor_at: When the server stored the message at the cursor; None when not known.
+        generation: Which log the cursor counts in; None before the first reader.
+    """
+
+    cursor: int
+    cursor_at: "datetime | None"
+    generation: str | None

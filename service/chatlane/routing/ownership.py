@@ -1,0 +1,325 @@
+"""Takes, renews and hands back partitions, so that each is read by one router and none by two.
+
+The decision is always Postgres's: a router that was frozen or cut off may believe what it likes,
+its fencing numbers no longer match. Both logs are shared out by the same rule, independently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chatlane.errors import TransientError
+from chatlane.logs import get_logger
+from chatlane.store import partitions, routers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.log import LogName, PartitionId
+    from chatlane.routing.feed import PartitionFeed, Transaction
+    from chatlane.store.partitions import Claim, Holding, Tenure
+    from chatlane.store.routers import Peer
+
+# Rows of routers dead for so long tell nobody anything.
+_FORGET_AFTER: Final = timedelta(days=1)
+_PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
+# An expiry is looked at just after it, not just before.
+_SLACK_SECONDS: Final = 0.002
+
+_log = get_logger("ownership")
+
+
+class Holder(Protocol):
+    """What keeps the partitions that are held; see `Intake`."""
+
+    lost_some: asyncio.Event
+
+    @property
+    def feeds(self) -> Sequence[PartitionFeed]:
+        """The partitions held."""
+
+    def hold(self, claims: Iterable[Claim]) -> None:
+        """Start reading partitions."""
+
+    async def release(self, partitions: Iterable[PartitionId]) -> list[Tenure]:
+        """Stop reading partitions, after the batch they are in."""
+
+    def lost(self, partitions: Iterable[PartitionId]) -> None:
+        """Drop partitions that are another router's."""
+
+
+def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> int:
+    """Return how many partitions are ours: the first routers take what does not divide.
+
+    Args:
+        partition_count: Partitions of one log.
+        live_routers: In id order.
+        me: Who asks; not alive, nothing is due.
+    """
+    if me not in live_routers:
+        return 0
+    share, rest = divmod(partition_count, len(live_routers))
+    return share + (1 if live_routers.index(me) < rest else 0)
+
+
+class Ownership:
+    """Keeps this router's share of the partitions.
+
+    Args:
+        router: Our id, new in every process.
+        version: Shown in the table of routers.
+        holder: Reads what is held.
+        transaction: Opens a transaction of the store.
+        is_log_reachable: Whether the logs can be talked to.
+        lease: How long a partition stays with a router that no longer renews.
+        renew_interval: Pause between renewals of idle partitions and between signs of life.
+        poll_interval: Longest pause between two looks.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: UUID,
+        version: str,
+        holder: Holder,
+        transaction: Transaction,
+        is_log_reachable: Callable[[], bool],
+        lease: timedelta = timedelta(seconds=3),
+        renew_interval: timedelta = timedelta(seconds=1),
+        poll_interval: timedelta = timedelta(milliseconds=250),
+    ) -> None:
+        self._router = router
+        self._version = version
+        self._holder = holder
+        self._transaction = transaction
+        self._is_log_reachable = is_log_reachable
+        self._lease = lease
+        self._renew_seconds = renew_interval.total_seconds()
+        self._poll_seconds = poll_interval.total_seconds()
+        self._loop = asyncio.get_running_loop()
+        self._seen_at = float("-inf")
+        self._reachable_at = self._loop.time()
+        self._away_until = float("-inf")
+        self._is_away = False
+        self._is_outage = False
+        self._releasing: set[PartitionId] = set()
+        self._releases: set[asyncio.Task[None]] = set()
+        self._next_look = 0.0
+        self._is_stopping = False
+        self._stopped = asyncio.Event()
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Look again and again, until `stop`."""
+        self._stopped.clear()
+        try:
+            await self._prune()
+            while not self._is_stopping:
+                await self._try_to_look()
+                await self._pause()
+        finally:
+            self._stopped.set()
+
+    async def stop(self) -> None:
+        """Hand everything back, after the batches that run, and no longer count as alive.
+
+        `run` returns. What cannot be handed back ends with its lease.
+        """
+        self._is_stopping = True
+        self._holder.lost_some.set()
+        await self._stopped.wait()
+        held = {feed.partition for feed in self._holder.feeds} - self._releasing
+        await asyncio.gather(self._hand_back(held), *self._releases)
+        try:
+            async with self._transaction() as connection:
+                await routers.withdraw(connection, self._router)
+        except TransientError as error:
+            _log.warning("router_withdrawal_failed", reason=str(error))
+
+    async def _try_to_look(self) -> None:
+        try:
+            await self._look()
+        except TransientError as error:
+            report = _log.debug if self._is_outage else _log.warning
+            report("ownership_look_failed", reason=str(error))
+            self._is_outage = True
+            self._next_look = self._loop.time() + self._poll_seconds
+        except Exception:  # noqa: BLE001 # a bug here must not cost the partitions held
+            _log.exception("ownership_look_failed")
+            self._next_look = self._loop.time() + _PAUSE_AFTER_BUG.total_seconds()
+        else:
+            self._is_outage = False
+
+    async def _prune(self) -> None:
+        try:
+            async with self._transaction() as connection:
+                await routers.prune(connection, _FORGET_AFTER)
+        except TransientError:
+            return
+
+    async def _pause(self) -> None:
+        """Wait for the next look; a lost partition is looked at once."""
+        try:
+            async with asyncio.timeout_at(self._next_look):
+                await self._holder.lost_some.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._holder.lost_some.clear()
+
+    async def _look(self) -> None:
+        self._give_up_unreadable()
+        now = self._loop.time()
+        held = {feed.partition for feed in self._holder.feeds}
+        async with self._transaction() as connection:
+            shown = await self._show_life(connection, now)
+            renewed = await self._renew_idle(connection, now)
+            holdings = await partitions.holdings(connection)
+            peers = await routers.live(connection)
+            claims = await self._claim(connection, holdings, peers, held | self._releasing)
+        # What was written counts from before it was sent, and only once it is committed.
+        self._seen_at, self._is_away = shown
+        for feed in self._holder.feeds:
+            if feed.partition in renewed:
+                feed.renewed_at = now
+        self._take(claims)
+        self._drop_lost(holdings, held)
+        self._shed_surplus(holdings, peers)
+        self._next_look = self._loop.time() + self._time_to_next_event(holdings, peers)
+
+    def _give_up_unreadable(self) -> None:
+        """Let others have what we cannot read, and stay away for a lease."""
+        now = self._loop.time()
+        lease = self._lease.total_seconds()
+        if self._is_log_reachable():
+            self._reachable_at = now
+        unreadable = [
+            feed.partition for feed in self._holder.feeds if feed.unreadable_for(now) >= lease
+        ]
+        if unreadable or now - self._reachable_at >= lease:
+            self._away_until = now + lease
+        if unreadable:
+            _log.error("partitions_given_up", partitions=len(unreadable))
+            self._start_release(unreadable)
+
+    async def _show_life(self, connection: PoolConnectionProxy, now: float) -> tuple[float, bool]:
+        """Count as alive, or not while we are away.
+
+        Returns:
+            When we were last seen, and whether we are away.
+        """
+        if now < self._away_until:
+            if not self._is_away:
+                await routers.withdraw(connection, self._router)
+            return float("-inf"), True
+        if now - self._seen_at < self._renew_seconds:
+            return self._seen_at, False
+        await routers.heartbeat(connection, self._router, self._version, self._lease)
+        return now, False
+
+    async def _renew_idle(self, connection: PoolConnectionProxy, now: float) -> set[PartitionId]:
+        due = [
+            feed.tenure
+            for feed in self._holder.feeds
+            if feed.is_quiet and now - feed.renewed_at >= self._renew_seconds
+        ]
+        if not due:
+            return set()
+        return await partitions.renew_idle(connection, self._router, due, self._lease)
+
+    async def _claim(
+        self,
+        connection: PoolConnectionProxy,
+        holdings: Sequence[Holding],
+        peers: Sequence[Peer],
+        held: set[PartitionId],
+    ) -> list[Claim]:
+        claims: list[Claim] = []
+        for log, rows in _by_log(holdings):
+            ours = [one.number for one in held if one.log == log]
+            room = self._share(rows, peers) - len(ours)
+            if room > 0 and any(self._is_free(row, held) for row in rows):
+                claims += await partitions.claim_free(
+                    connection, self._router, log, except_for=ours, limit=room, lease=self._lease
+                )
+        return claims
+
+    def _take(self, claims: Sequence[Claim]) -> None:
+        self._holder.hold(claims)
+        for log, taken in groupby(claims, key=lambda claim: claim.partition.log):
+            of_log = list(taken)
+            _log.info(
+                "partitions_claimed",
+                log=log,
+                partitions=[claim.partition.number for claim in of_log],
+                taken_over=sum(claim.had_owner for claim in of_log),
+            )
+
+    def _drop_lost(self, holdings: Sequence[Holding], held: set[PartitionId]) -> None:
+        self._holder.lost(
+            row.partition
+            for row in holdings
+            if row.partition in held
+            and row.owner != self._router
+            # One that is being handed back is free already, or will be.
+            and row.partition not in self._releasing
+        )
+
+    def _shed_surplus(self, holdings: Sequence[Holding], peers: Sequence[Peer]) -> None:
+        for log, rows in _by_log(holdings):
+            ours = sorted(
+                feed.partition
+                for feed in self._holder.feeds
+                if feed.partition.log == log and feed.partition not in self._releasing
+            )
+            surplus = ours[self._share(rows, peers) :]
+            if surplus:
+                self._start_release(surplus)
+
+    def _share(self, rows: Sequence[Holding], peers: Sequence[Peer]) -> int:
+        return fair_share(len(rows), [peer.id for peer in peers], self._router)
+
+    def _is_free(self, row: Holding, held: set[PartitionId]) -> bool:
+        is_forgotten = row.owner == self._router and row.partition not in held
+        has_expired = row.lease_seconds is not None and row.lease_seconds <= 0
+        return row.owner is None or is_forgotten or (has_expired and row.partition not in held)
+
+    def _time_to_next_event(self, holdings: Sequence[Holding], peers: Sequence[Peer]) -> float:
+        """Return the seconds to the next end of somebody's lease, at most the poll interval."""
+        ends = [peer.seconds_left for peer in peers if peer.id != self._router]
+        ends += [row.lease_seconds or 0 for row in holdings if row.owner != self._router]
+        return min([self._poll_seconds, *(end + _SLACK_SECONDS for end in ends if end > 0)])
+
+    def _start_release(self, unwanted: Iterable[PartitionId]) -> None:
+        fresh = set(unwanted) - self._releasing
+        if not fresh:
+            return
+        self._releasing |= fresh
+        task = asyncio.create_task(self._hand_back(fresh))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _hand_back(self, unwanted: Iterable[PartitionId]) -> None:
+        given = set(unwanted)
+        try:
+            tenures = await self._holder.release(given)
+            if not tenures:
+                return
+            async with self._transaction() as connection:
+                done = await partitions.hand_back(connection, self._router, tenures)
+            _log.info("partitions_handed_back", partitions=len(done))
+        except TransientError as error:
+            _log.warning("hand_back_failed", reason=str(error))
+        finally:
+            self._releasing -= given
+
+
+def _by_log(holdings: Sequence[Holding]) -> list[tuple[LogName, list[Holding]]]:
+    """Return the rows of each log; they come sorted."""
+    return [(log, list(rows)) for log, rows in groupby(holdings, lambda row: row.partition.log)]

@@ -1,0 +1,65 @@
+"""Routers: who is alive, by the clock of the database."""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class Peer(NamedTuple):
+    """A router that counts as alive; `seconds_left` until it does not."""
+
+    id: "UUID"
+    seconds_left: float
+
+
+HEARTBEAT_SQL: Final[LiteralString] = """
+-- routers: this one is alive
+INSERT INTO routers (id, version, seen_until)
+VALUES ($1, $2, clock_timestamp() + $3::interval)
+ON CONFLICT (id) DO UPDATE SET seen_until = clock_timestamp() + $3::interval
+"""
+
+
+async def heartbeat(
+    connection: "PoolConnectionProxy", router: "UUID", version: str, lease: "timedelta"
+) -> None:
+    """Count as alive for `lease` from now."""
+    await connection.execute(HEARTBEAT_SQL, router, version, lease)
+
+
+LIVE_SQL: Final[LiteralString] = """
+-- routers: those that are alive, in the order that shares are dealt
+SELECT id, extract(epoch FROM seen_until - clock_timestamp())::float8 AS seconds_left
+FROM routers WHERE seen_until > clock_timestamp() ORDER BY id
+"""
+
+
+async def live(connection: "PoolConnectionProxy") -> list[Peer]:
+    """Return the routers alive now, in id order."""
+    return [Peer(row["id"], row["seconds_left"]) for row in await connection.fetch(LIVE_SQL)]
+
+
+WITHDRAW_SQL: Final[LiteralString] = """
+-- routers: this one no longer counts
+UPDATE routers SET seen_until = clock_timestamp() WHERE id = $1 AND seen_until > clock_timestamp()
+"""
+
+
+async def withdraw(connection: "PoolConnectionProxy", router: "UUID") -> None:
+    """Stop counting as alive at once, so that the others take our share."""
+    await connection.execute(WITHDRAW_SQL, router)
+
+
+PRUNE_SQL: Final[LiteralString] = """
+-- routers: forget those dead for long
+DELETE FROM routers WHERE seen_until < clock_timestamp() - $1::interval
+"""
+
+
+async def prune(connection: "PoolConnectionProxy", dead_for: "timedelta") -> None:
+    """Delete the rows of routers that died at least `dead_for` ago."""
+    await connection.execute(PRUNE_SQL, dead_for)
