@@ -59,9 +59,11 @@ class Sender(Record):
         default=None,
         description="Chat on whose behalf it was written (anonymous admin, linked channel).",
     )
-    aliases: Annotated[tuple[PlatformId, ...], Field(max_length=MAX_ALIASES)] = Field(
-        default=(),
-        description="Other ids of the same person (phone, LID, device form).",
+    aliases: Annotated[tuple[PlatformId, ...], Field(max_length=MAX_ALIASES, fail_fast=True)] = (
+        Field(
+            default=(),
+            description="Other ids of the same person (phone, LID, device form).",
+        )
     )
 
 
@@ -75,7 +77,8 @@ class Attachment(Record):
     name: Text | None = Field(default=None, description="File name shown to people.")
 
 
-Attachments = Annotated[tuple[Attachment, ...], Field(max_length=MAX_ATTACHMENTS)]
+# The first wrong item ends it: 256 kB have room for 100,000, and each error takes its time.
+Attachments = Annotated[tuple[Attachment, ...], Field(max_length=MAX_ATTACHMENTS, fail_fast=True)]
 
 
 class InboundEvent(Envelope):

@@ -63,13 +63,13 @@ class ResultMessage(Envelope):
     outcome: Outcome | None = Field(default=None, description="How the turn ended.")
     retry: Flag = Field(default=False, description="Whether a failed turn is worth repeating.")
     error: Text | None = Field(default=None, description="Why it failed, for people.")
-    parts: Annotated[tuple[Part, ...], Field(max_length=MAX_PARTS)] = Field(
+    parts: Annotated[tuple[Part, ...], Field(max_length=MAX_PARTS, fail_fast=True)] = Field(
         default=(),
         description="What to say to the chat, in order.",
     )
     transcript: Annotated[
         tuple[TranscriptRow, ...],
-        Field(max_length=MAX_TRANSCRIPT_ROWS),
+        Field(max_length=MAX_TRANSCRIPT_ROWS, fail_fast=True),
     ] = Field(default=(), description="Rows to add to the transcript, in order.")
     usage: Counters = Field(default={}, description="Named counts, such as tokens.")
     reply_to: EnvelopeId | None = Field(
