@@ -8,9 +8,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
@@ -20,14 +20,17 @@ from chatlane.metrics import Metrics
 from chatlane.routing.claims import ClaimDesk
 from chatlane.routing.deadlines import Deadlines
 from chatlane.routing.deciding import Deciding, decoded
+from chatlane.routing.relay import OutboxWriter
 from chatlane.routing.writing import Writer
 from chatlane.store import seen_days
-from chatlane.store.outbox import OutboxRow
 from chatlane.store.pool import Store, open_store
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.subjects import chat_token_of, partition_of
 from chatlane_schemas.turns import ClaimReply, ClaimRequest
+
+if TYPE_CHECKING:
+    from chatlane.store.outbox import OutboxRow
 
 PARTITIONS = 32
 SLOTS = 32
@@ -95,25 +98,18 @@ def event(platform: str = "telegram", **fields: Any) -> InboundEvent:  # noqa: A
     return InboundEvent.model_validate_json(json.dumps(body | fields))
 
 
-@dataclass
 class RecordingRelay:
-    """Keeps what was committed for publishing, in order."""
+    """Keeps what was committed for publishing, in order; never deletes a row."""
 
-    rows: list[OutboxRow] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.rows: list[OutboxRow] = []
+        self._router_id = uuid4()
 
     @asynccontextmanager
-    async def ordered(self) -> AsyncIterator[None]:
-        yield
-
-    def enqueue(self, rows: Sequence[OutboxRow]) -> None:
-        self.rows += rows
-
-    def take_acknowledged(self, limit: int) -> list[int]:
-        del limit
-        return []
-
-    def restore_acknowledged(self, ids: Iterable[int]) -> None:
-        del ids
+    async def ordered(self) -> AsyncIterator[OutboxWriter]:
+        writer = OutboxWriter(self._router_id, (), lambda _: [])
+        yield writer
+        self.rows += writer.rows
 
     def bodies(self, stream: str) -> list[dict[str, Any]]:
         """Return the bodies published on a stream, in order."""
@@ -136,7 +132,7 @@ class Kernel:
         self.store = store
         self.catalog = declared
         self.relay = RecordingRelay()
-        self.writer = Writer(store, self.relay, uuid4(), Metrics())  # type: ignore[arg-type]
+        self.writer = Writer(store, self.relay, Metrics())  # type: ignore[arg-type]
         self.desk = ClaimDesk(store, declared.agents)
         self.deadlines = Deadlines(store, self.writer, declared, self._nothing_unread)
         self._sequence = 0

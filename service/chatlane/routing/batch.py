@@ -8,9 +8,7 @@ to the one message, which becomes a dead letter.
 from __future__ import annotations
 
 import asyncio
-import random
-from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -19,15 +17,15 @@ from chatlane.logs import get_logger
 from chatlane.routing.deciding import Deciding, Decoded, decoded
 from chatlane.routing.refused import Refused
 from chatlane.store import partitions
-from chatlane.store.partitions import Advance
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
+    from random import Random
     from uuid import UUID
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.log import PartitionId
+    from chatlane.domain.log import LogMessage, PartitionId
     from chatlane.metrics import Metrics
     from chatlane.routing.intake import Batch, Intake
     from chatlane.routing.writing import Writer
@@ -36,24 +34,18 @@ _log = get_logger("batch")
 
 _FIRST_DELAY: Final = 0.02
 _MAX_DELAY: Final = 1.0
+# Bodies of one batch; far more would hold its partitions' locks for too long.
+_MAX_BYTES: Final = 8 * 1024 * 1024
 # A message that fails as often as this alone in its transaction is set aside.
-_MAX_TRIES_ALONE: Final = 3
+_TRIES_ALONE: Final = 3
 
 
 class LostPartitionsError(TransientError):
     """The compare-and-set did not move these partitions: somebody else owns them now."""
 
-    def __init__(self, lost: frozenset[PartitionId]) -> None:
+    def __init__(self, lost: set[PartitionId]) -> None:
         self.lost = lost
         super().__init__(f"{len(lost)} partitions lost")
-
-
-@dataclass(slots=True)
-class _Position:
-    """What the next compare-and-set on a partition expects."""
-
-    epoch: int
-    cursor: int
 
 
 class Batches:
@@ -76,6 +68,7 @@ class Batches:
         slots: int,
         max_messages: int,
         linger: timedelta,
+        jitter: Random,
     ) -> None:
         self._intake = intake
         self._writer = writer
@@ -86,155 +79,103 @@ class Batches:
         self._slots = slots
         self._max_messages = max_messages
         self._linger = linger
+        self._jitter = jitter
 
     async def run(self) -> None:
-        """Commit batches until cancelled; a batch that has begun is finished first."""
-        while True:
-            batch = await self._intake.next_batch(self._max_messages, self._linger)
-            await self._commit(batch)
+        """Commit batches until cancelled.
 
-    async def _commit(self, batch: Batch) -> None:
-        began = monotonic()
-        work = _Work(self, batch)
-        await work.run()
-        self._metrics.batch_committed(len(batch.messages), timedelta(seconds=monotonic() - began))
-
-    async def attempt(
-        self, messages: Sequence[Decoded], positions: Mapping[PartitionId, _Position]
-    ) -> None:
-        """Commit these messages and the cursors after them, or nothing.
-
-        Raises:
-            LostPartitionsError: Some of the partitions are not ours at these positions.
-            TransientError: Trying again may help; whether it was committed may be unknown,
-                and then the positions decide at the next attempt.
+        Hand the partitions back first: then no batch is running that a cancellation could cut.
         """
-        advances = [_advance(partition, positions, messages) for partition in _touched(messages)]
-        async with self._writer.writing() as writing:
-            advanced = await partitions.advance(
-                writing.connection, self._router_id, advances, self._lease
-            )
-            lost = frozenset(one.partition for one in advances) - advanced
-            if lost:
-                raise LostPartitionsError(lost)
-            await Deciding(self._catalog, self._slots).run(writing, messages)
-        for one in advances:
-            positions[one.partition].cursor = one.cursor_to
+        while True:
+            batch = await self._intake.next_batch(self._max_messages, _MAX_BYTES, self._linger)
+            await self._settle(batch, self._decode(batch))
 
-    def note_lost(self, lost: frozenset[PartitionId]) -> None:
-        """Forget partitions that another router reads now."""
-        self._intake.lost(lost)
-        self._metrics.batch_repeated("superseded")
-
-
-class _Work:
-    """One batch on its way: what is left of it, and how it is retried."""
-
-    def __init__(self, batches: Batches, batch: Batch) -> None:
-        self._batches = batches
-        self._catalog = batches._catalog  # noqa: SLF001 - one class in two halves
-        self._intake = batches._intake  # noqa: SLF001
-        self._metrics = batches._metrics  # noqa: SLF001
-        self._batch = batch
-        self._lost: set[PartitionId] = set()
-        self._positions = {
-            partition: _Position(position.epoch, position.cursor)
-            for partition, position in batch.positions.items()
+    def _decode(self, batch: Batch) -> dict[LogMessage, Decoded]:
+        return {
+            message: decoded(message, self._catalog, is_killer=one.is_process_killer)
+            for one in batch.slices
+            for message in one.messages
         }
 
-    async def run(self) -> None:
-        messages = [
-            decoded(message, self._catalog, is_killer=self._batch.is_process_killer(message))
-            for message in self._batch.messages
-        ]
-        # A moved chat changes the addresses of what follows it, so it commits alone.
-        for segment in _segments(messages):
-            await self._settle(segment)
-        self._intake.committed(self._batch, except_for=frozenset(self._lost))
-
-    async def _settle(self, messages: Sequence[Decoded]) -> None:
-        """Retry until committed; split when an error is not one that waiting cures."""
+    async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Retry until committed; split when the error is not one that waiting cures."""
         try:
-            await self._persist(messages)
-        except Exception:
-            # Outside the error tree: a bug, or data that no transaction takes.
-            _log.exception("batch_failed", messages=len(messages))
+            await self._persist(batch, known)
+        except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
+            _log.exception("batch_failed", messages=len(batch))
             self._metrics.batch_repeated("failed")
-            await self._isolate(messages)
+            await self._isolate(batch, known)
 
-    async def _persist(self, messages: Sequence[Decoded]) -> None:
+    async def _persist(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         delay = _FIRST_DELAY
-        while remaining := [one for one in messages if one.partition not in self._lost]:
+        while batch := self._intake.current(batch):
+            began = monotonic()
             try:
-                await self._batches.attempt(remaining, self._positions)
+                await self._attempt(batch, known)
             except LostPartitionsError as error:
-                self._lost |= error.lost
-                self._batches.note_lost(error.lost)
+                self._metrics.batch_repeated("superseded")
+                self._intake.lost(error.lost)
             except SupersededError:
                 self._metrics.batch_repeated("superseded")
-                await asyncio.sleep(random.uniform(0, _FIRST_DELAY))  # noqa: S311 - jitter
+                await asyncio.sleep(_FIRST_DELAY * self._jitter.random())
             except TransientError as error:
                 self._metrics.batch_repeated("failed")
-                _log.warning("batch_waits", error=str(error), messages=len(remaining))
-                await asyncio.sleep(delay * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                _log.warning("batch_waits", error=str(error), messages=len(batch))
+                await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
                 delay = min(2 * delay, _MAX_DELAY)
             else:
+                self._intake.committed(batch)
+                self._report(batch, timedelta(seconds=monotonic() - began))
                 return
 
-    async def _isolate(self, messages: Sequence[Decoded]) -> None:
-        parts = _split(messages)
-        if len(parts) > 1:
-            for part in parts:
-                await self._settle(part)
-            return
-        await self._settle_alone(messages[0])
+    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Commit the messages and the cursors after them, or nothing.
 
-    async def _settle_alone(self, message: Decoded) -> None:
-        for _ in range(1, _MAX_TRIES_ALONE):
+        The compare-and-set comes first: it also tells whether an earlier attempt, whose
+        commit was never answered, went through after all.
+
+        Raises:
+            LostPartitionsError: Some partitions are not ours at these positions.
+            TransientError: Trying again may help.
+        """
+        async with self._writer.writing() as writing:
+            advanced = await partitions.advance(
+                writing.connection, self._router_id, batch.advances, self._lease
+            )
+            if len(advanced) < len(batch.slices):
+                raise LostPartitionsError(set(batch.partitions) - advanced)
+            messages = [known[message] for message in batch.messages]
+            await Deciding(self._catalog, self._slots).run(writing, messages)
+
+    async def _isolate(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        if len(batch.slices) > 1:
+            for part in batch.by_partition():
+                await self._settle(part, known)
+        elif len(batch) > 1:
+            for part in batch.halves():
+                await self._settle(part, known)
+        else:
+            await self._settle_alone(batch, known)
+
+    async def _settle_alone(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        reason = ""
+        for _ in range(1, _TRIES_ALONE):
             try:
-                await self._persist([message])
+                await self._persist(batch, known)
             except Exception as error:  # noqa: BLE001 - counted, then set aside with its name
                 reason = type(error).__name__
             else:
                 return
-        refused = Refused(message.message, DeadReason.INTERNAL_ERROR, reason)
-        await self._persist([Decoded(message.message, refused)])
+        (message,) = batch.messages
+        refused = Refused(message, DeadReason.INTERNAL_ERROR, reason)
+        await self._persist(batch, {message: Decoded(message, refused)})
 
-
-def _segments(messages: Sequence[Decoded]) -> Iterable[Sequence[Decoded]]:
-    start = 0
-    for index, one in enumerate(messages):
-        if one.is_move:
-            if start < index:
-                yield messages[start:index]
-            yield messages[index : index + 1]
-            start = index + 1
-    if start < len(messages):
-        yield messages[start:]
-
-
-def _split(messages: Sequence[Decoded]) -> list[Sequence[Decoded]]:
-    """Return smaller batches that keep the order within each partition."""
-    touched = _touched(messages)
-    if len(touched) > 1:
-        return [[one for one in messages if one.partition == each] for each in touched]
-    middle = len(messages) // 2
-    return [part for part in (messages[:middle], messages[middle:]) if part]
-
-
-def _touched(messages: Iterable[Decoded]) -> list[PartitionId]:
-    return sorted({one.partition for one in messages})
-
-
-def _advance(
-    partition: PartitionId, positions: Mapping[PartitionId, _Position], messages: Sequence[Decoded]
-) -> Advance:
-    position = positions[partition]
-    last = next(one.message for one in reversed(messages) if one.partition == partition)
-    return Advance(
-        partition=partition,
-        epoch=position.epoch,
-        cursor_from=position.cursor,
-        cursor_to=last.sequence,
-        stored_at=last.stored_at,
-    )
+    def _report(self, batch: Batch, took: timedelta) -> None:
+        self._metrics.batch_committed(len(batch), took)
+        now = datetime.now(UTC)
+        oldest: dict[str, datetime] = {}
+        for one in batch.slices:
+            first = one.messages[0].stored_at
+            oldest[one.partition.log] = min(first, oldest.get(one.partition.log, first))
+        for log, stored_at in oldest.items():
+            self._metrics.log_lag(log, now - stored_at)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from chatlane.domain.aliases import AliasBook, AliasId
 from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement
-from chatlane.domain.log import PartitionId
 from chatlane.domain.turns import ArrivedResult
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.moves import Joining, readdress
@@ -32,16 +31,6 @@ class Decoded:
 
     message: LogMessage
     content: Prepared | ArrivedResult | Refused
-
-    @property
-    def partition(self) -> PartitionId:
-        """The partition it was read from."""
-        return PartitionId(self.message.log, self.message.partition)
-
-    @property
-    def is_move(self) -> bool:
-        """Whether it gives a chat another id."""
-        return isinstance(self.content, Prepared) and self.content.is_move
 
 
 def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -> Decoded:
@@ -87,10 +76,11 @@ class Deciding:
         for content in contents:
             if isinstance(content, Refused):
                 content.bury(self._effects)
-        await readdress(connection, [one for one in prepared if one.is_move], self._catalog)
         await writing.write(
             self._effects, lanes_of=bound.values(), sessions_of=placement.sessions.values()
         )
+        # After the write: messages of this batch wait under the old address, too.
+        await readdress(connection, [one for one in prepared if one.is_move], self._catalog)
 
     async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
         """Resolve who and where each message is, in order, learning links on the way."""

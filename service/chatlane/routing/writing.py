@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from chatlane.store import (
     dead_letters,
     lanes,
     messages,
-    outbox,
     seen,
     sessions,
     turns,
@@ -18,19 +17,14 @@ from chatlane.store import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
-    from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import Effects
     from chatlane.domain.states import Lane, Session
     from chatlane.metrics import Metrics
-    from chatlane.routing.relay import Relay
-    from chatlane.store.outbox import OutboxRow
+    from chatlane.routing.relay import OutboxWriter, Relay
     from chatlane.store.pool import Store
-
-# Bounds how much one batch deletes, so that the end of a long outage costs no long lock.
-_MAX_DELETED: Final = 2000
 
 
 class Writing:
@@ -40,13 +34,9 @@ class Writing:
         connection: For reads and locks; writes go through `write`.
     """
 
-    def __init__(
-        self, connection: PoolConnectionProxy, router_id: UUID, acknowledged: list[int]
-    ) -> None:
+    def __init__(self, connection: PoolConnectionProxy, outbox: OutboxWriter) -> None:
         self.connection = connection
-        self._router_id = router_id
-        self._acknowledged = acknowledged
-        self.published: list[OutboxRow] = []
+        self._outbox = outbox
         self.effects: list[Effects] = []
 
     async def write(
@@ -73,10 +63,7 @@ class Writing:
         await messages.insert(connection, effects.messages)
         await messages.keep_late(connection, effects.late)
         await dead_letters.insert(connection, effects.dead)
-        self.published += await outbox.insert(
-            connection, self._router_id, effects.publications, published=self._acknowledged
-        )
-        self._acknowledged = []
+        await self._outbox.insert(connection, effects.publications)
         self.effects.append(effects)
 
 
@@ -87,24 +74,16 @@ class Writer:
     their rows: the ids of the outbox are the order on the wire.
     """
 
-    def __init__(self, store: Store, relay: Relay, router_id: UUID, metrics: Metrics) -> None:
+    def __init__(self, store: Store, relay: Relay, metrics: Metrics) -> None:
         self._store = store
         self._relay = relay
-        self._router_id = router_id
         self._metrics = metrics
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Writing]:
-        """Run the block in one transaction; publish what it wrote once that is committed."""
-        async with self._relay.ordered():
-            acknowledged = self._relay.take_acknowledged(_MAX_DELETED)
-            try:
-                async with self._store.transaction() as connection:
-                    writing = Writing(connection, self._router_id, acknowledged)
-                    yield writing
-            except BaseException:
-                self._relay.restore_acknowledged(acknowledged)
-                raise
-            self._relay.enqueue(writing.published)
+        """Run the block in one transaction; what it wrote is published once that is committed."""
+        async with self._relay.ordered() as outbox, self._store.transaction() as connection:
+            writing = Writing(connection, outbox)
+            yield writing
         for effects in writing.effects:
             self._metrics.decided(effects.counts)
