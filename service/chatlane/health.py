@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from faststream.asgi import AsgiFastStream, AsgiResponse, get
+from faststream.asgi.types import Scope  # noqa: TC002 - FastStream reads the signatures
 from typing_extensions import override
 
 from chatlane.errors import ChatlaneError
@@ -28,7 +29,6 @@ from chatlane.metrics import CONTENT_TYPE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from faststream.asgi.types import Scope
     from faststream.nats import NatsBroker
 
     from chatlane.metrics import Metrics

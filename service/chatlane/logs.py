@@ -47,7 +47,7 @@ PLAIN_KEYS: Final = _words(
     outcome owned owner partition partitions path pending pid platform port previous principal
     problems profile reason released replicas repeated rows router router_id seconds seq sequence
     session_id share signal size_bytes slot slots sqlstate stage started state status step stream
-    suspect_count suspect_seq task template timeout timestamp total turn_id turns url_host version
+    suspect_count suspect_seq taken_over task template timeout timestamp total turn_id turns url_host version
     waited wanted worker
     """
 )
@@ -293,6 +293,9 @@ class _LibraryHandler(logging.Handler):
     @override
     def emit(self, record: logging.LogRecord) -> None:
         template = str(record.msg).split("\n", 1)[0]
+        if record.name == "py.warnings":
+            # path:line: category: a text without a template of its own
+            template = ": ".join(template.split(": ")[:2])
         structlog.get_logger().log(
             record.levelno,
             "library_logged",

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from chatlane.env_example import render_env_example
 from chatlane_schemas import documents
 from chatlane_schemas.channels import messages
 
 REPOSITORY: Final = Path(__file__).parents[3]
 JSON_SCHEMAS: Final = Path("schemas/json")
 ASYNCAPI: Final = Path("schemas/asyncapi.json")
+ENV_EXAMPLE: Final = Path(".env.example")
 
 
 def generated_files() -> dict[Path, str]:
@@ -26,6 +28,7 @@ def generated_files() -> dict[Path, str]:
         for message in messages()
     }
     files[ASYNCAPI] = _text(documents.asyncapi())
+    files[ENV_EXAMPLE] = render_env_example()
     return files
 
 

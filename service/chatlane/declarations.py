@@ -1,0 +1,233 @@
+"""What `chatlane.toml` declares, as settings: keys, resets, platforms, profiles and agents."""
+
+from __future__ import annotations
+
+import zoneinfo
+from datetime import timedelta
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+)
+
+from chatlane.domain.catalog import (
+    Account,
+    Agent,
+    BusyMode,
+    Delivery,
+    Platform,
+    canonical_profile,
+)
+from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
+from chatlane.durations import Duration
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
+SessionClass = Literal["dm", "group"]
+OwnId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+
+# Platforms on which one person is known under several ids (phone and hidden id, device forms).
+_ALIASING_PLATFORMS: Final = frozenset({"whatsapp", "signal"})
+
+ValueT = TypeVar("ValueT")
+
+
+class Group(BaseModel):
+    """A group of settings: closed, frozen, and silent about its input in errors."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
+    )
+
+
+class KeySettings(Group):
+    """Who shares a conversation; a change opens new lanes and keeps the old ones."""
+
+    group_sessions_per_user: bool | None = Field(
+        default=None, description="In a group each person has a conversation of their own (true)."
+    )
+    thread_sessions_per_user: bool | None = Field(
+        default=None, description="The same inside a thread (false)."
+    )
+    anonymous_dm: AnonymousDm | None = Field(
+        default=None,
+        description='A DM without chat and sender: "refuse" (dead letter) or one "shared" '
+        "conversation per account.",
+    )
+
+
+class ResetSettings(Group):
+    """When a conversation starts afresh; a policy replaces a less specific one as a whole."""
+
+    mode: ResetMode = Field(
+        default="none",
+        description="none, idle, daily or both.",
+    )
+    at_hour: int = Field(default=4, ge=0, le=23, description="Hour of the daily boundary.")
+    timezone: str = Field(default="UTC", description="IANA zone of the daily boundary.")
+    idle: Duration = Field(
+        default=timedelta(hours=24),
+        gt=timedelta(0),
+        le=timedelta(days=3650),
+        description="Quiet time after which an idle reset happens.",
+    )
+    quiet: Duration = Field(
+        default=timedelta(minutes=30),
+        ge=timedelta(0),
+        le=timedelta(hours=24),
+        description="How long a talk must rest before a daily reset may cut it; 0: not at all.",
+    )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _known_mode(cls, value: object) -> object:
+        if value not in {"none", "idle", "daily", "both"}:
+            raise ValueError('there are the modes none, idle, daily and both; "weekly" is not one')
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_timezone(cls, value: str) -> str:
+        try:
+            zoneinfo.ZoneInfo(value)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as exc:
+            raise ValueError('not a time zone: use an IANA name such as "Europe/Berlin"') from exc
+        return value
+
+    def policy(self) -> ResetPolicy:
+        """Return the policy as the domain takes it."""
+        return ResetPolicy(
+            mode=self.mode,
+            at_hour=self.at_hour,
+            timezone=self.timezone,
+            idle=self.idle,
+            quiet=self.quiet,
+        )
+
+
+class DefaultResetSettings(ResetSettings):
+    """The default policy, and one per class."""
+
+    classes: dict[SessionClass, ResetSettings] = Field(
+        default_factory=dict, description="Policies of the classes dm and group."
+    )
+
+
+class ClassSettings(Group):
+    """What holds for one class of conversations on one platform."""
+
+    reset: ResetSettings
+
+
+class AccountSettings(Group):
+    """One identity of ours on a platform."""
+
+    profiles: tuple[Name, ...] = Field(
+        default=("default",), min_length=1, description="Profiles this account may address."
+    )
+    own_ids: frozenset[OwnId] = Field(
+        default=frozenset(), description="Sender ids of our own messages, which never run."
+    )
+
+
+class PlatformSettings(KeySettings):
+    """A chat network."""
+
+    reset: ResetSettings | None = Field(default=None, description="Policy of this platform.")
+    classes: dict[SessionClass, ClassSettings] = Field(
+        default_factory=dict, description="Policies of its classes dm and group."
+    )
+    accounts: dict[Name, AccountSettings] = Field(
+        default_factory=dict, description="Our identities on it."
+    )
+    person_aliases: bool | None = Field(
+        default=None,
+        description="One person has several ids here (true for whatsapp and signal).",
+    )
+    bots_allowed: bool = Field(default=False, description="Messages of other bots may run.")
+
+    def platform(self, name: str, defaults: KeySettings) -> Platform:
+        """Return the platform as the domain takes it."""
+        known_for_aliases = name in _ALIASING_PLATFORMS
+        return Platform(
+            name=name,
+            keys=_key_rules(self, defaults),
+            reset=None if self.reset is None else self.reset.policy(),
+            class_reset={klass: its.reset.policy() for klass, its in self.classes.items()},
+            accounts={
+                account: Account(
+                    account, frozenset(map(canonical_profile, its.profiles)), its.own_ids
+                )
+                for account, its in self.accounts.items()
+            },
+            person_aliases=known_for_aliases
+            if self.person_aliases is None
+            else self.person_aliases,
+            bots_allowed=self.bots_allowed,
+        )
+
+
+class ProfileSettings(Group):
+    """A persona and the agent that serves it."""
+
+    agent: Name | None = Field(default=None, description="Agent; by default of the same name.")
+
+
+class AgentSettings(Group):
+    """A group of workers and how it is served."""
+
+    delivery: Delivery = Field(
+        default="turns",
+        description="turns (claimed, leased, collected) or stream (each message once, in order).",
+    )
+    busy: BusyMode = Field(
+        default="collect",
+        description="What waits while a turn runs: collect (one turn) or queue (one turn each).",
+    )
+    lease: Duration = Field(
+        default=timedelta(seconds=30),
+        ge=timedelta(milliseconds=500),
+        le=timedelta(hours=1),
+        description="How long a claim holds without a renewal.",
+    )
+    ack_wait: Duration = Field(
+        default=timedelta(minutes=2),
+        ge=timedelta(milliseconds=500),
+        le=timedelta(hours=12),
+        description="Longest answer of a stream worker before the message is handed out again.",
+    )
+    max_attempts: int = Field(
+        default=3, ge=1, le=20, description="Claims of one turn before it fails."
+    )
+
+    def agent(self, name: str) -> Agent:
+        """Return the agent as the domain takes it."""
+        return Agent(name, self.delivery, self.busy, self.lease, self.ack_wait, self.max_attempts)
+
+
+def _key_rules(own: KeySettings, defaults: KeySettings) -> KeyRules:
+    """Return the rules of a platform: its own settings, else the defaults, else ours."""
+    ours = KeyRules()
+    return KeyRules(
+        group_sessions_per_user=_first(
+            own.group_sessions_per_user,
+            defaults.group_sessions_per_user,
+            ours.group_sessions_per_user,
+        ),
+        thread_sessions_per_user=_first(
+            own.thread_sessions_per_user,
+            defaults.thread_sessions_per_user,
+            ours.thread_sessions_per_user,
+        ),
+        anonymous_dm=_first(own.anonymous_dm, defaults.anonymous_dm, ours.anonymous_dm),
+    )
+
+
+def _first(own: ValueT | None, default: ValueT | None, ours: ValueT) -> ValueT:
+    if own is not None:
+        return own
+    return ours if default is None else default

@@ -1,0 +1,486 @@
+"""The settings of a process: `chatlane.toml`, secrets in files, and `CHATLANE_<GROUP>__<NAME>`.
+
+The environment wins over secret files, and they win over `chatlane.toml`. Only the composition
+root and the command line read this module; everything else gets plain values.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from pydantic import (
+    ByteSize,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    NestedSecretsSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+from pydantic_settings import SettingsError as SourceError
+from typing_extensions import override
+
+from chatlane.declarations import (
+    AgentSettings,
+    DefaultResetSettings,
+    Group,
+    KeySettings,
+    Name,
+    PlatformSettings,
+    ProfileSettings,
+)
+from chatlane.domain.catalog import (
+    MAIN_PROFILE,
+    Catalog,
+    canonical_profile,
+)
+from chatlane.durations import Duration
+from chatlane.errors import PermanentError
+from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ENV_PREFIX: Final = "CHATLANE_"
+CONFIG_VARIABLE: Final = "CHATLANE_CONFIG"
+SECRETS_VARIABLE: Final = "CHATLANE_SECRETS_DIR"
+DEFAULT_CONFIG: Final = Path("chatlane.toml")
+
+StreamKey = Literal[
+    "inbound", "routed", "turns", "results", "outbound", "events", "dead", "advisories"
+]
+
+
+class SettingsError(PermanentError):
+    """The settings cannot be used.
+
+    Attributes:
+        problems: One sentence each: which setting, and what to change. Never a value.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class NatsSettings(Group):
+    """How to reach NATS."""
+
+    url: str = Field(
+        default="nats://127.0.0.1:4222",
+        description="Server address; several are separated by commas.",
+    )
+    user: str | None = Field(default=None, description="User name, with a password.")
+    password: SecretStr | None = Field(default=None, description="Password of the user.")
+    token: SecretStr | None = Field(default=None, description="Token, instead of a user.")
+    creds_file: Path | None = Field(
+        default=None,
+        description="Credentials file (JWT and key); read again at every reconnect.",
+    )
+    tls_ca_file: Path | None = Field(
+        default=None, description="Certificate authority, when it is not one of the system's."
+    )
+    inbox_prefix: str = Field(
+        default="_INBOX",
+        pattern=r"^_INBOX[A-Za-z0-9_-]{0,58}$",
+        description="Prefix of reply subjects; give each role its own and allow only that one.",
+    )
+    connect_timeout: Duration = Field(
+        default=timedelta(seconds=2),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=1),
+        description="Longest wait for one connection attempt.",
+    )
+    reconnect_wait: Duration = Field(
+        default=timedelta(milliseconds=250),
+        ge=timedelta(milliseconds=10),
+        le=timedelta(seconds=10),
+        description="Pause between two connection attempts.",
+    )
+    publish_timeout: Duration = Field(
+        default=timedelta(seconds=2),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=1),
+        description="Shared deadline of a batch of publishes; the rest is repeated.",
+    )
+
+    @model_validator(mode="after")
+    def _one_identity(self) -> Self:
+        if "@" in self.url:
+            raise ValueError(
+                "nats.url must not carry a password, which ends up in logs and process lists: "
+                "take it out and set nats.user and nats.password, or nats.token"
+            )
+        if (self.user is None) != (self.password is None):
+            raise ValueError("nats.user and nats.password belong together: set both or neither")
+        ways = (self.user, self.token, self.creds_file)
+        if sum(way is not None for way in ways) > 1:
+            raise ValueError("keep one of nats.user, nats.token and nats.creds_file")
+        return self
+
+
+class PostgresSettings(Group):
+    """How to reach Postgres."""
+
+    dsn: SecretStr = Field(
+        default=SecretStr("postgresql://chatlane@127.0.0.1:5432/chatlane"),
+        description="Connection string; pgbouncer in transaction mode is fine.",
+    )
+    pool_size: int = Field(default=8, ge=2, le=100, description="Connections of one router.")
+    statement_cache_size: int = Field(
+        default=256,
+        ge=0,
+        le=10_000,
+        description="Prepared statements per connection; 0 for pgbouncer before 1.21.",
+    )
+    connect_timeout: Duration = Field(
+        default=timedelta(seconds=5),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=1),
+        description="Longest wait for a new connection.",
+    )
+    statement_timeout: Duration = Field(
+        default=timedelta(milliseconds=1400),
+        ge=timedelta(milliseconds=50),
+        le=timedelta(minutes=1),
+        description="Longest statement; must be under half of router.lease.",
+    )
+    lock_timeout: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(milliseconds=10),
+        le=timedelta(minutes=1),
+        description="Longest wait for a row lock; must be under statement_timeout.",
+    )
+
+
+class RouterSettings(Group):
+    """How a router reads, decides and hands on."""
+
+    partitions: int = Field(
+        default=32,
+        ge=1,
+        le=256,
+        description="Partitions of the two logs; the same for all routers and the streams.",
+    )
+    slots: int = Field(
+        default=32,
+        ge=1,
+        le=256,
+        description="Slots of a stream agent: how many of its messages are in work at most.",
+    )
+    batch_messages: int = Field(
+        default=512, ge=1, le=10_000, description="Most messages decided in one transaction."
+    )
+    batch_linger: Duration = Field(
+        default=timedelta(milliseconds=2),
+        ge=timedelta(0),
+        le=timedelta(seconds=1),
+        description="How long a batch waits for more messages.",
+    )
+    buffer_bytes: int = Field(
+        default=32 * 1024 * 1024,
+        ge=1024 * 1024,
+        le=1024 * 1024 * 1024,
+        description="Most bytes read ahead of the decisions, over all partitions.",
+    )
+    lease: Duration = Field(
+        default=timedelta(seconds=3),
+        ge=timedelta(milliseconds=500),
+        le=timedelta(minutes=1),
+        description="How long a partition stays with a router that no longer renews.",
+    )
+    renew_interval: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(milliseconds=50),
+        le=timedelta(seconds=30),
+        description="Pause between renewals of idle partitions; at most half of the lease.",
+    )
+    poll_interval: Duration = Field(
+        default=timedelta(milliseconds=250),
+        ge=timedelta(milliseconds=10),
+        le=timedelta(seconds=10),
+        description="Longest pause between two looks for free partitions.",
+    )
+    sweep_interval: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(milliseconds=50),
+        le=timedelta(minutes=1),
+        description="Pause between two looks for ended leases and rows of dead routers.",
+    )
+    claim_linger: Duration = Field(
+        default=timedelta(milliseconds=1),
+        ge=timedelta(0),
+        le=timedelta(milliseconds=100),
+        description="How long claims and renewals wait to share a transaction.",
+    )
+    stop_timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=5),
+        description="How long a graceful stop may take; give the process manager more.",
+    )
+
+    @model_validator(mode="after")
+    def _renewals_fit_the_lease(self) -> Self:
+        if self.renew_interval > self.lease / 2:
+            raise ValueError(
+                "router.renew_interval must be at most half of router.lease: "
+                "lower renew_interval or raise lease"
+            )
+        return self
+
+
+class StreamsSettings(Group):
+    """What `chatlane admin apply` declares."""
+
+    replicas: Literal[1, 3, 5] = Field(default=1, description="Copies of every stream: 1, 3, 5.")
+    duplicate_window: Duration = Field(
+        default=timedelta(minutes=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(hours=24),
+        description="How long NATS remembers message ids; its memory grows with it.",
+    )
+    replay_window: Duration = Field(
+        default=timedelta(hours=72),
+        ge=timedelta(minutes=1),
+        le=timedelta(days=90),
+        description="How long read messages stay in the logs, and `seen` a bit longer.",
+    )
+
+    max_bytes: dict[StreamKey, ByteSize] = Field(
+        default_factory=dict,
+        description='Size limits by stream, such as inbound = "2GiB"; what is missing has its '
+        "default.",
+    )
+
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+    def max_bytes_by_stream(self) -> Mapping[StreamName, int]:
+        """Return the limit of every stream."""
+        own = {StreamName(name.upper()): int(size) for name, size in self.max_bytes.items()}
+        return {**DEFAULT_MAX_BYTES, **own}
+
+    @model_validator(mode="after")
+    def _windows_nest(self) -> Self:
+        if self.duplicate_window > self.replay_window:
+            raise ValueError(
+                "streams.replay_window must not be shorter than streams.duplicate_window: "
+                "raise replay_window or lower duplicate_window"
+            )
+        return self
+
+
+class HttpSettings(Group):
+    """Where `/livez`, `/readyz` and `/metrics` are served."""
+
+    host: str = Field(default="127.0.0.1", description='Address; "0.0.0.0" inside a container.')
+    port: int = Field(default=8080, ge=0, le=65535, description="Port; 0 takes a free one.")
+    probe_timeout: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(milliseconds=50),
+        le=timedelta(seconds=30),
+        description="Deadline of the write to Postgres behind /readyz.",
+    )
+
+
+class LogSettings(Group):
+    """What is logged and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level: debug, info, warning, error."
+    )
+    format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="json, console, or auto: console on a terminal."
+    )
+    digest_key: SecretStr | None = Field(
+        default=None,
+        description="Key of the digests that stand for ids; without it each process has its own.",
+    )
+
+
+class Settings(BaseSettings):
+    """Everything a process is told from outside, checked at start."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        secrets_dir_missing="error",
+    )
+
+    nats: NatsSettings = NatsSettings()
+    postgres: PostgresSettings = PostgresSettings()
+    router: RouterSettings = RouterSettings()
+    streams: StreamsSettings = StreamsSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+    keys: KeySettings = KeySettings()
+    reset: DefaultResetSettings = DefaultResetSettings()
+    platforms: dict[Name, PlatformSettings] = Field(default_factory=dict)
+    profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
+    agents: dict[Name, AgentSettings] = Field(default_factory=lambda: {"main": AgentSettings()})
+
+    @override
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: environment, secret files, `chatlane.toml`."""
+        del dotenv_settings
+        return (
+            init_settings,
+            env_settings,
+            NestedSecretsSettingsSource(file_secret_settings),
+            TomlConfigSettingsSource(settings_cls),
+        )
+
+    @model_validator(mode="after")
+    def _groups_fit_together(self) -> Self:
+        problems = tuple(self._problems())
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        if self.postgres.statement_timeout >= self.router.lease / 2:
+            yield (
+                "postgres.statement_timeout must be under half of router.lease, so that a stuck "
+                "statement ends before the partition is lost: lower statement_timeout or raise lease"
+            )
+        if self.postgres.lock_timeout >= self.postgres.statement_timeout:
+            yield (
+                "postgres.lock_timeout must be under postgres.statement_timeout: "
+                "lower lock_timeout or raise statement_timeout"
+            )
+        if self.nats.publish_timeout >= self.streams.duplicate_window / 4:
+            yield (
+                "nats.publish_timeout must be under a quarter of streams.duplicate_window, so that "
+                "repeats are still recognised: lower publish_timeout or raise duplicate_window"
+            )
+        yield from self._catalog_problems()
+
+    def _catalog_problems(self) -> Iterator[str]:
+        if {"default", MAIN_PROFILE} <= self.profiles.keys():
+            yield "profiles.default and profiles.main are one profile: keep one of them"
+        agents = self._agents_of_profiles()
+        for profile, agent in agents.items():
+            if agent not in self.agents:
+                yield (
+                    f"profile {profile!r} is served by agent {agent!r}, which is not declared: "
+                    f"add [agents.{agent}] or set profiles.{profile}.agent"
+                )
+        for platform, its in self.platforms.items():
+            for account, allowed in its.accounts.items():
+                unknown = {canonical_profile(name) for name in allowed.profiles} - agents.keys()
+                for profile in sorted(unknown):
+                    yield (
+                        f"platforms.{platform}.accounts.{account}.profiles names {profile!r}, which "
+                        f"is not declared: add [profiles.{profile}] or take it out of the list"
+                    )
+
+    def _agents_of_profiles(self) -> Mapping[str, str]:
+        declared = {
+            canonical_profile(name): its.agent or canonical_profile(name)
+            for name, its in self.profiles.items()
+        }
+        return {MAIN_PROFILE: MAIN_PROFILE, **declared}
+
+    def catalog(self) -> Catalog:
+        """Return what is declared, as the domain takes it.
+
+        Raises:
+            SettingsError: No platform is declared, so every message would be refused.
+        """
+        if not self.platforms:
+            raise SettingsError(
+                "no platform is declared: write chatlane.toml (examples/chatlane.toml is a start) "
+                f"and name it with --config or {CONFIG_VARIABLE}"
+            )
+        return Catalog(
+            platforms={name: its.platform(name, self.keys) for name, its in self.platforms.items()},
+            profiles=self._agents_of_profiles(),
+            agents={name: its.agent(name) for name, its in self.agents.items()},
+            default_reset=self.reset.policy(),
+            class_reset={klass: its.policy() for klass, its in self.reset.classes.items()},
+        )
+
+
+def load_settings(config: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read and check the settings.
+
+    Args:
+        config: The file to read; else `CHATLANE_CONFIG`, else `./chatlane.toml` if it exists.
+        environ: What names the two places; by default the environment of the process.
+
+    Raises:
+        SettingsError: A file or value cannot be used; its text says what to change.
+    """
+    _refuse_unknown_groups(environ)
+    secrets_dir = environ.get(SECRETS_VARIABLE) or None
+
+    class Loaded(Settings):
+        model_config = SettingsConfigDict(
+            toml_file=_config_file(config, environ), secrets_dir=secrets_dir
+        )
+
+    try:
+        return Loaded()
+    except ValidationError as exc:
+        raise SettingsError(*_sentences(exc)) from None
+    except tomllib.TOMLDecodeError as exc:
+        raise SettingsError(f"the configuration file is not TOML: {exc}") from exc
+    except (SourceError, OSError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"cannot read the settings: {exc}") from exc
+
+
+def _config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None:
+    named = config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
+    if named is None:
+        return DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None
+    if not named.is_file():
+        raise SettingsError(
+            f"there is no configuration file {named}: change --config or {CONFIG_VARIABLE}"
+        )
+    return named
+
+
+def _refuse_unknown_groups(environ: Mapping[str, str]) -> None:
+    """Refuse a misspelt group; within a group the models refuse what they do not know."""
+    for variable in sorted(environ):
+        match = re.fullmatch(r"CHATLANE_([A-Z0-9]+)__.+", variable.upper())
+        if match and match[1].lower() not in Settings.model_fields:
+            groups = ", ".join(Settings.model_fields)
+            raise SettingsError(f"{variable} names no group of settings; there are: {groups}")
+
+
+def _sentences(error: ValidationError) -> Iterator[str]:
+    """Yield one sentence per problem, without the value that caused it."""
+    for problem in error.errors(include_input=False, include_context=False, include_url=False):
+        place = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            text = "there is no such setting"
+        for line in text.splitlines():
+            yield f"{place}: {line}" if place else line

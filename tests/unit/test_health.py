@@ -1,0 +1,176 @@
+"""Liveness, readiness and metrics over real HTTP, in the loop they report on."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from chatlane.errors import StoreUnavailableError
+from chatlane.health import DEAD_AFTER, Heartbeat, Probes, build_asgi, open_http
+from chatlane.metrics import Metrics
+from tests.support.eventually import eventually
+
+
+class Dependencies:
+    """What readiness asks, as a test wants it to be."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.heartbeat = Heartbeat(self.metrics)
+        self.failure: Exception | None = None
+        self.hangs = False
+        self.is_connected = True
+        self.is_moving = True
+        self.writes = 0
+
+    async def write(self) -> None:
+        self.writes += 1
+        if self.failure is not None:
+            raise self.failure
+        if self.hangs:
+            await asyncio.Event().wait()
+
+    def probes(self) -> Probes:
+        return Probes(
+            write=self.write,
+            is_bus_connected=lambda: self.is_connected,
+            is_reader_moving=lambda: self.is_moving,
+            heartbeat=self.heartbeat,
+            timeout=timedelta(milliseconds=50),
+        )
+
+
+@pytest.fixture
+def dependencies() -> Dependencies:
+    return Dependencies()
+
+
+@pytest.fixture
+async def http(dependencies: Dependencies) -> AsyncIterator[httpx.AsyncClient]:
+    app = build_asgi(dependencies.metrics, dependencies.probes())
+    async with (
+        open_http(app, "127.0.0.1", 0) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+    ):
+        yield client
+
+
+async def test_process_whose_loop_turns_is_alive_whatever_else_is_down(
+    http: httpx.AsyncClient, dependencies: Dependencies
+) -> None:
+    dependencies.failure = StoreUnavailableError("57P01")
+    dependencies.is_connected = dependencies.is_moving = False
+
+    assert (await http.get("/livez")).status_code == 204
+    assert dependencies.writes == 0
+
+
+async def test_process_whose_heart_stopped_is_dead(
+    http: httpx.AsyncClient, dependencies: Dependencies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dependencies.heartbeat, "_last_beat", -DEAD_AFTER.total_seconds())
+
+    assert (await http.get("/livez")).status_code == 503
+
+
+async def test_heart_beats_and_tells_its_lag(dependencies: Dependencies) -> None:
+    dependencies.heartbeat._last_beat -= 60
+    beating = asyncio.create_task(dependencies.heartbeat.run())
+
+    await eventually(lambda: dependencies.heartbeat.age < timedelta(seconds=30))
+
+    beating.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await beating
+    assert b"chatlane_event_loop_lag_seconds 6" in dependencies.metrics.render()
+
+
+async def test_ready_means_that_a_write_arrived(
+    http: httpx.AsyncClient, dependencies: Dependencies
+) -> None:
+    response = await http.get("/readyz")
+
+    assert response.status_code == 200
+    assert response.json() == {
+        "ready": True,
+        "checks": {"postgres": True, "nats": True, "reader": True},
+    }
+    assert dependencies.writes == 1
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailableError("25006"), ConnectionRefusedError()])
+async def test_failing_write_is_not_ready(
+    http: httpx.AsyncClient, dependencies: Dependencies, failure: Exception
+) -> None:
+    dependencies.failure = failure
+
+    response = await http.get("/readyz")
+
+    assert response.status_code == 503
+    assert not response.json()["checks"]["postgres"]
+
+
+async def test_hanging_write_is_not_waited_for(
+    http: httpx.AsyncClient, dependencies: Dependencies
+) -> None:
+    dependencies.hangs = True
+
+    response = await http.get("/readyz")
+
+    assert response.status_code == 503
+
+
+async def test_lost_connection_or_a_standing_reader_is_not_ready(
+    http: httpx.AsyncClient, dependencies: Dependencies
+) -> None:
+    dependencies.is_moving = False
+    standing = await http.get("/readyz")
+    dependencies.is_moving, dependencies.is_connected = True, False
+    lost = await http.get("/readyz")
+
+    assert standing.status_code == lost.status_code == 503
+    assert not standing.json()["checks"]["reader"]
+    assert not lost.json()["checks"]["nats"]
+
+
+async def test_metrics_are_served_as_prometheus_reads_them(
+    http: httpx.AsyncClient, dependencies: Dependencies
+) -> None:
+    dependencies.metrics.decided({("routed", "telegram"): 1})
+
+    response = await http.get("/metrics")
+
+    assert response.headers["content-type"].startswith("text/plain")
+    assert 'chatlane_messages_routed_total{platform="telegram"} 1.0' in response.text
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/docs"])
+async def test_there_is_nothing_else(http: httpx.AsyncClient, path: str) -> None:
+    assert (await http.get(path)).status_code == 404
+
+
+async def test_server_leaves_signals_to_the_process(http: httpx.AsyncClient) -> None:
+    received: list[int] = []
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, received.append, signal.SIGTERM)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await eventually(lambda: received)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+    assert (await http.get("/livez")).status_code == 204
+
+
+async def test_port_that_is_taken_is_an_error_not_an_exit(dependencies: Dependencies) -> None:
+    app = build_asgi(dependencies.metrics, dependencies.probes())
+
+    async with open_http(app, "127.0.0.1", 0) as port:
+        with pytest.raises(OSError, match="in use"):
+            async with open_http(app, "127.0.0.1", port):
+                pytest.fail("was served twice")

@@ -1,0 +1,279 @@
+"""What the settings accept, where they come from, and what they say when they refuse."""
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chatlane.declarations import ResetSettings
+from chatlane.domain.policy import KeyRules, ResetPolicy
+from chatlane.env_example import render_env_example
+from chatlane.settings import Settings, SettingsError, load_settings
+from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
+
+REPOSITORY = Path(__file__).parents[2]
+CANARY = "canary-7f3a"
+
+
+class Config:
+    """A chatlane.toml of the test's own, in an environment without settings."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self, text: str = "") -> Settings:
+        self.path.write_text(text)
+        return load_settings(self.path)
+
+    def refusal(self, text: str) -> str:
+        with pytest.raises(SettingsError) as caught:
+            self.load(text)
+        return str(caught.value)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    for name in [name for name in os.environ if name.startswith("CHATLANE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return Config(tmp_path / "chatlane.toml")
+
+
+def test_everything_has_a_default(config: Config) -> None:
+    settings = config.load()
+
+    assert settings.router.partitions == 32
+    assert settings.router.lease == timedelta(seconds=3)
+    assert settings.agents.keys() == {"main"}
+
+
+def test_environment_wins_over_secret_file_and_file(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "CHATLANE_POSTGRES__DSN").write_text("postgresql://from-secret\n")
+    (secrets / "CHATLANE_NATS__TOKEN").write_text("from-secret\n")
+    monkeypatch.setenv("CHATLANE_SECRETS_DIR", str(secrets))
+    monkeypatch.setenv("CHATLANE_NATS__TOKEN", "from-environment")
+    monkeypatch.setenv("CHATLANE_ROUTER__BATCH_LINGER", "5ms")
+
+    settings = config.load(
+        '[postgres]\ndsn = "postgresql://from-file"\npool_size = 3\n'
+        '[router]\nbatch_linger = "7ms"\nslots = 4\n'
+    )
+
+    assert settings.nats.token is not None
+    assert settings.nats.token.get_secret_value() == "from-environment"
+    assert settings.postgres.dsn.get_secret_value() == "postgresql://from-secret"
+    assert settings.postgres.pool_size == 3
+    assert settings.router.batch_linger == timedelta(milliseconds=5)
+    assert settings.router.slots == 4
+
+
+def test_file_is_found_by_variable_and_in_the_directory(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.path.write_text("[router]\nslots = 3\n")
+    other = tmp_path / "other.toml"
+    other.write_text("[router]\nslots = 5\n")
+
+    assert load_settings().router.slots == 3
+    monkeypatch.setenv("CHATLANE_CONFIG", str(other))
+    assert load_settings().router.slots == 5
+    assert load_settings(config.path).router.slots == 3
+
+
+def test_named_file_must_exist(config: Config, tmp_path: Path) -> None:
+    del config
+    with pytest.raises(SettingsError, match=r"no configuration file .*missing\.toml"):
+        load_settings(tmp_path / "missing.toml")
+
+
+def test_declarations_can_come_from_the_environment(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHATLANE_PLATFORMS__SLACK__ACCOUNTS__BOT__OWN_IDS", '["U1"]')
+
+    catalog = config.load().catalog()
+
+    assert catalog.platforms["slack"].accounts["bot"].own_ids == {"U1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[router]\nlease = "2s"\n', "lower statement_timeout or raise lease"),
+        ('[router]\nrenew_interval = "2s"\n', "lower renew_interval or raise lease"),
+        ('[postgres]\nlock_timeout = "2s"\n', "lower lock_timeout or raise statement_timeout"),
+        (
+            '[streams]\nduplicate_window = "8s"\n',
+            "lower publish_timeout or raise duplicate_window",
+        ),
+        (
+            '[streams]\nreplay_window = "5m"\n',
+            "raise replay_window or lower duplicate_window",
+        ),
+        ('[reset]\nmode = "weekly"\n', "reset.mode: there are the modes none, idle, daily and"),
+        ('[reset]\nidle = "0s"\n', "reset.idle: Input should be greater than 0"),
+        ("[reset]\nat_hour = 24\n", "reset.at_hour: Input should be less than or equal to 23"),
+        ('[reset]\ntimezone = "Mars/Base"\n', 'use an IANA name such as "Europe/Berlin"'),
+        ('[reset]\ntimezone = "../etc"\n', 'use an IANA name such as "Europe/Berlin"'),
+        ("[profiles.sales]\n", "add [agents.sales] or set profiles.sales.agent"),
+        ("[agents.sales]\n", "add [agents.main] or set profiles.main.agent"),
+        ("[profiles.main]\n[profiles.default]\n", "are one profile: keep one of them"),
+        (
+            '[platforms.telegram.accounts.bot]\nprofiles = ["sales"]\n',
+            "platforms.telegram.accounts.bot.profiles names 'sales', which is not declared",
+        ),
+        ("[platforms.telegram.accounts.bot]\nprofiles = []\n", "at least 1 item"),
+        ("[platforms.Telegram]\n", "platforms.Telegram: String should match pattern"),
+        ('[reset.classes.room]\nmode = "idle"\n', "Input should be 'dm' or 'group'"),
+        ('[agents.main]\ndelivery = "push"\n', "Input should be 'turns' or 'stream'"),
+        ("[router]\npartitions = 0\n", "router.partitions: Input should be greater than or"),
+        ('[router]\nlease = "long"\n', "router.lease: write a duration as"),
+        ('[nats]\nurll = "x"\n', "nats.urll: there is no such setting"),
+        ("colour = 1\n", "colour: there is no such setting"),
+        ("colour =\n", "the configuration file is not TOML"),
+        ('[nats]\nuser = "ann"\n', "set both or neither"),
+        ('[nats]\ntoken = "a"\ncreds_file = "b"\n', "keep one of nats.user, nats.token and"),
+        ('[nats]\nurl = "nats://ann:pw@host"\n', "nats.url must not carry a password"),
+        ('[nats]\ninbox_prefix = "chat"\n', "nats.inbox_prefix: String should match pattern"),
+    ],
+)
+def test_refusal_says_what_to_change(config: Config, text: str, expected: str) -> None:
+    assert expected in config.refusal(text)
+
+
+def test_all_problems_are_told_at_once(config: Config) -> None:
+    refusal = config.refusal('[router]\nslots = 0\n[reset]\nmode = "weekly"\n[http]\nport = -1\n')
+
+    assert [line.split(":")[0] for line in refusal.splitlines()] == [
+        "router.slots",
+        "http.port",
+        "reset.mode",
+    ]
+
+
+def test_misspelt_group_in_the_environment_is_refused(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHATLANE_NATZ__URL", "nats://x")
+
+    assert "CHATLANE_NATZ__URL names no group of settings" in config.refusal("")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'[nats]\ntoken = "{CANARY}"\n[router]\nslots = 0\n',
+        f"[postgres]\ndsn = ['{CANARY}']\n",
+        f'[nats]\nurl = "nats://ann:{CANARY}@host"\n',
+        f'[nats]\npasword = "{CANARY}"\n',
+        f'[router]\nlease = "{CANARY}"\n',
+    ],
+)
+def test_refusal_never_shows_a_value(config: Config, text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        config.load(text)
+
+    assert CANARY not in f"{caught.value!r} {caught.value} {caught.value.__cause__}"
+
+
+def test_settings_never_show_a_secret(config: Config) -> None:
+    settings = config.load(
+        f'[postgres]\ndsn = "postgresql://{CANARY}"\n[nats]\nuser = "ann"\n'
+        f'password = "{CANARY}"\n[log]\ndigest_key = "{CANARY}"\n'
+    )
+
+    assert CANARY not in f"{settings!r} {settings.model_dump_json()}"
+
+
+def test_keys_of_a_platform_replace_single_defaults(config: Config) -> None:
+    catalog = config.load(
+        '[keys]\nthread_sessions_per_user = true\nanonymous_dm = "shared"\n'
+        "[platforms.slack]\nthread_sessions_per_user = false\n[platforms.discord]\n"
+    ).catalog()
+
+    assert catalog.platforms["slack"].keys == KeyRules(anonymous_dm="shared")
+    assert catalog.platforms["discord"].keys == KeyRules(
+        thread_sessions_per_user=True, anonymous_dm="shared"
+    )
+
+
+def test_policies_replace_each_other_as_a_whole(config: Config) -> None:
+    catalog = config.load(
+        '[reset]\nmode = "idle"\nidle = "2h"\nquiet = "0s"\n'
+        '[platforms.slack.reset]\nmode = "daily"\n'
+        '[platforms.slack.classes.dm.reset]\nmode = "both"\nidle = "1h"\n'
+    ).catalog()
+
+    assert catalog.reset_policy_for("slack", "group") == ResetPolicy(mode="daily")
+    assert catalog.reset_policy_for("slack", "dm") == ResetPolicy(
+        mode="both", idle=timedelta(hours=1)
+    )
+    assert catalog.default_reset == ResetPolicy(
+        mode="idle", idle=timedelta(hours=2), quiet=timedelta(0)
+    )
+
+
+def test_default_policy_of_settings_is_the_one_of_the_domain() -> None:
+    assert ResetSettings().policy() == ResetPolicy()
+
+
+def test_persons_have_several_ids_on_the_platforms_known_for_it(config: Config) -> None:
+    platforms = (
+        config.load(
+            "[platforms.whatsapp]\n[platforms.signal]\nperson_aliases = false\n"
+            "[platforms.telegram]\n[platforms.other]\nperson_aliases = true\n"
+        )
+        .catalog()
+        .platforms
+    )
+
+    with_aliases = {name for name, platform in platforms.items() if platform.person_aliases}
+    assert with_aliases == {"whatsapp", "other"}
+
+
+def test_ids_of_our_own_may_be_written_as_numbers(config: Config) -> None:
+    catalog = config.load('[platforms.x.accounts.bot]\nown_ids = [12345678901234567890, "U1"]\n')
+
+    assert catalog.platforms["x"].accounts["bot"].own_ids == {"12345678901234567890", "U1"}
+
+
+def test_stream_sizes_that_are_not_given_are_the_defaults(config: Config) -> None:
+    sizes = config.load('[streams.max_bytes]\ninbound = "1GiB"\n').streams.max_bytes_by_stream()
+
+    assert sizes == {**DEFAULT_MAX_BYTES, StreamName.INBOUND: 2**30}
+
+
+def test_router_without_platforms_is_refused(config: Config) -> None:
+    with pytest.raises(SettingsError, match=r"examples/chatlane\.toml is a start"):
+        config.load().catalog()
+
+
+def test_example_file_is_valid_and_whole(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    del config
+    monkeypatch.chdir(REPOSITORY)
+    catalog = load_settings(REPOSITORY / "examples" / "chatlane.toml").catalog()
+
+    assert catalog.platforms.keys() == {"telegram", "discord", "slack", "whatsapp", "terminal"}
+    assert {name: agent.delivery for name, agent in catalog.agents.items()} == {
+        "main": "turns",
+        "notes": "stream",
+    }
+
+
+def test_example_of_variables_shows_the_defaults(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = config.load().model_dump()
+    shown = re.findall(r"^# (CHATLANE_[A-Z]+__[A-Z_]+)=(.*)$", render_env_example(), re.MULTILINE)
+
+    for name, value in shown:
+        monkeypatch.setenv(name, value)
+
+    assert len(shown) > 40
+    assert config.load().model_dump() == defaults
