@@ -8,6 +8,7 @@ to the one message, which becomes a dead letter.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 from chatlane.errors import SupersededError, TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.deciding import Deciding, Decoded, decoded
+from chatlane.routing.intake import Batch
 from chatlane.routing.refused import Refused
 from chatlane.store import partitions
+from chatlane.store.partitions import Advance
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
@@ -27,15 +30,13 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.log import LogMessage, PartitionId
     from chatlane.metrics import Metrics
-    from chatlane.routing.intake import Batch, Intake
+    from chatlane.routing.intake import Intake, Slice
     from chatlane.routing.writing import Writer
 
 _log = get_logger("batch")
 
 _FIRST_DELAY: Final = 0.02
 _MAX_DELAY: Final = 1.0
-# Bodies of one batch; far more would hold its partitions' locks for too long.
-_MAX_BYTES: Final = 8 * 1024 * 1024
 # A message that fails as often as this alone in its transaction is set aside.
 _TRIES_ALONE: Final = 3
 
@@ -87,7 +88,7 @@ class Batches:
         Hand the partitions back first: then no batch is running that a cancellation could cut.
         """
         while True:
-            batch = await self._intake.next_batch(self._max_messages, _MAX_BYTES, self._linger)
+            batch = await self._intake.next_batch(self._max_messages, self._linger)
             await self._settle(batch, self._decode(batch))
 
     def _decode(self, batch: Batch) -> dict[LogMessage, Decoded]:
@@ -102,7 +103,7 @@ class Batches:
         try:
             await self._persist(batch, known)
         except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
-            _log.exception("batch_failed", messages=len(batch))
+            _log.exception("batch_failed", messages=len(batch.messages))
             self._metrics.batch_repeated("failed")
             await self._isolate(batch, known)
 
@@ -120,7 +121,7 @@ class Batches:
                 await asyncio.sleep(_FIRST_DELAY * self._jitter.random())
             except TransientError as error:
                 self._metrics.batch_repeated("failed")
-                _log.warning("batch_waits", error=str(error), messages=len(batch))
+                _log.warning("batch_waits", error=str(error), messages=len(batch.messages))
                 await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
                 delay = min(2 * delay, _MAX_DELAY)
             else:
@@ -140,22 +141,22 @@ class Batches:
         """
         async with self._writer.writing() as writing:
             advanced = await partitions.advance(
-                writing.connection, self._router_id, batch.advances, self._lease
+                writing.connection,
+                self._router_id,
+                [_advance(one) for one in batch.slices],
+                self._lease,
             )
             if len(advanced) < len(batch.slices):
-                raise LostPartitionsError(set(batch.partitions) - advanced)
+                raise LostPartitionsError({one.partition for one in batch.slices} - advanced)
             messages = [known[message] for message in batch.messages]
             await Deciding(self._catalog, self._slots).run(writing, messages)
 
     async def _isolate(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
-        if len(batch.slices) > 1:
-            for part in batch.by_partition():
-                await self._settle(part, known)
-        elif len(batch) > 1:
-            for part in batch.halves():
-                await self._settle(part, known)
-        else:
+        if len(batch.messages) == 1:
             await self._settle_alone(batch, known)
+            return
+        for part in _parts(batch):
+            await self._settle(part, known)
 
     async def _settle_alone(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         reason = ""
@@ -171,7 +172,7 @@ class Batches:
         await self._persist(batch, {message: Decoded(message, refused)})
 
     def _report(self, batch: Batch, took: timedelta) -> None:
-        self._metrics.batch_committed(len(batch), took)
+        self._metrics.batch_committed(len(batch.messages), took)
         now = datetime.now(UTC)
         oldest: dict[str, datetime] = {}
         for one in batch.slices:
@@ -179,3 +180,24 @@ class Batches:
             oldest[one.partition.log] = min(first, oldest.get(one.partition.log, first))
         for log, stored_at in oldest.items():
             self._metrics.log_lag(log, now - stored_at)
+
+
+def _parts(batch: Batch) -> list[Batch]:
+    """Return smaller batches: one per partition, or the two halves of a single one.
+
+    The newer half is valid only once the older one is committed.
+    """
+    if len(batch.slices) > 1:
+        return [Batch((one,)) for one in batch.slices]
+    (whole,) = batch.slices
+    middle = len(whole.messages) // 2
+    older = replace(whole, messages=whole.messages[:middle])
+    newer = replace(
+        whole, messages=whole.messages[middle:], cursor=whole.messages[middle - 1].sequence
+    )
+    return [Batch((older,)), Batch((newer,))]
+
+
+def _advance(one: Slice) -> Advance:
+    last = one.messages[-1]
+    return Advance(one.partition, one.epoch, one.cursor, last.sequence, last.stored_at)
