@@ -249,7 +249,7 @@ class Pipeline:
             self._wakeup.set()
             return
         outlet.repeated += 1
-        delay = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2 ** min(item.attempts, 10))
+        delay = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2 ** min(item.attempts - 1, 10))
         due = time.monotonic() + delay * self._jitter.uniform(0.5, 1)
         heapq.heappush(self._later, (due, next(self._tie), item))
         if self._later[0][2] is item:
