@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     NestedSecretsSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -337,25 +338,6 @@ class Settings(BaseSettings):
     profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
     agents: dict[Name, AgentSettings] = Field(default_factory=lambda: {"main": AgentSettings()})
 
-    @override
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order the sources: environment, secret files, `chatlane.toml`."""
-        del dotenv_settings
-        return (
-            init_settings,
-            env_settings,
-            NestedSecretsSettingsSource(file_secret_settings),
-            TomlConfigSettingsSource(settings_cls),
-        )
-
     @model_validator(mode="after")
     def _groups_fit_together(self) -> Self:
         problems = tuple(self._problems())
@@ -427,32 +409,62 @@ class Settings(BaseSettings):
         )
 
 
+class _GivenEnvironment(EnvSettingsSource):
+    """Environment variables that are not necessarily those of the process."""
+
+    def __init__(self, settings: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        super().__init__(settings)
+
+    @override
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): value for name, value in self._environ.items() if value}
+
+
 def load_settings(config: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
     """Read and check the settings.
 
     Args:
         config: The file to read; else `CHATLANE_CONFIG`, else `./chatlane.toml` if it exists.
-        environ: What names the two places; by default the environment of the process.
+        environ: The environment; by default that of the process.
 
     Raises:
         SettingsError: A file or value cannot be used; its text says what to change.
     """
     _refuse_unknown_groups(environ)
-    secrets_dir = environ.get(SECRETS_VARIABLE) or None
-
-    class Loaded(Settings):
-        model_config = SettingsConfigDict(
-            toml_file=_config_file(config, environ), secrets_dir=secrets_dir
-        )
-
     try:
-        return Loaded()
+        return _sourced(_config_file(config, environ), environ)()
     except ValidationError as exc:
         raise SettingsError(*_sentences(exc)) from None
     except tomllib.TOMLDecodeError as exc:
         raise SettingsError(f"the configuration file is not TOML: {exc}") from exc
     except (SourceError, OSError, UnicodeDecodeError) as exc:
         raise SettingsError(f"cannot read the settings: {exc}") from exc
+
+
+def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
+    """Return settings that are read from these sources, the first that has a value wins."""
+
+    class Sourced(Settings):
+        @override
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del init_settings, env_settings, dotenv_settings
+            secrets_dir = environ.get(SECRETS_VARIABLE) or None
+            return (
+                _GivenEnvironment(settings_cls, environ),
+                NestedSecretsSettingsSource(file_secret_settings, secrets_dir=secrets_dir),
+                TomlConfigSettingsSource(settings_cls, toml_file=config),
+            )
+
+    return Sourced
 
 
 def _config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -73,6 +73,14 @@ def test_environment_wins_over_secret_file_and_file(
     assert settings.router.slots == 4
 
 
+def test_environment_can_be_a_given_one(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATLANE_ROUTER__SLOTS", "5")
+    config.path.write_text("")
+
+    assert load_settings(config.path, {}).router.slots == 32
+    assert load_settings(config.path, {"CHATLANE_ROUTER__SLOTS": "3"}).router.slots == 3
+
+
 def test_file_is_found_by_variable_and_in_the_directory(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
