@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +56,7 @@ class ServerProcess:
         log_path: Path,
         identity: Identity | None,
         parent_death_signal: signal.Signals,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start the program at once; its output goes to the end of `log_path`."""
         user = identity or Identity("", -1, -1)
@@ -67,6 +69,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=environment,
                 start_new_session=True,
             )
 

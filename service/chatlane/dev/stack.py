@@ -1,0 +1,259 @@
+"""The whole of chatlane on one machine: embedded servers, two routers, workers, a subscriber.
+
+The demo breaks it on purpose, `chatlane dev` keeps it running. Everything listens on loopback,
+on free ports, and ends with the process that started it.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import asyncpg
+
+from chatlane.dev.observer import Observer
+from chatlane.dev.processes import ServerStartError
+from chatlane.dev.programs import Program
+from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nats, open_postgres
+from chatlane.dev.waiting import until
+from chatlane.settings import Settings, load_settings
+from chatlane.store.migrations import migrate
+
+AGENT: Final = "main"
+DATABASE: Final = "chatlane"
+ROUTERS: Final = 2
+WORKERS: Final = 2
+
+_START_PATIENCE: Final = timedelta(seconds=30)
+_PASSABLE: Final = 0o711
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Stack:
+    """Everything that runs.
+
+    Attributes:
+        directory: Data, configuration and logs.
+        config: The `chatlane.toml` that all of it uses.
+        router_ids: By name, the id under which a router is in the database.
+        health_ports: By name, where a router answers `/readyz` and `/metrics`.
+        programs: By name.
+    """
+
+    directory: Path
+    config: Path
+    settings: Settings
+    nats: NatsServer
+    postgres: PostgresServer
+    observer: Observer
+    router_ids: dict[str, str] = field(default_factory=dict)
+    health_ports: dict[str, int] = field(default_factory=dict)
+    programs: dict[str, Program] = field(default_factory=dict)
+
+    @property
+    def dsn(self) -> str:
+        """Where the database is."""
+        return self.postgres.dsn(DATABASE)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the log has."""
+        return self.settings.router.partitions
+
+    @property
+    def idle_after(self) -> dict[str, timedelta]:
+        """Return by platform the silence after which a session ends."""
+        return {
+            name: its.reset.idle
+            for name, its in self.settings.platforms.items()
+            if its.reset and its.reset.mode == "idle"
+        }
+
+    @property
+    def accounts(self) -> list[tuple[str, str]]:
+        """Return every declared platform and account."""
+        return [
+            (platform, account)
+            for platform, its in self.settings.platforms.items()
+            for account in its.accounts
+        ]
+
+    async def start_router(self, name: str) -> None:
+        """Start a router and return when it counts as alive.
+
+        Raises:
+            ServerStartError: It ended by itself.
+            TimeoutError: It did not come up in time.
+        """
+        before = await self.observer.routers()
+        program = self.programs[name]
+        program.start()
+
+        async def is_alive() -> bool:
+            program.require_running()
+            return bool(await self.observer.routers() - before)
+
+        await until(is_alive, _START_PATIENCE)
+        [self.router_ids[name]] = await self.observer.routers() - before
+
+    async def until_owned(self, shares: dict[str, int]) -> float:
+        """Wait until routers own so many partitions; return how many seconds it took.
+
+        Raises:
+            TimeoutError: It did not happen in time.
+        """
+        wanted = {self.router_ids[name]: count for name, count in shares.items() if count}
+
+        async def is_so() -> bool:
+            return await self.observer.owners() == wanted
+
+        return await until(is_so, _START_PATIENCE)
+
+    def require_running(self) -> None:
+        """Fail when any program ended by itself.
+
+        Raises:
+            ServerStartError: With the end of its log.
+        """
+        for program in self.programs.values():
+            program.require_running()
+
+
+@contextmanager
+def temporary_directory(*, keep: Callable[[], bool]) -> Iterator[Path]:
+    """Make a directory for a stack and remove it at the end unless it is to be kept.
+
+    Others may pass through it, because Postgres does not run as root.
+    """
+    path = Path(tempfile.mkdtemp(prefix="chatlane-"))
+    path.chmod(_PASSABLE)
+    try:
+        yield path
+    finally:
+        if not keep():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@asynccontextmanager
+async def open_stack(directory: Path, tell: Tell, *, think: timedelta) -> AsyncIterator[Stack]:
+    """Start everything, and stop it at the end of the block.
+
+    Args:
+        directory: For all files.
+        tell: Says in words what happens.
+        think: How long the echo agent takes for an answer.
+
+    Raises:
+        ServerStartError: Something ended by itself or did not come up.
+    """
+    async with (
+        open_nats(directory / "nats") as nats,
+        open_postgres(directory / "postgres") as postgres,
+    ):
+        tell(f"nats-server listens on {nats.url}")
+        tell(f"Postgres listens on 127.0.0.1:{postgres.port}")
+        config = await _prepare(directory, nats, postgres)
+        tell("streams and tables are set up")
+        observer = Observer(postgres.dsn(DATABASE))
+        stack = Stack(directory, config, load_settings(config, {}), nats, postgres, observer)
+        _add_programs(stack, think)
+        try:
+            await _start_programs(stack, tell)
+            yield stack
+        finally:
+            await _stop_programs(stack)
+            await observer.close()
+
+
+async def _prepare(directory: Path, nats: NatsServer, postgres: PostgresServer) -> Path:
+    """Write the configuration, make the database, and apply migrations and topology."""
+    template = resources.files("chatlane.dev").joinpath("data/stack.toml").read_text("utf-8")
+    config = directory / "chatlane.toml"
+    values = {"nats_url": nats.url, "dsn": postgres.dsn(DATABASE)}
+    config.write_text(Template(template).substitute(values), "utf-8")
+    connection = await asyncpg.connect(postgres.url)
+    try:
+        await connection.execute(f'CREATE DATABASE "{DATABASE}"')
+    finally:
+        await connection.close()
+    await migrate(postgres.dsn(DATABASE))
+    await _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)])
+    return config
+
+
+async def _run(directory: Path, arguments: list[str]) -> None:
+    """Run a program of ours to its end.
+
+    Raises:
+        ServerStartError: It failed.
+    """
+    program = Program("set-up", arguments, directory)
+    program.start()
+
+    async def has_ended() -> bool:
+        return not program.is_running
+
+    await until(has_ended, _START_PATIENCE)
+    program.require_success()
+
+
+def _add_programs(stack: Stack, think: timedelta) -> None:
+    """Describe the programs; none is started yet."""
+    config = str(stack.config)
+    for number in range(1, ROUTERS + 1):
+        name = f"router {number}"
+        port = stack.health_ports[name] = free_port()
+        arguments = ["-m", "chatlane", "router", "--config", config]
+        environment = {"CHATLANE_HTTP__PORT": str(port)}
+        stack.programs[name] = Program(name, arguments, stack.directory, environment)
+    for number in range(1, WORKERS + 1):
+        name = f"worker {number}"
+        arguments = ["-m", "chatlane", "echo-worker", "--config", config, "--agent", AGENT]
+        arguments += ["--name", worker_id(name), "--think", f"{think.total_seconds()}s"]
+        stack.programs[name] = Program(name, arguments, stack.directory)
+    stack.programs["subscriber"] = Program(
+        "subscriber", [str(_subscriber())], stack.directory, {"NATS_URL": stack.nats.url}
+    )
+
+
+def _subscriber() -> Path:
+    path = Path(__file__).parents[3] / "examples" / "subscriber.py"
+    if not path.exists():
+        raise ServerStartError("subscriber", f"there is no {path}: run this from a checkout")
+    return path
+
+
+async def _start_programs(stack: Stack, tell: Tell) -> None:
+    """Start everything at once, but routers one after the other, to learn who is who."""
+    routers = list(stack.health_ports)
+    for name in stack.programs.keys() - set(routers):
+        stack.programs[name].start()
+    for name in routers:
+        await stack.start_router(name)
+    share = stack.partitions // len(routers)
+    await stack.until_owned(dict.fromkeys(routers, share))
+    stack.require_running()
+    for name in routers:
+        tell(f"{name} owns {share} of {stack.partitions} partitions")
+
+
+async def _stop_programs(stack: Stack) -> None:
+    """Stop workers before routers, so that nobody waits for an answer that cannot come."""
+    routers = [stack.programs[name] for name in stack.health_ports]
+    others = [its for its in stack.programs.values() if its not in routers]
+    for group in (others, routers):
+        await asyncio.gather(*(program.stop() for program in group))
+
+
+def worker_id(name: str) -> str:
+    """Return the name under which a worker claims turns: no blanks are allowed there."""
+    return name.replace(" ", "-")

@@ -1,0 +1,22 @@
+"""Waits for what gives no event: rows of a database, processes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from time import monotonic
+from typing import Final
+
+_LOOK_AGAIN: Final = timedelta(milliseconds=25)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], patience: timedelta) -> float:
+    """Look until something is so; return how many seconds it took.
+
+    Raises:
+        TimeoutError: It never was.
+    """
+    begin = monotonic()
+    async with asyncio.timeout(patience.total_seconds()):
+        while not await is_so():  # noqa: ASYNC110 # there is no event to wait for
+            await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+    return monotonic() - begin
