@@ -94,7 +94,7 @@ class NatsSettings(Group):
     )
     inbox_prefix: str = Field(
         default="_INBOX",
-        pattern=r"^_INBOX[A-Za-z0-9_-]{0,58}$",
+        pattern=r"^_INBOX[A-Za-z0-9_-]{0,58}(\.[a-z0-9_-]{1,64})?$",
         description="Prefix of reply subjects; give each role its own and allow only that one.",
     )
     connect_timeout: Duration = Field(
