@@ -1,10 +1,11 @@
 """Writes down what people say in the demo's day, one line of the feed for each message."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chatlane.dev.phrases import Chance, Kind, Phrases
+from chatlane.dev.phrases import Chance, Kind, Phrases, Script
 from chatlane.dev.rooms import Person, Room, timestamp
 
 _SHARE_OF_ASIDES: Final = 0.14
@@ -56,6 +57,7 @@ class Diary:
         self.entries: list[Entry] = []
         self.chance = chance
         self._phrases = phrases
+        self._told: dict[str, set[Script]] = defaultdict(set)
 
     def sitting(
         self,
@@ -80,7 +82,7 @@ class Diary:
         at = start
         language = people[0].language
         for _ in range(scripts):
-            for text in self._phrases.script(self.chance, language, kind):
+            for text in self._phrases.script(self.chance, language, kind, self._told[room.label]):
                 person = self.chance.pick(people)
                 self._say_or_show(at, room, person, text)
                 at += self._pause(seconds_between)

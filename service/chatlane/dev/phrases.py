@@ -77,12 +77,19 @@ class Phrases:
         self._small_talk = small_talk
         self._slots = slots
 
-    def script(self, chance: Chance, language: str, kind: Kind) -> list[str]:
+    def script(self, chance: Chance, language: str, kind: Kind, told: set[Script]) -> list[str]:
         """Return the messages of one script with its slots filled.
 
-        People for whom no script of the kind is written in their language fall back to English.
+        Args:
+            chance: Chooses.
+            language: Who has nothing left to say in it goes on in English.
+            kind: What it is about.
+            told: Scripts that were used in the same place; the chosen one is added.
         """
-        chosen = chance.pick(self._of(language, kind) or self._of("en", kind))
+        fresh = [its for its in self._of(language, kind) if its not in told]
+        fresh = fresh or [its for its in self._of("en", kind) if its not in told]
+        chosen = chance.pick(fresh or self._of("en", kind))
+        told.add(chosen)
         return [self._filled(chance, line) for line in chosen.lines]
 
     def aside(self, chance: Chance, language: str) -> str:

@@ -95,16 +95,22 @@ def _author(publication: Publication) -> str:
 
 
 def _telling_session(history: History) -> Session | None:
-    """Return the first session of handy length whose agent answered several messages at once."""
+    """Return a session of handy length whose agent answered several messages at once.
+
+    Of those the one that most readers can read.
+    """
     lengths = Counter(row.session_id for row in history.rows)
+    foreign = Counter(row.session_id for row in history.rows if not row.content.isascii())
     collected = {its.session_id for its in history.answers if sum(1 for _ in its.heard()) > 1}
-    return next(
-        (
-            session
-            for session in history.sessions
-            if session.id in collected and lengths[session.id] in _CHAT_ROWS
-        ),
-        next(iter(history.sessions), None),
+    telling = [
+        session
+        for session in history.sessions
+        if session.id in collected and lengths[session.id] in _CHAT_ROWS
+    ]
+    return min(
+        telling or history.sessions,
+        key=lambda session: (foreign[session.id] / max(lengths[session.id], 1), session.started_at),
+        default=None,
     )
 
 

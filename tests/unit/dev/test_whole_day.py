@@ -1,0 +1,97 @@
+"""The whole feed against a router that does everything right, told by a few lines of Python."""
+
+import hashlib
+from collections import defaultdict
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chatlane.dev.day import DAY_FILE
+from chatlane.dev.feed import Pause, Publication, Step, publications, read_feed
+from chatlane.dev.history import Answer, DeadLetter, History, Leftovers, LogEntry, Row, Session
+from chatlane.dev.verdict import conversations, judge
+
+STEPS = read_feed(DAY_FILE)
+FEED = publications(STEPS)
+IDLE = {"discord": timedelta(seconds=2)}
+NOON = datetime(2026, 3, 12, 12, tzinfo=UTC)
+STEP_LENGTH = timedelta(milliseconds=9)
+
+
+def play(steps: tuple[Step, ...]) -> list[LogEntry]:
+    """Store every envelope once; time passes with every line and with every pause."""
+    now, log, stored = NOON, list[LogEntry](), set[str]()
+    for step in steps:
+        if isinstance(step, Pause):
+            now += step.length
+        elif isinstance(step, Publication) and step.nats_id not in stored:
+            stored.add(step.nats_id)
+            now += STEP_LENGTH
+            place = step.address
+            chat = f"{place.platform}.{place.account}.{place.chat or place.sender}"
+            log.append(LogEntry(len(log) + 1, now, chat, step.nats_id, ""))
+    return log
+
+
+def answered(log: list[LogEntry]) -> History:
+    """Answer each message by itself, in a session that ends by the rule of the verdict."""
+    by_id = {its.nats_id: its for its in FEED if its.expect == "accepted"}
+    lengths = {
+        talk: [len(chapter) for chapter in its.chapters]
+        for talk, its in conversations(FEED, log, IDLE).items()
+    }
+    rows, answers, sessions = list[Row](), list[Answer](), dict[str, Session]()
+    heard: dict[str, int] = defaultdict(int)
+    for entry in log:
+        its = by_id.get(entry.nats_id)
+        if its is None:
+            continue
+        chapter, count = 0, heard[its.talk]
+        while count >= lengths[its.talk][chapter]:
+            count -= lengths[its.talk][chapter]
+            chapter += 1
+        heard[its.talk] += 1
+        name = f"{its.talk}#{chapter}"
+        is_last = chapter == len(lengths[its.talk]) - 1
+        sessions.setdefault(
+            name,
+            Session(
+                name,
+                f"agent:main:{its.platform}:{its.talk}",
+                its.agent,
+                entry.stored_at,
+                None if is_last else "idle",
+            ),
+        )
+        text = f"#{2 * count + 1} heard: {its.hears}"
+        rows.append(Row(name, 2 * count + 1, "user", its.text, its.message_id))
+        rows.append(Row(name, 2 * count + 2, "assistant", text))
+        cause = f"turn {its.number}"
+        answers.append(Answer(name, count + 1, its.agent, its.address, "answer", cause, 0, text))
+    letters = [
+        DeadLetter(hashlib.sha256(its.body).hexdigest(), its.reason)
+        for its in FEED
+        if its.expect == "dead" and its.body is not None
+    ]
+    return History(log, answers, list(sessions.values()), rows, letters, letters, Leftovers())
+
+
+HISTORY = answered(play(STEPS))
+
+
+def test_a_day_without_fault_is_good() -> None:
+    verdict = judge(FEED, HISTORY, IDLE)
+    assert [problem for check in verdict.checks for problem in check.problems] == []
+
+
+def test_silence_ended_sessions_in_both_pauses() -> None:
+    ended = [its for its in HISTORY.sessions if its.end_reason == "idle"]
+    assert len(ended) >= 20
+
+
+@pytest.mark.parametrize("number", [0, 700, 1500, -1])
+def test_any_single_message_is_missed(number: int) -> None:
+    answers = list(HISTORY.answers)
+    del answers[number]
+    assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
