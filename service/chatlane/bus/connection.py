@@ -83,6 +83,7 @@ class Bus:
         self.client = Client()
         self.closed = asyncio.Event()
         self._is_closing = False
+        self._reported: set[str] = set()
         self._on_disconnected: set[Callback] = set()
         self._on_reconnected: set[Callback] = set()
 
@@ -111,10 +112,10 @@ class Bus:
         return remove
 
     async def connect(self, options: BusOptions) -> None:
-        """Connect, and keep trying until the server is there.
+        """Connect, and keep trying for ever: a server that refuses us may change its mind.
 
         Raises:
-            BusUnavailableError: The server refuses us, which waiting does not cure.
+            BusUnavailableError: The address cannot be used.
         """
         try:
             await self.client.connect(
@@ -139,8 +140,11 @@ class Bus:
 
     async def _error(self, error: Exception) -> None:
         # While the server is away the client reports every attempt.
-        report = _log.warning if self.is_connected else _log.debug
-        report("bus_error_reported", kind=type(error).__name__, detail=str(error))
+        kind = type(error).__name__
+        is_news = self.is_connected or kind not in self._reported
+        self._reported.add(kind)
+        report = _log.warning if is_news else _log.debug
+        report("bus_error_reported", kind=kind, detail=str(error))
 
     async def _disconnected(self) -> None:
         if self._is_closing:
@@ -151,6 +155,7 @@ class Bus:
             callback()
 
     async def _reconnected(self) -> None:
+        self._reported.clear()
         _log.info("bus_reconnected")
         for callback in tuple(self._on_reconnected):
             callback()
@@ -175,14 +180,18 @@ def forget_unsent(client: Client) -> None:
 
 @asynccontextmanager
 async def open_bus(options: BusOptions) -> AsyncIterator[Bus]:
-    """Connect, and close at the end of the block.
+    """Connect, however long it takes, and close at the end of the block.
 
     Raises:
-        BusUnavailableError: The server refuses us.
+        BusUnavailableError: The address cannot be used.
     """
     bus = Bus()
     try:
         await bus.connect(options)
+    except asyncio.CancelledError:
+        await bus.close()
+        raise
+    try:
         yield bus
     finally:
         await bus.close()

@@ -1,0 +1,130 @@
+"""`apply` makes the server what is declared and destroys nothing; `verify` only looks."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from chatlane.bus import topology
+from chatlane.bus.jetstream import ApiRefusedError, JetStream
+from chatlane_schemas.streams import (
+    DurableSpec,
+    StreamName,
+    StreamSpec,
+    declared_durables,
+    declared_streams,
+)
+from tests.support.log_streams import PARTITIONS, LogStreams, log_specs
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass(frozen=True)
+class Agent:
+    name: str
+    delivery: Literal["turns", "stream"]
+    ack_wait: timedelta = timedelta(minutes=2)
+
+
+ALL = declared_streams(PARTITIONS)
+DURABLES = declared_durables(
+    [Agent("main", "turns"), Agent("sales", "stream")], [("telegram", "bot")], slots=2
+)
+
+
+def changed(name: StreamName, **fields: Any) -> list[StreamSpec]:  # noqa: ANN401
+    return [replace(one, **fields) if one.name is name else one for one in ALL]
+
+
+def changed_durable(name: str, **fields: Any) -> list[DurableSpec]:  # noqa: ANN401
+    return [replace(one, **fields) if one.name == name else one for one in DURABLES]
+
+
+@pytest.fixture
+def jetstream(logs: LogStreams) -> JetStream:
+    return logs.jetstream
+
+
+async def test_what_is_applied_is_as_declared_and_stays_so(jetstream: JetStream) -> None:
+    done = await topology.apply(jetstream, ALL, DURABLES)
+    assert "stream TURNS created" in done
+    assert "durable sales-1 on ROUTED created" in done
+    assert await topology.verify(jetstream, ALL, DURABLES) == []
+    assert await topology.apply(jetstream, ALL, DURABLES) == []
+
+
+async def test_verify_names_what_is_missing_and_creates_nothing(jetstream: JetStream) -> None:
+    for _ in range(2):
+        found = await topology.verify(jetstream, ALL, DURABLES)
+        assert "stream TURNS is missing: run `chatlane admin apply`" in found
+        assert "durable main on TURNS is missing: run `chatlane admin apply`" in found
+        missing = [sentence for sentence in found if " is missing: " in sentence]
+        assert len(missing) == len(ALL) - len(topology.LOG_STREAMS) + len(DURABLES)
+
+
+async def test_a_size_that_changed_is_reported_then_applied(logs: LogStreams) -> None:
+    await logs.publish(0, ["kept"])
+    before = await logs.jetstream.get_stream("INBOUND")
+    specs = log_specs(max_bytes=32 * 1024 * 1024)
+    assert await topology.verify(logs.jetstream, specs, []) == [
+        f"stream {name}: max_bytes is 67108864, declared is 33554432"
+        for name in ("INBOUND", "RESULTS")
+    ]
+    await topology.apply(logs.jetstream, specs, [])
+    after = await logs.jetstream.get_stream("INBOUND")
+    assert await topology.verify(logs.jetstream, specs, []) == []
+    assert after.generation == before.generation
+    assert after.last_sequence == 1
+
+
+async def test_a_durable_that_changed_is_reported_then_applied(jetstream: JetStream) -> None:
+    await topology.apply(jetstream, ALL, DURABLES)
+    slower = changed_durable("sales-0", ack_wait=timedelta(minutes=5))
+    assert await topology.verify(jetstream, ALL, slower) == [
+        "durable sales-0 on ROUTED: ack_wait is 120000000000, declared is 300000000000"
+    ]
+    assert await topology.apply(jetstream, ALL, slower) == [
+        "durable sales-0 on ROUTED updated: ack_wait"
+    ]
+    assert await topology.verify(jetstream, ALL, slower) == []
+
+
+async def test_another_number_of_partitions_is_reported_and_never_applied(
+    logs: LogStreams,
+) -> None:
+    specs = log_specs(partitions=PARTITIONS + 1)
+    for _ in range(2):
+        found = await topology.verify(logs.jetstream, specs, [])
+        assert [one.partition(" is ")[0] for one in found] == [
+            "stream INBOUND: subject_transform",
+            "stream RESULTS: subject_transform",
+        ]
+        assert await topology.apply(logs.jetstream, specs, []) == []
+
+
+@pytest.mark.parametrize("log", ["inbound", "results"])
+async def test_the_server_tells_into_how_many_partitions_it_divides(
+    logs: LogStreams, log: Literal["inbound", "results"]
+) -> None:
+    assert await topology.find_partition_count(logs.jetstream, log) == PARTITIONS
+    await logs.jetstream.request(f"STREAM.DELETE.{topology.LOG_STREAMS[log]}")
+    assert await topology.find_partition_count(logs.jetstream, log) is None
+
+
+async def test_a_log_without_generation_gets_one(logs: LogStreams) -> None:
+    spec = log_specs()[0]
+    await logs.jetstream.request("STREAM.DELETE.INBOUND")
+    await logs.jetstream.request("STREAM.CREATE.INBOUND", topology.stream_config(spec))
+    assert await topology.verify(logs.jetstream, [spec], []) == [
+        "stream INBOUND has no generation: run `chatlane admin apply`"
+    ]
+    assert await topology.apply(logs.jetstream, [spec], []) == [
+        "stream INBOUND updated: generation"
+    ]
+    assert await topology.verify(logs.jetstream, [spec], []) == []
+
+
+async def test_what_the_server_does_not_accept_is_an_error(jetstream: JetStream) -> None:
+    with pytest.raises(ApiRefusedError):
+        await topology.apply(jetstream, changed(StreamName.TURNS, subjects=("a b",)), [])
