@@ -21,7 +21,7 @@ from chatlane_schemas.fields import (
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.results import Role
 
-SessionKey = Annotated[str, Field(min_length=1, max_length=8192)]
+SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
 
 
