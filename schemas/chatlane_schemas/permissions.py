@@ -2,7 +2,8 @@
 
 Every connection has a principal: a name that its permissions pin in the
 subjects of its requests and of its replies. Nobody but the admin may create or
-change a stream or a durable, and nobody may delete one.
+change a stream or a durable, and nobody may delete one. Routers, which alone
+know how far the logs are done with, may purge these two.
 
 Knowing a subject is no permission: a worker cannot forge what a router says, an
 adapter cannot speak for another account, nobody reads another's replies.
@@ -246,10 +247,12 @@ def _reading(stream: StreamName, durable: str) -> tuple[str, ...]:
 
 
 def _reading_a_log(stream: StreamName) -> tuple[str, ...]:
-    """Return what reads a log through consumers of one's own, and looks at single messages."""
+    """Return what reads a log through consumers of one's own, and cuts off what is done with."""
     return (
         f"{_API}.CONSUMER.CREATE.{stream}.>",
         f"{_API}.CONSUMER.DELETE.{stream}.*",
         f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
         f"{_API}.STREAM.MSG.GET.{stream}",
+        # Only below what every router has committed, which no permission can say.
+        f"{_API}.STREAM.PURGE.{stream}",
     )

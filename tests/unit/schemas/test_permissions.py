@@ -29,10 +29,23 @@ ROLES = {
 }
 
 
-def test_nobody_may_delete_or_purge_a_stream() -> None:
+def test_nobody_may_delete_a_stream() -> None:
     for role in ROLES.values():
-        forbidden = ("STREAM.DELETE", "STREAM.PURGE", "STREAM.RESTORE", "STREAM.MSG.DELETE")
+        forbidden = ("STREAM.DELETE", "STREAM.RESTORE", "STREAM.MSG.DELETE")
         assert not any(verb in subject for subject in role.publish for verb in forbidden)
+
+
+def test_only_routers_purge_and_only_the_logs() -> None:
+    purges = {
+        (name, subject)
+        for name, role in ROLES.items()
+        for subject in role.publish
+        if ".PURGE." in subject
+    }
+    assert purges == {
+        ("router", "$JS.API.STREAM.PURGE.INBOUND"),
+        ("router", "$JS.API.STREAM.PURGE.RESULTS"),
+    }
 
 
 def test_nobody_may_say_everything_to_the_server() -> None:
