@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from typing import Final
 from uuid import UUID
 
 from nats.aio.client import Client
@@ -27,6 +28,9 @@ from chatlane_schemas import (
 )
 
 _log = logging.getLogger("chatlane_client")
+
+# Little at first: when only the reply was lost, the lease is running.
+_PATIENCE: Final = Backoff(timedelta(seconds=1), timedelta(seconds=4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +79,16 @@ class ClaimClient:
             id=new_envelope_id(), at=datetime.now(UTC), turn_id=turn_id, worker=self._worker
         )
         heard_at: float | None = None
-        for pause in Backoff().pauses():
+        for pause, seconds in zip(Backoff().pauses(), _PATIENCE.pauses(), strict=True):
             asked_at = monotonic()
             try:
-                reply = await ask(self._client, self._claim_subject, request, ClaimReply)
+                reply = await ask(
+                    self._client,
+                    self._claim_subject,
+                    request,
+                    ClaimReply,
+                    answer_within=timedelta(seconds=seconds),
+                )
             except TransientError as exc:
                 if not (isinstance(exc, UnansweredRequestError) and exc.reached_nobody):
                     heard_at = heard_at or asked_at

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from ssl import SSLContext
 from typing import Final
 
 import nats
+import nats.errors
 from nats.aio.client import Client
+from nats.js import JetStreamContext
 
 from chatlane_client.errors import ConnectionClosedError
 from chatlane_schemas.permissions import inbox_prefix
@@ -19,6 +21,7 @@ _log = logging.getLogger("chatlane_client")
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 _RECONNECT_PAUSE: Final = timedelta(milliseconds=250)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
+_DRAIN_PATIENCE: Final = timedelta(seconds=5)
 _PENDING_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -53,6 +56,7 @@ async def open_connection(
         max_reconnect_attempts=-1,
         reconnect_time_wait=_RECONNECT_PAUSE.total_seconds(),
         pending_size=_PENDING_BYTES,
+        drain_timeout=_DRAIN_PATIENCE.total_seconds(),
         error_cb=_log_error,
         disconnected_cb=_log_disconnect,
         reconnected_cb=_log_reconnect,
@@ -62,6 +66,23 @@ async def open_connection(
         yield client
     finally:
         await _close(client)
+
+
+@asynccontextmanager
+async def open_pull(
+    client: Client, stream: str, durable: str
+) -> AsyncIterator[JetStreamContext.PullSubscription]:
+    """Open a pull subscription on a durable that exists, and take it away at the end.
+
+    One that is left would hold up the drain of its connection: nats-py waits
+    until everything that was received is used, and never uses late status messages.
+    """
+    pull = await client.jetstream().pull_subscribe_bind(consumer=durable, stream=stream)
+    try:
+        yield pull
+    finally:
+        with suppress(nats.errors.Error):
+            await pull.unsubscribe()
 
 
 async def until_connected(client: Client) -> None:

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerInfo
 
-from chatlane_client.connection import closed_error_first, until_connected
+from chatlane_client.connection import closed_error_first, open_pull, until_connected
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
 from chatlane_client.ordering import Place, SessionOrder
 from chatlane_client.retry import Backoff, was_set_within
@@ -111,11 +111,11 @@ class OutboundReader:
         Raises:
             ConnectionClosedError: The connection is gone for good.
         """
-        source = await self._jetstream.pull_subscribe_bind(
-            consumer=self._durable, stream=StreamName.OUTBOUND
-        )
         with closed_error_first():
-            async with asyncio.TaskGroup() as tasks:
+            async with (
+                open_pull(self._client, StreamName.OUTBOUND, self._durable) as source,
+                asyncio.TaskGroup() as tasks,
+            ):
                 pauses = Backoff().pauses()
                 while not self._stopping.is_set():
                     if not await self._read(source, tasks):

@@ -22,7 +22,7 @@ from nats.js import JetStreamContext
 from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
-from chatlane_client.connection import closed_error_first, until_connected
+from chatlane_client.connection import closed_error_first, open_pull, until_connected
 from chatlane_client.errors import (
     ConnectionClosedError,
     InvalidAnswerError,
@@ -93,6 +93,12 @@ class TurnWorker:
         self._sessions = SessionClient(client, principal=principal)
         self._free_slots = asyncio.Semaphore(slots)
         self._stopping = asyncio.Event()
+        self._taken = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is a turn in any slot."""
+        return self._taken > 0
 
     def stop(self) -> None:
         """Take no new turn; `run` returns when the running ones are answered."""
@@ -107,11 +113,11 @@ class TurnWorker:
         Raises:
             ConnectionClosedError: The connection is gone for good.
         """
-        notices = await self._client.jetstream().pull_subscribe_bind(
-            consumer=self._agent, stream=StreamName.TURNS
-        )
         with closed_error_first():
-            async with asyncio.TaskGroup() as slots:
+            async with (
+                open_pull(self._client, StreamName.TURNS, self._agent) as notices,
+                asyncio.TaskGroup() as slots,
+            ):
                 while notice := await self._next_notice(notices):
                     slots.create_task(self._serve(notice))
 
@@ -137,6 +143,7 @@ class TurnWorker:
 
     async def _serve(self, message: Msg) -> None:
         """Claim the turn of a notice and work on it; the notice is done once that is answered."""
+        self._taken += 1
         try:
             notice = decode(TurnNotice, message.data)
             grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
@@ -148,6 +155,7 @@ class TurnWorker:
             _log.error("turn_not_understood", extra={"error": str(exc)})
             await self._settle_notice(message, is_answered=False)
         finally:
+            self._taken -= 1
             self._free_slots.release()
 
     async def _settle_notice(self, message: Msg, *, is_answered: bool) -> None:

@@ -1,0 +1,112 @@
+"""What the tests of the client need to be there: a topology and a router on a NATS server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+from uuid import uuid4
+
+from nats.aio.client import Client
+
+from chatlane.bus.jetstream import JetStream
+from chatlane.bus.topology import apply
+from chatlane.domain.catalog import Agent
+from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_connection
+from chatlane_client.delivery import GAP_PATIENCE
+from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
+from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
+from tests.support.eventually import eventually
+
+PLATFORM: Final = "test"
+ACCOUNT: Final = "bot"
+PRINCIPAL: Final = "tests"
+SLOTS: Final = 4
+PARTITIONS: Final = 4
+MAIN: Final = Agent("main", lease=timedelta(seconds=1.5))
+DESK: Final = Agent("desk", delivery="stream", ack_wait=timedelta(seconds=3))
+AGENTS: Final = (MAIN, DESK)
+OUTBOUND_ACK_WAIT: Final = timedelta(seconds=2)
+
+
+class Router(Protocol):
+    """A router that can be started, stopped and started again without forgetting."""
+
+    def running(self) -> contextlib.AbstractAsyncContextManager[None]: ...
+
+
+async def apply_topology(url: str) -> None:
+    """Create the streams and durables that the tests use, of a test's size."""
+    async with open_connection(url, name="admin") as client:
+        sizes = dict.fromkeys((spec.name for spec in declared_streams()), 32 * 1024 * 1024)
+        streams = declared_streams(PARTITIONS, max_bytes=sizes)
+        durables = [
+            replace(spec, ack_wait=OUTBOUND_ACK_WAIT)
+            if spec.stream is StreamName.OUTBOUND
+            else spec
+            for spec in declared_durables(AGENTS, [(PLATFORM, ACCOUNT)], SLOTS)
+        ]
+        await apply(JetStream(client), streams, durables)
+
+
+def said(text: str, *, chat: str = "1", agent: str = "main") -> InboundEvent:
+    """Return a direct message to an agent."""
+    return InboundEvent(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        message_id=str(uuid4()),
+        platform=PLATFORM,
+        account=ACCOUNT,
+        profile=None if agent == "main" else agent,
+        chat=Chat(id=chat, kind="dm"),
+        sender=Sender(id=f"person-{chat}"),
+        text=text,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Run something until the end of the block and cut it off there, as a crash would."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
+async def delivering(
+    client: Client, handler: Deliver, *, gap_patience: timedelta = GAP_PATIENCE
+) -> AsyncIterator[AdapterClient]:
+    """Run an adapter until the end of the block."""
+    adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT, gap_patience=gap_patience)
+    async with running(adapter.deliver(handler)):
+        yield adapter
+
+
+@contextlib.asynccontextmanager
+async def working(client: Client, handler: Handler, *, slots: int = 2) -> AsyncIterator[TurnWorker]:
+    """Run a worker of the agent `main` until the end of the block."""
+    worker = TurnWorker(client, MAIN.name, handler, slots=slots, principal=PRINCIPAL)
+    async with running(worker.run()):
+        yield worker
+
+
+class Chats:
+    """A platform that remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.messages: list[OutboundMessage] = []
+
+    async def deliver(self, message: OutboundMessage) -> None:
+        self.messages.append(message)
+
+    def texts(self, chat: str = "1") -> list[str | None]:
+        """Return what was said in a chat, in order."""
+        return [it.text for it in self.messages if it.target.chat and it.target.chat.id == chat]
+
+    async def until_said(self, text: str, chat: str = "1") -> None:
+        await eventually(lambda: text in self.texts(chat))

@@ -1,0 +1,415 @@
+"""What an adapter does with repeats, gaps, failures, crashes and limits."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ConsumerInfo
+
+from chatlane_client import (
+    AdapterClient,
+    ConnectionClosedError,
+    ForeignEventError,
+    OversizedMessageError,
+    RefusedPublishError,
+    UnconfirmedPublishError,
+    UndeliverableError,
+    open_connection,
+)
+from chatlane_client.wire import publish_stored
+from chatlane_schemas import (
+    Chat,
+    InboundEvent,
+    OutboundMessage,
+    Source,
+    decode,
+    encode,
+    new_envelope_id,
+    subjects,
+)
+from chatlane_schemas.streams import StreamName, outbound_durable
+from tests.integration.client.routing import (
+    ACCOUNT,
+    OUTBOUND_ACK_WAIT,
+    PLATFORM,
+    Chats,
+    apply_topology,
+    delivering,
+    running,
+    said,
+)
+from tests.support.backends import RunningServer
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.integration
+
+SHORT = timedelta(milliseconds=300)
+NEVER = timedelta(hours=1)
+
+
+class Speaker:
+    """Says things to chats, as a router would."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._sessions: dict[str, UUID] = {}
+
+    async def say(self, out_seq: int, *, chat: str = "1") -> OutboundMessage:
+        """Put a message of the chat's session into the stream; its text is its number."""
+        message = OutboundMessage(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=self._sessions.setdefault(chat, uuid4()),
+            out_seq=out_seq,
+            agent="main",
+            target=Source(platform=PLATFORM, account=ACCOUNT, chat=Chat(id=chat)),
+            text=str(out_seq),
+        )
+        await self.say_again(message)
+        return message
+
+    async def say_again(self, message: OutboundMessage, *, name: str | None = None) -> None:
+        """Store a message, as another one for the stream when it gets another name."""
+        copy = message.model_copy(update={"id": name or message.id})
+        chat = subjects.chat_token(message.target.chat.id if message.target.chat else None)
+        await publish_stored(self._client, subjects.outbound(PLATFORM, ACCOUNT, chat), copy)
+
+
+@pytest.fixture
+def speaker(client: Client) -> Speaker:
+    return Speaker(client)
+
+
+async def state_of(client: Client) -> ConsumerInfo:
+    info: ConsumerInfo = await client.jetstream().consumer_info(
+        StreamName.OUTBOUND, outbound_durable(PLATFORM, ACCOUNT)
+    )
+    return info
+
+
+async def all_acknowledged(client: Client) -> bool:
+    info = await state_of(client)
+    assert (info.num_ack_pending, info.num_pending) == (0, 0)
+    return True
+
+
+async def stored_events(client: Client) -> list[InboundEvent]:
+    """Return the inbound log."""
+    jetstream = client.jetstream()
+    state = (await jetstream.stream_info(StreamName.INBOUND)).state
+    raw = [
+        await jetstream.get_msg(StreamName.INBOUND, sequence)
+        for sequence in range(1, state.last_seq + 1)
+    ]
+    return [decode(InboundEvent, message.data or b"") for message in raw]
+
+
+def adapter_of(client: Client) -> AdapterClient:
+    return AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
+
+
+# Publishing.
+
+
+async def test_events_of_a_chat_are_stored_in_the_order_of_the_calls(client: Client) -> None:
+    adapter = adapter_of(client)
+    events = [said(str(number), chat=str(number % 3)) for number in range(60)]
+
+    await asyncio.gather(*(adapter.publish(event) for event in events))
+
+    stored = await stored_events(client)
+    for chat in range(3):
+        in_chat = [it.text for it in stored if it.chat and it.chat.id == str(chat)]
+        assert in_chat == [str(number) for number in range(chat, 60, 3)]
+
+
+async def test_order_and_number_survive_a_killed_server(mortal_bus: RunningServer) -> None:
+    async with open_connection(mortal_bus.url, name="test") as client:
+        adapter = adapter_of(client)
+        events = [said(str(number), chat=str(number % 3)) for number in range(300)]
+        publishing = asyncio.gather(*(adapter.publish(event) for event in events))
+        await eventually(lambda: client.stats["out_msgs"] > 100)
+        await mortal_bus.kill()
+        await mortal_bus.start()
+        await publishing
+
+        stored = await stored_events(client)
+    assert len(stored) == len(events)
+    for chat in range(3):
+        in_chat = [it.text for it in stored if it.chat and it.chat.id == str(chat)]
+        assert in_chat == [str(number) for number in range(chat, 300, 3)]
+
+
+async def test_publishing_gives_up_when_told_to(mortal_bus: RunningServer) -> None:
+    async with open_connection(mortal_bus.url, name="test") as client:
+        await client.jetstream().delete_stream(StreamName.INBOUND)
+        event = said("hello")
+        with pytest.raises(UnconfirmedPublishError) as caught:
+            await adapter_of(client).publish(event, give_up_after=SHORT)
+        assert caught.value.message_id == event.id
+
+        publishing = asyncio.create_task(adapter_of(client).publish(event))
+        await apply_topology(mortal_bus.url)
+        assert not (await publishing).is_repeat
+
+
+async def test_what_is_too_large_is_refused_before_the_wire(client: Client) -> None:
+    adapter = adapter_of(client)
+    with pytest.raises(OversizedMessageError) as caught:
+        await adapter.publish(said("x" * 262_144))
+    assert caught.value.limit_bytes == 262_144
+
+    await adapter.publish(said("x" * 200_000))
+    assert client.stats["reconnects"] == 0
+
+
+async def test_the_limit_of_the_server_counts_headers_too(backends: object) -> None:
+    from chatlane.dev.binaries import server_directory  # noqa: PLC0415
+    from chatlane.dev.servers import open_nats  # noqa: PLC0415
+
+    del backends
+    with server_directory() as directory:
+        async with (
+            open_nats(directory / "nats", max_payload_bytes=4096) as server,
+            open_connection(server.url, name="test") as client,
+        ):
+            await apply_topology(server.url)
+            adapter = adapter_of(client)
+            body_bytes = len(encode(said("")))
+            # The body alone fits.
+            with pytest.raises(OversizedMessageError) as caught:
+                await adapter.publish(said("x" * (4096 - body_bytes)))
+            assert caught.value.size_bytes > 4096
+
+            await adapter.publish(said("x" * (4096 - body_bytes - 100)))
+            assert client.is_connected
+            assert client.stats["reconnects"] == 0
+
+
+async def test_an_event_of_another_account_is_refused(client: Client) -> None:
+    adapter = AdapterClient(client, platform=PLATFORM, account="other")
+    with pytest.raises(ForeignEventError):
+        await adapter.publish(said("hello"))
+
+
+async def test_a_stream_that_refuses_for_good_is_not_asked_again(client: Client) -> None:
+    jetstream = client.jetstream()
+    info = await jetstream.stream_info(StreamName.INBOUND)
+    info.config.max_msg_size = 100
+    await jetstream.update_stream(info.config)
+    with pytest.raises(RefusedPublishError):
+        await adapter_of(client).publish(said("x" * 200))
+
+
+async def test_a_closed_connection_is_an_error_of_its_own(bus_url: str) -> None:
+    async with open_connection(bus_url, name="test") as client:
+        await client.close()
+        with pytest.raises(ConnectionClosedError):
+            await adapter_of(client).publish(said("hello"))
+
+
+# Delivering.
+
+
+async def test_repeats_are_dropped_and_acknowledged(client: Client, speaker: Speaker) -> None:
+    chats = Chats()
+    async with delivering(client, chats.deliver):
+        first = await speaker.say(1)
+        await speaker.say_again(first, name="again")
+        await speaker.say(2)
+        await speaker.say_again(first, name="and-again")
+
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["1", "2"]
+
+
+async def test_a_gap_is_waited_for(client: Client, speaker: Speaker) -> None:
+    chats = Chats()
+    async with delivering(client, chats.deliver, gap_patience=NEVER):
+        await speaker.say(1)
+        await speaker.say(3)
+        await speaker.say(1, chat="2")
+        await chats.until_said("1", chat="2")
+        assert chats.texts() == ["1"]
+
+        await speaker.say(2)
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["1", "2", "3"]
+
+
+async def test_a_gap_that_stays_is_passed_with_a_warning(
+    client: Client, speaker: Speaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    chats = Chats()
+    async with delivering(client, chats.deliver, gap_patience=SHORT):
+        await speaker.say(1)
+        await speaker.say(4)
+        await chats.until_said("4")
+
+        await speaker.say(3)
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["1", "4", "3"]
+    events = [record.message for record in caplog.records]
+    assert "outbound_gap_passed" in events
+    assert "outbound_late" in events
+
+
+async def test_a_session_may_begin_with_any_number(client: Client, speaker: Speaker) -> None:
+    chats = Chats()
+    async with delivering(client, chats.deliver, gap_patience=NEVER):
+        await speaker.say(17)
+        await speaker.say(18)
+
+        await chats.until_said("18")
+    assert chats.texts() == ["17", "18"]
+
+
+async def test_a_chat_that_fails_is_retried_in_place_while_others_go_on(
+    client: Client, speaker: Speaker
+) -> None:
+    chats = Chats()
+    is_down = True
+
+    async def deliver(message: OutboundMessage) -> None:
+        if is_down and message.target.chat == Chat(id="1"):
+            raise ConnectionError("platform is down")
+        await chats.deliver(message)
+
+    async with delivering(client, deliver):
+        for number in (1, 2, 3):
+            await speaker.say(number, chat="1")
+            await speaker.say(number, chat="2")
+        await chats.until_said("3", chat="2")
+        assert chats.texts("1") == []
+
+        is_down = False
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts("1") == ["1", "2", "3"]
+
+
+async def test_what_is_held_is_not_given_twice(client: Client, speaker: Speaker) -> None:
+    """A delivery that takes longer than the acknowledgement may is given again by the server."""
+    chats = Chats()
+    may_go = asyncio.Event()
+
+    async def deliver(message: OutboundMessage) -> None:
+        await may_go.wait()
+        await chats.deliver(message)
+
+    async with delivering(client, deliver):
+        await speaker.say(1)
+        await speaker.say(2)
+
+        async def was_redelivered() -> bool:
+            return (await state_of(client)).num_redelivered == 2
+
+        await eventually(was_redelivered, timeout=OUTBOUND_ACK_WAIT * 3)
+        may_go.set()
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["1", "2"]
+
+
+async def test_an_undeliverable_message_is_dropped(
+    client: Client, speaker: Speaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    chats = Chats()
+
+    async def deliver(message: OutboundMessage) -> None:
+        if message.out_seq == 1:
+            raise UndeliverableError("the chat was deleted")
+        await chats.deliver(message)
+
+    async with delivering(client, deliver):
+        await speaker.say(1)
+        await speaker.say(2)
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["2"]
+    assert "outbound_dropped" in [record.message for record in caplog.records]
+
+
+async def test_what_a_dead_process_held_comes_before_what_is_newer(
+    client: Client, speaker: Speaker
+) -> None:
+    """Its messages come again later than newer ones, which wait for them."""
+    chats = Chats()
+
+    async def hang(_: OutboundMessage) -> None:
+        await asyncio.Event().wait()
+
+    for number in (1, 2):
+        await speaker.say(number)
+    async with delivering(client, hang):
+
+        async def both_are_out() -> bool:
+            return (await state_of(client)).num_ack_pending == 2
+
+        await eventually(both_are_out)
+    await speaker.say(3)
+    await speaker.say(3, chat="2")
+    async with delivering(client, chats.deliver):
+        await eventually(lambda: all_acknowledged(client), timeout=OUTBOUND_ACK_WAIT * 3)
+    assert chats.texts() == ["1", "2", "3"]
+    assert chats.texts("2") == ["3"]
+
+
+async def test_a_stopped_adapter_gives_back_what_it_holds(client: Client, speaker: Speaker) -> None:
+    chats = Chats()
+    started, may_return = asyncio.Event(), asyncio.Event()
+
+    async def deliver_slowly(message: OutboundMessage) -> None:
+        started.set()
+        await may_return.wait()
+        await chats.deliver(message)
+
+    adapter = adapter_of(client)
+    async with running(adapter.deliver(deliver_slowly)) as run:
+        for number in (1, 2, 3):
+            await speaker.say(number)
+        await started.wait()
+        adapter.stop()
+        may_return.set()
+        await run
+    assert chats.texts() == ["1"]
+
+    async with delivering(client, chats.deliver):
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["1", "2", "3"]
+
+
+async def test_what_is_not_understood_is_kept(client: Client, speaker: Speaker) -> None:
+    chats = Chats()
+    subject = subjects.outbound(PLATFORM, ACCOUNT, subjects.chat_token("1"))
+    async with delivering(client, chats.deliver):
+        await client.jetstream().publish(subject, b'{"v": 2}')
+        await speaker.say(1)
+        await chats.until_said("1")
+    assert (await state_of(client)).num_ack_pending == 1
+
+
+async def test_deliveries_lost_with_a_connection_keep_their_place(
+    mortal_bus: RunningServer,
+) -> None:
+    """The server was killed with messages on their way: nothing twice, nothing out of order."""
+    chats = Chats()
+    wanted = [str(number) for number in range(1, 301)]
+    async with (
+        open_connection(mortal_bus.url, name="speaker") as speaking,
+        open_connection(mortal_bus.url, name="adapter") as client,
+        delivering(client, chats.deliver),
+    ):
+        speaker = Speaker(speaking)
+
+        async def say_all() -> None:
+            for number in range(1, 301):
+                await speaker.say(number)
+
+        async with running(say_all()) as saying:
+            for count in (50, 150):
+                await chats.until_said(str(count))
+                await mortal_bus.kill()
+                await mortal_bus.start()
+            await saying
+        await eventually(lambda: len(chats.messages) >= len(wanted), timeout=OUTBOUND_ACK_WAIT * 4)
+    assert chats.texts() == wanted
