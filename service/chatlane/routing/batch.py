@@ -37,6 +37,8 @@ _log = get_logger("batch")
 
 _FIRST_DELAY: Final = 0.02
 _MAX_DELAY: Final = 1.0
+# Nobody is beaten by another router so often in a row: the rows themselves must be at odds.
+_MOST_RACES: Final = 30
 # A message that fails as often as this alone in its transaction is set aside.
 _TRIES_ALONE: Final = 3
 
@@ -109,6 +111,7 @@ class Batches:
 
     async def _persist(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         delay = _FIRST_DELAY
+        races = 0
         while batch := self._intake.current(batch):
             began = monotonic()
             try:
@@ -118,6 +121,9 @@ class Batches:
                 self._intake.lost(error.lost)
             except SupersededError:
                 self._metrics.batch_repeated("superseded")
+                races += 1
+                if races > _MOST_RACES:
+                    raise
                 await asyncio.sleep(_FIRST_DELAY * self._jitter.random())
             except TransientError as error:
                 self._metrics.batch_repeated("failed")

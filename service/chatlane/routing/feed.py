@@ -306,7 +306,7 @@ class PartitionFeed:
             case LogIntact():
                 return
             case LogUnbound():
-                _log.info("partition_bound", **self._place, cursor=found.cursor)
+                _log.debug("partition_bound", **self._place, cursor=found.cursor)
             case LogReplaced():
                 _log.critical(
                     "log_replaced",

@@ -1,7 +1,7 @@
 """The one pool of Postgres connections, its transactions, and the classes of its errors.
 
 Works behind pgbouncer in transaction mode: timeouts are `SET LOCAL`, there is no LISTEN and no
-session lock, and `statement_cache_size = 0` switches prepared statements off for old versions.
+session lock, and prepared statements can be switched off for old versions.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ _TRANSIENT_CLASSES: Final = ("08", "53", "57P")
 _TRANSIENT_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "25006"})
 # After these the connection may be pinned to a server that will never take a write again.
 _STALE_SERVER: Final = ("25006", "57P", "08")
+_CACHED_STATEMENTS: Final = 256
 
 
 def is_transient(sqlstate: str) -> bool:
@@ -114,7 +115,7 @@ async def open_store(
     lock_timeout: timedelta = timedelta(seconds=1),
     statement_timeout: timedelta = timedelta(seconds=1.4),
     acquire_timeout: timedelta = timedelta(seconds=1),
-    statement_cache_size: int = 256,
+    has_prepared_statements: bool = True,
     application_name: str = "chatlane",
 ) -> AsyncIterator[Store]:
     """Open the pool and close it at the end.
@@ -122,21 +123,26 @@ async def open_store(
     A server that is not there yet is no error: connections are made when first needed, and
     until then transactions raise `StoreUnavailableError`.
 
+    Args:
+        has_prepared_statements: False behind a pgbouncer before 1.21 in transaction mode.
+
     Raises:
         ValueError: The DSN cannot be read.
     """
-    pool = asyncpg.create_pool(
+    pool = await asyncpg.create_pool(
         dsn,
         min_size=0,
         max_size=max_size,
         timeout=acquire_timeout.total_seconds(),
         command_timeout=2 * statement_timeout.total_seconds(),
-        statement_cache_size=statement_cache_size,
+        statement_cache_size=_CACHED_STATEMENTS if has_prepared_statements else 0,
         max_inactive_connection_lifetime=300,
         server_settings={"application_name": application_name},
+        # A transaction of ours leaves nothing behind that would have to be reset, and the
+        # statement for it is a round trip after every transaction.
+        reset=_nothing_to_reset,
         target_session_attrs=asyncpg.connect_utils.SessionAttribute.read_write,
     )
-    await pool
     try:
         yield Store(
             pool,
@@ -146,6 +152,10 @@ async def open_store(
         )
     finally:
         await _close(pool)
+
+
+async def _nothing_to_reset(connection: "asyncpg.Connection") -> None:
+    del connection
 
 
 async def _close(pool: asyncpg.Pool) -> None:

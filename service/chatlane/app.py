@@ -1,0 +1,392 @@
+"""The composition root: opens everything a router is made of, in order, and closes it again.
+
+The only module besides the command line that reads the settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.metadata import version
+from random import SystemRandom
+from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
+
+from chatlane.api.answering import Answering
+from chatlane.api.broker import open_api
+from chatlane.api.routes import build_router
+from chatlane.api.sessions import SessionHandlers
+from chatlane.api.turns import TurnHandlers
+from chatlane.bus import topology
+from chatlane.bus.connection import Bus, BusOptions, open_bus
+from chatlane.bus.jetstream import JetStream
+from chatlane.bus.log_access import LogAccess
+from chatlane.bus.publisher import open_publisher
+from chatlane.errors import SchemaMismatchError, TransientError
+from chatlane.health import Heartbeat, Probes, build_asgi, open_http
+from chatlane.logs import get_logger
+from chatlane.metrics import Metrics
+from chatlane.routing.batch import Batches
+from chatlane.routing.claims import ClaimDesk
+from chatlane.routing.deadlines import Deadlines
+from chatlane.routing.idle import IdleCheck
+from chatlane.routing.intake import Intake
+from chatlane.routing.losses import bury_loss
+from chatlane.routing.ownership import Ownership
+from chatlane.routing.relay import Relay
+from chatlane.routing.writing import Writer
+from chatlane.store import partitions, probe, seen_days
+from chatlane.store.migrations import verify_schema
+from chatlane.store.pool import Store, open_store
+from chatlane.store.session_reads import SessionReads
+from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.log import LogName
+    from chatlane.settings import Settings
+    from chatlane_schemas.streams import DurableSpec, StreamSpec
+
+VERSION: Final = version("chatlane")
+
+_LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
+_START_PAUSE: Final = timedelta(milliseconds=500)
+_SEEN_AHEAD: Final = timedelta(days=3)
+# A reader that could not be opened for so long does not move.
+_READER_PATIENCE: Final = timedelta(seconds=10)
+
+_log = get_logger("app")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The streams and durables that the settings call for."""
+
+    streams: tuple[StreamSpec, ...]
+    durables: tuple[DurableSpec, ...]
+
+
+def declared_topology(settings: Settings) -> Topology:
+    """Return what `admin apply` makes and every router verifies.
+
+    Raises:
+        SettingsError: No platform is declared.
+    """
+    catalog = settings.catalog()
+    accounts = [
+        (platform.name, account)
+        for platform in catalog.platforms.values()
+        for account in platform.accounts
+    ]
+    return Topology(
+        declared_streams(
+            settings.router.partitions,
+            settings.streams.duplicate_window,
+            replicas=settings.streams.replicas,
+        ),
+        declared_durables(catalog.agents.values(), accounts, settings.router.slots),
+    )
+
+
+def bus_options(settings: Settings, name: str) -> BusOptions:
+    """Return how to reach NATS; `name` is shown on its monitoring port."""
+    nats = settings.nats
+    return BusOptions(
+        url=nats.url,
+        name=name,
+        user=nats.user,
+        password=nats.password.get_secret_value() if nats.password else None,
+        token=nats.token.get_secret_value() if nats.token else None,
+        creds_file=nats.creds_file,
+        tls_ca_file=nats.tls_ca_file,
+        inbox_prefix=nats.inbox_prefix,
+        connect_timeout=nats.connect_timeout,
+        reconnect_wait=nats.reconnect_wait,
+    )
+
+
+def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
+    """Return the store, to be opened."""
+    postgres = settings.postgres
+    return open_store(
+        postgres.dsn.get_secret_value(),
+        max_size=postgres.pool_size,
+        lock_timeout=postgres.lock_timeout,
+        statement_timeout=postgres.statement_timeout,
+        acquire_timeout=postgres.connect_timeout,
+    )
+
+
+@dataclass(slots=True)
+class App:
+    """A router from the moment its health can be asked for.
+
+    Attributes:
+        http_port: Where health and metrics are served.
+        has_ended: Set when it cannot go on: a part of it failed, or NATS closed its connection
+            for good. Whatever restarts processes then starts another one.
+    """
+
+    settings: Settings
+    catalog: Catalog
+    store: Store
+    metrics: Metrics
+    router_id: UUID = field(default_factory=uuid4)
+    http_port: int = 0
+    has_ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_stopping: bool = False
+    bus: Bus | None = None
+    intake: Intake | None = None
+
+    @asynccontextmanager
+    async def running(self, name: str, part: Coroutine[None, None, None]) -> AsyncIterator[None]:
+        """Run a part for the length of the block; if it ends by itself, the router ends."""
+        task = asyncio.create_task(part, name=name)
+        task.add_done_callback(self._part_ended)
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (self.is_stopping and task.exception() is None):
+            return
+        _log.critical("router_part_failed", part=task.get_name(), exc_info=task.exception())
+        self.has_ended.set()
+
+    def probes(self, heartbeat: Heartbeat) -> Probes:
+        """Return the questions behind the health routes."""
+        return Probes(
+            write=self._write,
+            is_bus_connected=lambda: self.bus is not None and self.bus.is_connected,
+            is_reader_moving=self._is_reader_moving,
+            heartbeat=heartbeat,
+            timeout=self.settings.http.probe_timeout,
+        )
+
+    async def _write(self) -> None:
+        async with self.store.transaction() as connection:
+            await probe.write(connection, self.router_id)
+
+    def _is_reader_moving(self) -> bool:
+        if self.intake is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        patience = _READER_PATIENCE.total_seconds()
+        return all(feed.unreadable_for(now) < patience for feed in self.intake.feeds)
+
+
+@asynccontextmanager
+async def open_app(settings: Settings) -> AsyncIterator[App]:
+    """Serve health for the length of the block; `route` does the work.
+
+    Raises:
+        SettingsError: No platform is declared.
+        OSError: The port for health is taken.
+    """
+    metrics = Metrics(VERSION)
+    heartbeat = Heartbeat(metrics)
+    async with store_of(settings) as store:
+        app = App(settings, settings.catalog(), store, metrics)
+        asgi = build_asgi(metrics, app.probes(heartbeat))
+        async with (
+            open_http(asgi, settings.http.host, settings.http.port) as app.http_port,
+            app.running("heartbeat", heartbeat.run()),
+        ):
+            yield app
+
+
+async def run(settings: Settings) -> int:
+    """Run a router until SIGTERM or SIGINT; return the exit code of the process."""
+    stop = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    async with open_app(settings) as app:
+        routing = asyncio.create_task(route(app, stop), name="route")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait({routing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not routing.done() and app.intake is None:
+            # Still waiting for its dependencies: there is nothing to hand back.
+            routing.cancel()
+        with suppress(asyncio.CancelledError):
+            await routing
+    return 1 if app.has_ended.is_set() else 0
+
+
+async def route(app: App, stop: asyncio.Event) -> None:
+    """Wait for the dependencies, then route until `stop`, or until the router has ended.
+
+    Raises:
+        SchemaMismatchError: Database or streams are not what this release works with.
+        BusUnavailableError: NATS refuses us.
+    """
+    async with open_bus(bus_options(app.settings, "chatlane-router")) as app.bus:
+        await _until_dependencies_are_there(app, JetStream(app.bus.client))
+        async with _open_parts(app, app.bus):
+            _log.info("router_started", router=str(app.router_id), port=app.http_port)
+            waits = [stop.wait(), app.has_ended.wait(), app.bus.closed.wait()]
+            tasks = [asyncio.create_task(wait) for wait in waits]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+            if app.bus.closed.is_set():
+                app.has_ended.set()
+            app.is_stopping = True
+            _log.info("router_stopping", router=str(app.router_id))
+    _log.info("router_stopped", router=str(app.router_id))
+
+
+async def _until_dependencies_are_there(app: App, jetstream: JetStream) -> None:
+    """Return once Postgres and NATS are as this release needs them; wait while they are away."""
+    declared = declared_topology(app.settings)
+    while True:
+        try:
+            await _verify(app, jetstream, declared)
+        except TransientError as error:
+            _log.warning("dependencies_awaited", reason=str(error))
+            await asyncio.sleep(_START_PAUSE.total_seconds() * SystemRandom().uniform(0.5, 1))
+        else:
+            return
+
+
+async def _verify(app: App, jetstream: JetStream, declared: Topology) -> None:
+    async with app.store.transaction() as connection:
+        await verify_schema(connection)
+    if differences := await topology.verify(jetstream, declared.streams, declared.durables):
+        raise SchemaMismatchError(tuple(differences))
+    async with app.store.transaction() as connection:
+        for log in _LOGS:
+            await partitions.ensure(connection, log, app.settings.router.partitions)
+        await seen_days.create(connection, _SEEN_AHEAD)
+
+
+class _Sweep:
+    def __init__(self, deadlines: Deadlines, relay: Relay) -> None:
+        self._deadlines = deadlines
+        self._relay = relay
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            try:
+                await self._deadlines.sweep()
+                await self._relay.adopt_orphans()
+            except TransientError as error:
+                _log.warning("sweep_failed", reason=str(error))
+
+
+@asynccontextmanager
+async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
+    """Run all parts; at the end hand the partitions back, publish what is left, answer claims."""
+    router = app.settings.router
+    jitter = SystemRandom()
+    transaction = app.store.transaction
+    async with open_publisher(bus, app.settings.nats.publish_timeout) as publisher:
+        relay = Relay(
+            publisher,
+            transaction,
+            app.router_id,
+            metrics=app.metrics,
+            jitter=jitter,
+            duplicate_window=app.settings.streams.duplicate_window,
+        )
+        bus.listen(reconnected=relay.hurry)
+        writer = Writer(app.store, relay, app.metrics)
+        desk = ClaimDesk(app.store, app.catalog.agents)
+        access = LogAccess(bus)
+        app.intake = intake = Intake(
+            router=app.router_id,
+            lease=router.lease,
+            access=access,
+            transaction=transaction,
+            on_truncated=bury_loss,
+        )
+        ownership = Ownership(
+            router=app.router_id,
+            version=VERSION,
+            holder=intake,
+            transaction=transaction,
+            is_log_reachable=lambda: access.is_reachable,
+            lease=router.lease,
+            renew_interval=router.renew_interval,
+            poll_interval=router.poll_interval,
+        )
+        batches = Batches(
+            intake,
+            writer,
+            app.catalog,
+            app.metrics,
+            router_id=app.router_id,
+            lease=router.lease,
+            slots=router.slots,
+            max_messages=router.batch_messages,
+            linger=router.batch_linger,
+            jitter=jitter,
+        )
+        idle = IdleCheck(
+            router=app.router_id,
+            lease=router.lease,
+            intake=intake,
+            access=access,
+            transaction=transaction,
+        )
+        deadlines = Deadlines(app.store, writer, app.catalog, _unread(JetStream(bus.client)))
+        sweeper = _Sweep(deadlines, relay)
+        async with (
+            app.running("relay", relay.run()),
+            app.running("claims", desk.run()),
+            _answering(app, desk),
+        ):
+            try:
+                async with (
+                    app.running("batches", batches.run()),
+                    app.running("idle check", idle.run()),
+                    app.running("sweeper", sweeper.run()),
+                    app.running("ownership", ownership.run()),
+                ):
+                    try:
+                        yield
+                    finally:
+                        # After this nothing of ours is read or decided any more.
+                        await ownership.stop()
+            finally:
+                await relay.drain(router.stop_timeout)
+                await intake.close()
+
+
+@asynccontextmanager
+async def _answering(app: App, desk: ClaimDesk) -> AsyncIterator[None]:
+    """Answer requests: of the session API, and the claims and renewals of workers."""
+    answering = Answering(app.metrics)
+    turns = [
+        TurnHandlers(agent.name, desk, answering, app.metrics)
+        for agent in app.catalog.agents.values()
+        if agent.delivery == "turns"
+    ]
+    routes = build_router(SessionHandlers(SessionReads(app.store), answering), turns)
+
+    def closed() -> None:
+        if not app.is_stopping:
+            app.has_ended.set()
+
+    async with open_api(bus_options(app.settings, "chatlane-router"), routes, on_closed=closed):
+        yield
+
+
+def _unread(jetstream: JetStream) -> Callable[[str], Awaitable[int]]:
+    """Return what tells how many notifications the workers of an agent have not read."""
+
+    async def unread(agent: str) -> int:
+        info = await jetstream.find(f"CONSUMER.INFO.{StreamName.TURNS}.{agent}")
+        return int(info["num_pending"]) if info else 0
+
+    return unread

@@ -1,0 +1,51 @@
+"""Messages that were gone from a log before anybody read them: said aloud, once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from chatlane.domain.dead import bury
+from chatlane.domain.effects import Effects
+from chatlane.logs import get_logger
+from chatlane.store import dead_letters, outbox
+from chatlane_schemas.dead import DeadReason, Stage
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.bus.inspection import LogTruncated
+    from chatlane.domain.log import PartitionId
+
+_log = get_logger("losses")
+
+
+async def bury_loss(
+    connection: PoolConnectionProxy, partition: PartitionId, loss: LogTruncated
+) -> None:
+    """Write the dead letter of a range that is missing, in the transaction that passes it.
+
+    Nobody knows what was in it; the body of the dead letter says where it was.
+    """
+    missing = {"first": loss.first_missing, "last": loss.cursor}
+    effects = Effects()
+    bury(
+        effects,
+        stage=Stage.INBOUND if partition.log == "inbound" else Stage.RESULTS,
+        reason=DeadReason.LOG_TRUNCATED,
+        at=datetime.now(UTC),
+        trigger=f"{loss.generation}:{partition.log}:{partition.number}:{loss.first_missing}".encode(),
+        body=to_json(missing),
+        detail=f"sequences {loss.first_missing} to {loss.cursor}",
+        log=partition.log,
+        partition=partition.number,
+        sequence=loss.first_missing,
+    )
+    await dead_letters.insert(connection, effects.dead)
+    # The reader holds no place in the order of the outbox, so the sweep publishes this.
+    await outbox.insert(connection, None, effects.publications)
+    _log.critical(
+        "log_truncated", log=partition.log, partition=partition.number, sequence=loss.first_missing
+    )
