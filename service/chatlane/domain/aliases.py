@@ -1,7 +1,7 @@
 """Several ids of one person, and chats whose id changed: resolved before a key is built.
 
 Two kinds of rows, per platform and account. A *person* row leads from one normal form of an id
-(`person_form`) to the person's canonical id: the first one seen, which never changes. A *chat*
+(`people.person_form`) to the person's canonical id: the first one seen, which never changes. A *chat*
 row leads from a newer id of a chat to its first one. Every canonical id has a row of its own,
 so the rows with one canonical id, its *group*, are all that is known of it.
 
@@ -22,28 +22,24 @@ lane has to be searched for at the time of the merge.
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from enum import StrEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.keys import escaped, unescaped
+from chatlane.domain.people import (
+    NO_PEOPLE,
+    belonging_together,
+    contradicts,
+    names_nobody,
+    partner_in,
+    people_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from chatlane.domain.sources import Address
-
-_WHATSAPP: Final = "whatsapp"
-_SIGNAL: Final = "signal"
-
-_JID: Final = re.compile(
-    r"\+?([0-9]+)(?:\.[0-9]+)?(?::[0-9]+)?@(s\.whatsapp\.net|c\.us|lid)|\+?([0-9]+)"
-)
-_NUMBER: Final = re.compile(r"\+[0-9]+")
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class AliasKind(StrEnum):
@@ -135,32 +131,6 @@ class Resolved(NamedTuple):
 _NOTHING_LEARNED: Final = Learned()
 
 
-@lru_cache(maxsize=8192)
-def person_form(platform: str, raw: str) -> str | None:
-    """Return the normal form of a person's id; None if it is not one.
-
-    WhatsApp: `N` for the phone and `N@lid` for the hidden id, without device. Signal: `+N`
-    or a lower-case UUID. On other platforms an id is its own and only form.
-    """
-    if platform == _WHATSAPP:
-        match = _JID.fullmatch(raw)
-        if match is None:
-            return None
-        return f"{match[1]}@lid" if match[2] == "lid" else match[1] or match[3]
-    if platform == _SIGNAL:
-        return raw.lower() if _UUID.fullmatch(raw) or _NUMBER.fullmatch(raw) else None
-    return raw
-
-
-def _form_kind(platform: str, form: str) -> str:
-    """Return which of a person's ids a form is; a person has one of each."""
-    if platform == _WHATSAPP:
-        return "lid" if form.endswith("@lid") else "phone"
-    if platform == _SIGNAL:
-        return "number" if form.startswith("+") else "uuid"
-    return ""
-
-
 def chat_alias(chat_id: str, scope: str | None) -> str:
     """Return a chat id as alias; with the scope, without which it is not unique."""
     return escaped(chat_id) if scope is None else f"{escaped(chat_id)}:{escaped(scope)}"
@@ -170,64 +140,8 @@ def _chat_id_of(alias: str) -> str:
     return unescaped(alias.partition(":")[0])
 
 
-def _sender_forms(address: Address) -> tuple[str, ...]:
-    """Return every form of the sender's ids, without repeats, the most stable id first."""
-    ids = (address.sender_alt_id, address.sender_id, *address.sender_aliases)
-    forms = (person_form(address.platform, raw) for raw in ids if raw)
-    return tuple(dict.fromkeys(form for form in forms if form))
-
-
-def _peer_form(address: Address, sender_forms: Sequence[str]) -> str | None:
-    """Return the form of a DM's chat id where it names the person at the other end."""
-    if address.chat_id is None or address.chat_class != "dm":
-        return None
-    form = person_form(address.platform, address.chat_id)
-    if address.platform in {_WHATSAPP, _SIGNAL}:
-        return form
-    return form if form in sender_forms else None
-
-
-def _people(address: Address, own_ids: frozenset[str]) -> list[tuple[str, ...]]:
-    """Return the forms that belong together: those of each person in an event."""
-    sender_forms = _sender_forms(address)
-    peer = _peer_form(address, sender_forms)
-    if peer is None or peer in sender_forms:
-        return [sender_forms] if sender_forms else []
-    if not sender_forms or _is_sender(address.platform, peer, sender_forms, own_ids):
-        return [(peer, *sender_forms)]
-    return [(peer,), sender_forms]
-
-
-def _is_sender(
-    platform: str, peer: str, sender_forms: Sequence[str], own_ids: frozenset[str]
-) -> bool:
-    """Return whether the other end of a DM wrote the message, and not we ourselves."""
-    own_forms = {person_form(platform, raw) for raw in own_ids}
-    kind = _form_kind(platform, peer)
-    return own_forms.isdisjoint(sender_forms) and all(
-        _form_kind(platform, form) != kind for form in sender_forms
-    )
-
-
-def _partner_in(platform: str, form: str, forms: Sequence[str]) -> str | None:
-    """Return the id of another kind that a form was seen with."""
-    kind = _form_kind(platform, form)
-    for other in forms:
-        if other != form and (not kind or _form_kind(platform, other) != kind):
-            return other
-    return None
-
-
-def _contradicts(row: AliasRow, forms: Sequence[str]) -> bool:
-    """Return whether an id turned up with a partner that is not the known one."""
-    if row.partner is None or row.partner in forms:
-        return False
-    kind = _form_kind(row.platform, row.partner)
-    return any(form != row.alias and _form_kind(row.platform, form) == kind for form in forms)
-
-
-def _names_nobody(platform: str, chat_id: str) -> bool:
-    return platform == _WHATSAPP and chat_id.startswith("@")
+def _in_chat(address: Address, chat_id: str) -> Address:
+    return address.with_ids(chat_id, address.sender_id, address.sender_alt_id)
 
 
 def lookups(address: Address, *, persons: bool) -> set[AliasId]:
@@ -238,9 +152,8 @@ def lookups(address: Address, *, persons: bool) -> set[AliasId]:
         persons: Whether the platform knows one person under several ids.
     """
     platform, account = address.platform, address.account
-    sender_forms = _sender_forms(address) if persons else ()
-    peer = _peer_form(address, sender_forms) if persons else None
-    people = sender_forms if peer is None else (peer, *sender_forms)
+    peer, sender = people_in(address) if persons else NO_PEOPLE
+    people = sender if peer is None else (peer, *sender)
     chats = [chat for chat in (address.chat_id, address.migrate_to) if chat and peer is None]
     found = {AliasId(platform, account, AliasKind.PERSON, form) for form in people}
     found.update(
@@ -288,7 +201,8 @@ class AliasBook:
         if not persons:
             return _NOTHING_LEARNED
         merges: list[Merge] = []
-        for forms in _people(address, own_ids):
+        people = people_in(address)
+        for forms in belonging_together(address.platform, people, own_ids):
             merges += self._learn_person(address, forms, at)
         return Learned(tuple(merges)) if merges else _NOTHING_LEARNED
 
@@ -296,8 +210,12 @@ class AliasBook:
         self, address: Address, forms: Sequence[str], at: datetime
     ) -> tuple[Merge, ...]:
         ids = [AliasId(address.platform, address.account, AliasKind.PERSON, form) for form in forms]
-        known = [row for row in map(self._rows.get, ids) if row is not None]
-        agreeing = [row for row in known if not _contradicts(row, forms)]
+        known = (row for row in map(self._rows.get, ids) if row is not None)
+        agreeing = [
+            row for row in known if not contradicts(row.platform, row.alias, row.partner, forms)
+        ]
+        if len(agreeing) == len(ids) == 1:
+            return ()
         if agreeing:
             eldest = min(agreeing, key=lambda row: (row.first_seen_at, row.canonical))
             canonical, since = eldest.canonical, eldest.first_seen_at
@@ -306,9 +224,7 @@ class AliasBook:
         newer = {row.canonical: None for row in agreeing if row.canonical != canonical}
         merges = tuple(self._merge(ids[0], other, canonical, since) for other in newer)
         for alias_id in ids:
-            self._link(
-                alias_id, canonical, since, _partner_in(address.platform, alias_id.alias, forms)
-            )
+            self._link(alias_id, canonical, since, forms)
         return merges
 
     def _new_canonical(self, ids: Sequence[AliasId]) -> str:
@@ -320,15 +236,16 @@ class AliasBook:
         return "~".join(sorted(alias_id.alias for alias_id in ids))
 
     def _link(
-        self, alias_id: AliasId, canonical: str, since: datetime, partner: str | None
+        self, alias_id: AliasId, canonical: str, since: datetime, forms: Sequence[str]
     ) -> None:
         row = self._rows.get(alias_id)
-        if row is None:
-            self._put(AliasRow(*alias_id, canonical, since, partner))
-        elif row.canonical == canonical:
+        if row is not None and row.canonical == canonical and row.partner in forms:
+            return
+        partner = partner_in(alias_id.platform, alias_id.alias, forms)
+        if row is not None and row.canonical == canonical:
             self._put(row._replace(partner=partner or row.partner))
         else:
-            # From now on another person's; what was said under it stays with the one before.
+            # New, or another person's from now on; what was said under it stays where it is.
             self._put(AliasRow(*alias_id, canonical, since, partner))
 
     def _learn_move(self, address: Address, migrate_to: str, at: datetime) -> Learned:
@@ -376,17 +293,15 @@ class AliasBook:
         """
         if not persons:
             return self._resolve_chat(address) if self._rows else Resolved(address)
-        sender_forms = _sender_forms(address)
-        peer = _peer_form(address, sender_forms)
-        sender = self._find_person(address, sender_forms)
-        address = _cleaned(address)
-        if sender is not None:
-            address = replace(address, sender_id=sender.alias, sender_alt_id=None)
+        peer, forms = people_in(address)
         if peer is not None:
             return self._resolve_peer(address, peer)
-        resolved = self._resolve_chat(address)
+        if address.chat_id is not None and names_nobody(address.platform, address.chat_id):
+            address = address.with_ids(None, address.sender_id, address.sender_alt_id)
+        sender = self._find_person(address, forms)
         if sender is None:
-            return resolved
+            return self._resolve_chat(address)
+        resolved = self._resolve_chat(address.with_ids(address.chat_id, sender.alias, None))
         return self._with_former_senders(resolved, sender)
 
     def _find_person(self, address: Address, forms: Sequence[str]) -> AliasId | None:
@@ -402,9 +317,9 @@ class AliasBook:
         canonical = self._canonical(person)
         former = self._former(person._replace(alias=canonical))
         return Resolved(
-            replace(address, chat_id=canonical),
+            _in_chat(address, canonical),
             canonical,
-            tuple(replace(address, chat_id=alias) for alias in former),
+            tuple(_in_chat(address, alias) for alias in former),
         )
 
     def _resolve_chat(self, address: Address) -> Resolved:
@@ -417,16 +332,18 @@ class AliasBook:
         canonical = self._canonical(chat)
         former = self._former(chat._replace(alias=canonical))
         return Resolved(
-            replace(address, chat_id=_chat_id_of(canonical)),
+            _in_chat(address, _chat_id_of(canonical)),
             None,
-            tuple(replace(address, chat_id=_chat_id_of(alias)) for alias in former),
+            tuple(_in_chat(address, _chat_id_of(alias)) for alias in former),
         )
 
     def _with_former_senders(self, resolved: Resolved, sender: AliasId) -> Resolved:
         """Add the addresses under former ids of the sender, in the chat and in former ones."""
         chats = (resolved.address, *resolved.former)
         former = tuple(
-            replace(chat, sender_id=alias) for alias in self._former(sender) for chat in chats
+            chat.with_ids(chat.chat_id, alias, None)
+            for alias in self._former(sender)
+            for chat in chats
         )
         person = sender.alias if resolved.address.chat_id is None else None
         return Resolved(resolved.address, person, resolved.former + former)
@@ -466,10 +383,3 @@ class AliasBook:
             del self._groups[alias_id._replace(alias=before.canonical)][alias_id]
         self._rows[alias_id] = row
         self._groups.setdefault(alias_id._replace(alias=row.canonical), {})[alias_id] = None
-
-
-def _cleaned(address: Address) -> Address:
-    """Return the address without a chat id that names nobody, such as `@lid`."""
-    if address.chat_id is not None and _names_nobody(address.platform, address.chat_id):
-        return replace(address, chat_id=None)
-    return address

@@ -65,6 +65,25 @@ class Address:
         """The chat, or the sender standing in for it where no chat id came."""
         return self.chat_id or self.sender_alt_id or self.sender_id
 
+    def with_ids(
+        self, chat_id: str | None, sender_id: str | None, sender_alt_id: str | None
+    ) -> Address:
+        """Return the address with other ids in it; `dataclasses.replace` takes twice as long."""
+        return Address(
+            self.platform,
+            self.account,
+            self.scope,
+            self.profile,
+            chat_id,
+            self.chat_kind,
+            self.is_forum,
+            self.thread_id,
+            sender_id,
+            sender_alt_id,
+            self.sender_aliases,
+            self.migrate_to,
+        )
+
 
 def address_of(event: InboundEvent) -> Address:
     """Return the address of a decoded event, with missing, `""` and thread `"0"` as None."""

@@ -17,9 +17,9 @@ from chatlane.domain.aliases import (
     Merge,
     chat_alias,
     lookups,
-    person_form,
 )
 from chatlane.domain.keys import session_key
+from chatlane.domain.people import person_form
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.sources import Address
 
@@ -193,10 +193,11 @@ def test_link_at_first_sight_has_no_former_lanes() -> None:
 def test_late_link_takes_every_alias_of_the_newer_person_along() -> None:
     router = Router()
     first = router.key(dm(P1))
-    router.key(dm(L1, L1, "9990009@lid"))
+    newer = router.key(dm(L1, L1, "9990009@lid"))
     router.key(dm(P1, P1, "9990009@lid"))
 
     assert first == router.key(dm(L1))
+    assert router.former(dm(P1)) == [newer]
 
 
 def test_known_phone_with_another_partner_is_another_person() -> None:
@@ -409,6 +410,15 @@ def test_one_batch_writes_each_row_once() -> None:
 
     assert changes.updated == ()
     assert [(row.alias, row.canonical) for row in changes.inserted] == [(P1, P1), (L1, P1)]
+
+
+def test_order_of_ids_in_an_event_writes_nothing_new() -> None:
+    router = Router()
+    router.key(dm(P1, P1, L1, L2))
+    before = dict(router.rows)
+    router.key(dm(P1, P1, L2, L1))
+
+    assert before == router.rows
 
 
 def test_lookups_name_every_id_of_an_event() -> None:
