@@ -16,9 +16,8 @@ from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
-
 from chatlane.errors import OversizedMessageError, PermanentError, TransientError
+from chatlane.logs import get_logger
 from chatlane.store.outbox import ORDERED_STREAMS
 from chatlane_schemas.dead import DeadReason
 
@@ -42,7 +41,7 @@ _LONGEST_DELAY_SECONDS: Final = 2.0
 # An error that is in none of our classes is a bug: tried again, but not for ever.
 _MOST_UNKNOWN_ERRORS: Final = 5
 
-_log = structlog.get_logger()
+_log = get_logger("relay")
 
 Key = tuple["UUID", str]
 

@@ -14,11 +14,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects
 from chatlane.errors import TransientError
+from chatlane.logs import get_logger
 from chatlane.routing.pipeline import DEFAULT_WINDOW, Batch, Item, Pipeline, Publisher
 from chatlane.store import dead_letters, outbox
 from chatlane_schemas.dead import DeadReason, Stage
@@ -49,7 +48,7 @@ _DOUBT_SECONDS: Final = 300.0
 _RETRY_PAUSE: Final = timedelta(milliseconds=500)
 _REPORT_EVERY: Final = timedelta(seconds=1)
 
-_log = structlog.get_logger()
+_log = get_logger("relay")
 
 
 class OutboxWriter:

@@ -1,0 +1,124 @@
+"""Work that nobody asks for: taking over, tidying up, making ready, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from chatlane.errors import TransientError
+from chatlane.logs import get_logger
+from chatlane.store import routers, seen_days
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+    from random import Random
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+SEEN_AHEAD: Final = timedelta(days=3)
+# Longer than the logs can be read again, by the day that a mark may be younger than its message.
+SEEN_KEPT: Final = timedelta(days=5)
+_DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
+
+_log = get_logger("sweeper")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to do every now and then.
+
+    Attributes:
+        name: In the logs.
+        every: Pause between the end of one run and the start of the next, give or take a half.
+        run: Must be safe to run in several routers at once.
+    """
+
+    name: str
+    every: timedelta
+    run: Callable[[], Awaitable[object]]
+
+
+class Sweeper:
+    """Runs jobs until it is cancelled; none of them holds up or brings down another.
+
+    Args:
+        jobs: What to do; each begins with a pause.
+        jitter: Keeps the routers from doing the same at the same time.
+    """
+
+    def __init__(self, jobs: Iterable[Job], jitter: Random) -> None:
+        self._jobs = tuple(jobs)
+        self._jitter = jitter
+
+    async def run(self) -> None:
+        """Run all jobs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for job in self._jobs:
+                tasks.create_task(self._repeat(job), name=f"sweep {job.name}")
+
+    async def _repeat(self, job: Job) -> None:
+        while True:
+            await asyncio.sleep(job.every.total_seconds() * self._jitter.uniform(0.5, 1.5))
+            await _attempt(job)
+
+
+async def _attempt(job: Job) -> None:
+    try:
+        await job.run()
+    except TransientError as error:
+        _log.warning("sweep_postponed", task=job.name, error=error)
+    except Exception:  # noqa: BLE001 - the others go on, and so does this one next time
+        _log.exception("sweep_failed", task=job.name)
+
+
+class Upkeep:
+    """Jobs that need nothing but the database."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    async def create_seen_days(self) -> int:
+        """Make the partitions of the coming days; also needed before the first batch."""
+        async with self._transaction() as connection:
+            return await seen_days.create(connection, SEEN_AHEAD)
+
+    async def drop_seen_days(self) -> int:
+        """Drop the partitions that no repetition can reach any more, one per transaction."""
+        dropped = 0
+        while await self._drop_seen_day():
+            dropped += 1
+        return dropped
+
+    async def _drop_seen_day(self) -> bool:
+        async with self._transaction() as connection:
+            return await seen_days.drop_oldest(connection, SEEN_KEPT)
+
+    async def forget_dead_routers(self) -> None:
+        """Delete what is left of routers that died long ago; their rows stay up for adoption."""
+        async with self._transaction() as connection:
+            await routers.prune(connection, _DEAD_ROUTERS_KEPT)
+
+
+def sweeping_jobs(
+    upkeep: Upkeep,
+    *,
+    adopt_orphans: Callable[[], Awaitable[object]],
+    sweep_turns: Callable[[], Awaitable[object]],
+    collect_undeliverable: Callable[[], Awaitable[object]],
+    keep_logs: Callable[[], Awaitable[object]],
+) -> tuple[Job, ...]:
+    """Return what every router does besides routing."""
+    return (
+        Job("orphans", timedelta(milliseconds=500), adopt_orphans),
+        Job("turns", timedelta(milliseconds=500), sweep_turns),
+        Job("undeliverable", timedelta(seconds=1), collect_undeliverable),
+        Job("logs", timedelta(minutes=5), keep_logs),
+        Job("seen days ahead", timedelta(minutes=10), upkeep.create_seen_days),
+        Job("seen days behind", timedelta(minutes=10), upkeep.drop_seen_days),
+        Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
+    )
