@@ -47,8 +47,8 @@ PLAIN_KEYS: Final = _words(
     outcome owned owner part partition partitions path pending pid platform port previous principal
     problems profile reason released replicas repeated rows router router_id seconds seq sequence
     session_id share signal size_bytes slot slots sqlstate stage started state status step stream
-    suspect_count suspect_seq taken_over task template timeout timestamp total turn_id turns url_host version
-    waited wanted worker
+    suspect_count suspect_seq taken_over task template timeout timestamp total turn_id turns url_host
+    version waited wanted worker
     """
 )
 
@@ -209,7 +209,14 @@ def _plain_text(value: object) -> str:
 def escaped(text: str) -> str:
     """Return `text` on one line, without control characters, at most 300 characters long."""
     cut = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", cut)
+    return without_controls(cut)
+
+
+def without_controls(text: str, keep: str = "") -> str:
+    """Return `text` with control characters, but those in `keep`, spelled out in hexadecimal."""
+    return _CONTROL.sub(
+        lambda match: match[0] if match[0] in keep else f"\\u{ord(match[0]):04x}", text
+    )
 
 
 def describe_exception(error: BaseException) -> dict[str, object]:
@@ -302,8 +309,22 @@ class _LibraryHandler(logging.Handler):
             logger=record.name,
             template=template,
             exc_info=record.exc_info,
+            **_own_extras(record),
         )
 
+
+def _own_extras(record: logging.LogRecord) -> dict[str, object]:
+    """Return what our own client packages add to a record; the gate looks at it like at ours."""
+    if not record.name.startswith("chatlane"):
+        return {}
+    return {
+        key: value
+        for key, value in vars(record).items()
+        if key in PLAIN_KEYS | DIGEST_KEYS and key not in _RECORD_FIELDS
+    }
+
+
+_RECORD_FIELDS: Final = vars(logging.makeLogRecord({})).keys()
 
 # What these say at `info` is how their own connections come and go.
 _QUIET_LIBRARIES: Final = ("uvicorn", "uvicorn.error", "faststream", "nats", "asyncio", "httpx")

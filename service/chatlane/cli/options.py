@@ -1,0 +1,111 @@
+"""What most commands share: where the settings are, and a connection that fails soon."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from chatlane.cli.reporting import CommandError
+from chatlane.durations import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from chatlane.settings import Settings
+
+# Written by `chatlane dev` while it runs, so that commands in its directory find it.
+DEV_CONFIG: Final = Path(".chatlane/dev.toml")
+
+_CONNECT_WITHIN: Final = timedelta(seconds=5)
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The chatlane.toml to use; else $CHATLANE_CONFIG, else ./chatlane.toml.",
+    ),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object a line, for other programs.")
+]
+Principal = Annotated[
+    str,
+    typer.Option(
+        "--principal",
+        metavar="NAME",
+        help="The name under which NATS lets you ask; only matters where it has permissions.",
+    ),
+]
+
+
+def read_settings(config: Path | None) -> "Settings":
+    """Return the settings of a process of the service."""
+    from chatlane.settings import load_settings
+
+    return load_settings(config)
+
+
+def read_client_settings(config: Path | None) -> "Settings":
+    """Return the settings of a command that talks to a running chatlane.
+
+    Where nothing says which one, it is the one that `chatlane dev` runs in this directory.
+    """
+    import os
+
+    from chatlane.settings import CONFIG_VARIABLE, DEFAULT_CONFIG
+
+    if config is None and not os.environ.get(CONFIG_VARIABLE) and not DEFAULT_CONFIG.is_file():
+        config = DEV_CONFIG if DEV_CONFIG.is_file() else None
+    return read_settings(config)
+
+
+@asynccontextmanager
+async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
+    """Connect to NATS, or say soon that nobody answers.
+
+    Raises:
+        CommandError: There is no server.
+    """
+    from chatlane.app import bus_options
+    from chatlane.bus.connection import Bus
+
+    bus = Bus()
+    try:
+        async with asyncio.timeout(_CONNECT_WITHIN.total_seconds()):
+            await bus.connect(bus_options(settings, name))
+    except TimeoutError as exc:
+        await bus.close()
+        raise CommandError(
+            f"no NATS server answers at {settings.nats.url}: start one (`chatlane dev` does), "
+            "or set nats.url in chatlane.toml or CHATLANE_NATS__URL"
+        ) from exc
+    try:
+        yield bus.client
+    finally:
+        await bus.close()
+
+
+def duration_option(text: str) -> timedelta:
+    """Return the span that an option names.
+
+    Raises:
+        typer.BadParameter: It names none.
+    """
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc)) from exc
+
+
+def shown(span: timedelta) -> str:
+    """Return a span for people: `3.2s`, `5m`, `2h10m`."""
+    if span < timedelta(minutes=1):
+        return f"{span.total_seconds():.3g}s"
+    return format_duration(timedelta(minutes=span // timedelta(minutes=1)))

@@ -1,0 +1,65 @@
+"""Turns errors into one clear line each and an exit code.
+
+0 is done, 1 is failed, 2 is a wrong command line or wrong settings, 130 is Ctrl-C.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import typer
+from typer.core import TyperGroup
+from typing_extensions import override
+
+from chatlane.errors import ChatlaneError, SchemaMismatchError
+from chatlane.logs import configure_logging
+from chatlane_client.errors import ChatlaneClientError
+
+FAILED: Final = 1
+WRONG_SETTINGS: Final = 2
+INTERRUPTED: Final = 130
+
+
+class CommandError(ChatlaneError):
+    """A command cannot do what it was asked; the text says what to do about it."""
+
+
+class ReportingGroup(TyperGroup):
+    """Commands whose expected errors end in a line and not in a traceback."""
+
+    @override
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        """Run the command; a bug still shows its traceback."""
+        # What a short-lived command does on the way is of no interest unless it fails.
+        configure_logging("error", json=False)
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as exc:
+            # Whoever read our output has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILED) from exc
+        except (ChatlaneError, ChatlaneClientError, OSError) as exc:
+            for line in _lines(exc):
+                typer.secho(f"chatlane: {line}", err=True, fg=typer.colors.RED)
+            raise typer.Exit(_exit_code(exc)) from exc
+        except KeyboardInterrupt as exc:
+            raise typer.Exit(INTERRUPTED) from exc
+
+
+def _lines(error: Exception) -> Iterator[str]:
+    from chatlane.settings import SettingsError
+
+    match error:
+        case SettingsError():
+            yield from error.problems
+        case SchemaMismatchError():
+            yield from error.differences
+        case _:
+            yield str(error)
+
+
+def _exit_code(error: Exception) -> int:
+    from chatlane.settings import SettingsError
+
+    return WRONG_SETTINGS if isinstance(error, SettingsError) else FAILED

@@ -1,0 +1,65 @@
+"""Commands that run until they are stopped: a router, and a worker that repeats what it hears."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chatlane.cli.options import Config, duration_option, read_client_settings, read_settings
+from chatlane.logs import configure_logging
+
+if TYPE_CHECKING:
+    from chatlane.settings import Settings
+
+
+def router(config: Config = None) -> None:
+    """Run a router until SIGTERM or Ctrl-C.
+
+    Start as many as you like: they share the partitions, and when one dies the others take
+    over. It needs the streams and tables that `chatlane admin` makes, and waits while
+    NATS or Postgres are away. Health is served on http.port: /livez, /readyz, /metrics.
+    """
+    settings = read_settings(config)
+    log_as_set(settings)
+    from chatlane.app import run
+
+    raise typer.Exit(asyncio.run(run(settings)))
+
+
+def echo_worker(
+    config: Config = None,
+    *,
+    agent: Annotated[str, typer.Option(help="The agent to stand in for.")] = "main",
+    slots: Annotated[int, typer.Option(min=1, max=1000, help="Turns at the same time.")] = 8,
+    think: Annotated[
+        timedelta,
+        typer.Option(
+            parser=duration_option,
+            metavar="DURATION",
+            show_default="0s",
+            help="How long an answer takes.",
+        ),
+    ] = timedelta(0),
+    name: Annotated[
+        str | None, typer.Option(help="Name of the worker; by default host and process id.")
+    ] = None,
+) -> None:
+    """Serve the turns of an agent by repeating what was said.
+
+    It is the smallest turn worker there is; examples/worker.py shows how to write your own.
+    """
+    settings = read_client_settings(config)
+    log_as_set(settings)
+    from chatlane.dev.echo import serve
+
+    asyncio.run(serve(settings.nats.url, agent=agent, slots=slots, think=think, name=name))
+
+
+def log_as_set(settings: "Settings") -> None:
+    """Log as the settings say, to standard error."""
+    its = settings.log
+    is_json = its.format == "json" or (its.format == "auto" and not sys.stderr.isatty())
+    key = its.digest_key.get_secret_value().encode() if its.digest_key else None
+    configure_logging(its.level, json=is_json, digest_key=key)

@@ -1,0 +1,38 @@
+"""What commands print: tables and text that cannot take over the terminal."""
+
+import sys
+from datetime import datetime
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from chatlane.logs import without_controls
+
+# Wide enough for a line of a table; a file or a pipe has no width of its own.
+_WIDTH_OF_A_PIPE: Final = 220
+
+
+def open_console() -> Console:
+    """Return a console on standard output."""
+    width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
+    return Console(width=width, highlight=False)
+
+
+def plain(text: str | None) -> Text:
+    """Return what somebody wrote, without markup and without control characters."""
+    return Text(without_controls(text or "", keep="\n\t"))
+
+
+def local_time(at: datetime) -> str:
+    """Return a time as people here write it."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def table(*columns: str) -> Table:
+    """Return an empty table; the first column is never cut, it is there to be copied."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for number, name in enumerate(columns):
+        made.add_column(name, no_wrap=number == 0, overflow="fold")
+    return made
