@@ -1,6 +1,5 @@
 """The outbox in SQL: order of ids, who gets a row, who may take one over."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -8,18 +7,12 @@ import pytest
 
 from chatlane.domain.effects import Publication
 from chatlane.store import outbox
-from chatlane.store.pool import Store, open_store
+from chatlane.store.pool import Store
 
 pytestmark = pytest.mark.integration
 
 ME, OTHER, THIRD = uuid4(), uuid4(), uuid4()
 SESSION = uuid4()
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    async with open_store(database_url) as opened:
-        yield opened
 
 
 def publication(
