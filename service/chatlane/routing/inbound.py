@@ -35,11 +35,8 @@ class Prepared:
 
     @property
     def lookups(self) -> set[AliasId]:
-        """The aliases it depends on; a DM on a platform without aliases has none."""
-        persons = self.platform.person_aliases
-        if not persons and self.address.chat_class == "dm":
-            return set()
-        return lookups(self.address, persons=persons)
+        """The aliases it depends on; of a DM too, whose chat may have moved as well."""
+        return lookups(self.address, persons=self.platform.person_aliases)
 
     @property
     def is_move(self) -> bool:
