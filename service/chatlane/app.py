@@ -25,6 +25,7 @@ from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.publisher import open_publisher
+from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
 from chatlane.errors import SchemaMismatchError, TransientError
 from chatlane.health import Heartbeat, Probes, build_asgi, open_http
 from chatlane.logs import get_logger
@@ -37,6 +38,9 @@ from chatlane.routing.intake import Intake
 from chatlane.routing.losses import bury_loss
 from chatlane.routing.ownership import Ownership
 from chatlane.routing.relay import Relay
+from chatlane.routing.retention import LogRetention
+from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
+from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.writing import Writer
 from chatlane.store import partitions, probe, seen_days
 from chatlane.store.migrations import verify_schema
@@ -57,7 +61,6 @@ VERSION: Final = version("chatlane")
 
 _LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 _START_PAUSE: Final = timedelta(milliseconds=500)
-_SEEN_AHEAD: Final = timedelta(days=3)
 # A reader that could not be opened for so long does not move.
 _READER_PATIENCE: Final = timedelta(seconds=10)
 
@@ -266,22 +269,7 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> None:
     async with app.store.transaction() as connection:
         for log in _LOGS:
             await partitions.ensure(connection, log, app.settings.router.partitions)
-        await seen_days.create(connection, _SEEN_AHEAD)
-
-
-class _Sweep:
-    def __init__(self, deadlines: Deadlines, relay: Relay) -> None:
-        self._deadlines = deadlines
-        self._relay = relay
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(0.5)
-            try:
-                await self._deadlines.sweep()
-                await self._relay.adopt_orphans()
-            except TransientError as error:
-                _log.warning("sweep_failed", reason=str(error))
+        await seen_days.create(connection, SEEN_AHEAD)
 
 
 @asynccontextmanager
@@ -339,8 +327,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             access=access,
             transaction=transaction,
         )
-        deadlines = Deadlines(app.store, writer, app.catalog, _unread(JetStream(bus.client)))
-        sweeper = _Sweep(deadlines, relay)
+        sweeper = Sweeper(_jobs(app, bus, writer, relay), jitter)
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
@@ -361,6 +348,21 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             finally:
                 await relay.drain(router.stop_timeout)
                 await intake.close()
+
+
+def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay) -> tuple[Job, ...]:
+    jetstream = JetStream(bus.client)
+    transaction = app.store.transaction
+    deadlines = Deadlines(app.store, writer, app.catalog, _unread(jetstream))
+    undeliverable = UndeliverableMessages(AdvisoryQueue(bus.client), transaction, app.metrics)
+    retention = LogRetention(LogUpkeep(bus.client), transaction, app.settings.streams.replay_window)
+    return sweeping_jobs(
+        Upkeep(transaction),
+        adopt_orphans=relay.adopt_orphans,
+        sweep_turns=deadlines.sweep,
+        collect_undeliverable=undeliverable.collect,
+        keep_logs=retention.keep,
+    )
 
 
 @asynccontextmanager
