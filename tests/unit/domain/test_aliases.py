@@ -357,6 +357,21 @@ def test_move_never_takes_an_id_that_belongs_to_another_chat() -> None:
     assert before == router.rows
 
 
+def test_move_of_no_chat_says_nothing() -> None:
+    router = Router()
+    nowhere = replace(move("A", "B"), chat_id=None)
+
+    assert router.handle(nowhere, persons=False)[1] == Learned()
+    assert router.rows == {}
+
+
+def test_event_without_a_chat_is_in_no_moved_one() -> None:
+    book = AliasBook([AliasRow("telegram", "bot", AliasKind.CHAT, "B", "A", START)])
+    address = dm(None, "7", platform="telegram")
+
+    assert book.resolve(address, persons=False).address is address
+
+
 def test_move_in_one_workspace_leaves_the_other_alone() -> None:
     router = Router()
     router.handle(move("C1", "C2", scope="T1"), persons=False)
