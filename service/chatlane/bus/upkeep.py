@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NEXT_SUBJECT: Final = f"$JS.API.CONSUMER.MSG.NEXT.{StreamName.ADVISORIES}.{ADVISORIES_DURABLE}"
 _NEXT: Final = json.dumps({"batch": 1, "no_wait": True}).encode()
+_NO_MESSAGES: Final = "404"
 
 
 class Undelivered(NamedTuple):
@@ -93,13 +94,16 @@ class AdvisoryQueue:
     async def next(self) -> Notice | None:
         """Return the next advisory with the message it is about, or None while there is none."""
         try:
+            # Delivered messages carry their own subject, by which the shared inbox of the new
+            # style knows no request.
             raw = await self._client.request(
-                _NEXT_SUBJECT, _NEXT, timeout=REQUEST_TIMEOUT.total_seconds()
+                _NEXT_SUBJECT, _NEXT, timeout=REQUEST_TIMEOUT.total_seconds(), old_style=True
             )
         except (NatsError, OSError) as exc:
             raise BusUnavailableError(f"advisories {type(exc).__name__}") from exc
         delivery = parse_delivery(raw.reply) if raw.reply else None
         if delivery is None:
+            _expect_nothing_new(raw)
             return None
         return Notice(await self._read(raw.data, delivery.stored_at), raw)
 
@@ -119,3 +123,10 @@ class AdvisoryQueue:
             await notice.raw.ack()
         except (NatsError, OSError) as exc:
             raise BusUnavailableError(f"advisories {type(exc).__name__}") from exc
+
+
+def _expect_nothing_new(status: Msg) -> None:
+    """Tell "no messages" from "no such durable" and the like."""
+    code = (status.headers or {}).get("Status", "")
+    if code != _NO_MESSAGES:
+        raise BusUnavailableError(f"advisories status {code}")
