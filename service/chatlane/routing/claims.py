@@ -106,12 +106,16 @@ class ClaimDesk:
     async def _serve(self, batch: list[_Claim | _Renewal]) -> None:
         try:
             await _Serving(self._store, batch).run()
+        except StoreUnavailableError as error:
+            _refuse(batch, error)
         except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
-            if not isinstance(error, StoreUnavailableError):
-                _log.exception("claims_failed")
-            for asked in batch:
-                if not asked.answer.done():
-                    asked.answer.set_exception(StoreUnavailableError(kind="claims"))
+            _log.exception("claims_failed", count=len(batch))
+            if len(batch) == 1:
+                _refuse(batch, StoreUnavailableError(kind=type(error).__name__))
+            else:
+                # One of them is at fault; the others must not pay for it.
+                for asked in batch:
+                    await self._serve([asked])
 
 
 class _Serving:
@@ -244,6 +248,12 @@ class _Serving:
             session_is_new=is_first,
             reset_reason=session.start_reason if is_first else None,
         )
+
+
+def _refuse(batch: list[_Claim | _Renewal], error: StoreUnavailableError) -> None:
+    for asked in batch:
+        if not asked.answer.done():
+            asked.answer.set_exception(error)
 
 
 def _resolve(future: asyncio.Future[_Reply], reply: _Reply) -> None:

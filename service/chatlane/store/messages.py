@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 from uuid import UUID
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from chatlane.domain.turns import Question
 from chatlane.store.columns import columns
@@ -56,10 +56,11 @@ def _turn_message(row: "Record") -> TurnMessage:
         "id": str(row["id"]),
         "seq": row["seq"],
         "text": row["content"],
-        "source": Source.model_validate_json(row["source"]),
+        "source": from_json(row["source"]),
         "stored_at": row["created_at"],
     }
-    return TurnMessage.model_validate(from_json(row["details"]) | fields)
+    # By way of JSON: the contract is strict about Python types and lenient about JSON's.
+    return TurnMessage.model_validate_json(to_json(from_json(row["details"]) | fields))
 
 
 QUESTIONS_SQL: Final[LiteralString] = """
