@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.inspection import LogIntact, LogReplaced, LogTruncated, LogUnbound
+from chatlane.bus.tasks import end_task
 from chatlane.domain.log import LogPosition
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
@@ -231,8 +232,7 @@ class PartitionFeed:
     async def close(self) -> None:
         """Stop reading; whatever is handed out is void."""
         self._is_offered = False
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await end_task(self._task)
         await self._drop_reader()
 
     def _note_quiet(self) -> None:

@@ -133,28 +133,18 @@ class Intake:
         """The partitions held, in the order their rows are locked."""
         return [self._feeds[partition] for partition in sorted(self._feeds)]
 
-    async def release(self, partitions: Iterable[PartitionId]) -> list[Tenure]:
-        """Stop reading partitions, after the batch they are in.
+    async def release(self, partitions: Iterable[PartitionId]) -> None:
+        """Stop reading partitions, after the batch they are in; then they can be handed back."""
+        await asyncio.gather(*map(self._release, list(partitions)))
 
-        Returns:
-            What can be handed back now.
-        """
-        return [
-            tenure
-            for tenure in await asyncio.gather(*map(self._release, list(partitions)))
-            if tenure is not None
-        ]
-
-    async def _release(self, partition: PartitionId) -> Tenure | None:
+    async def _release(self, partition: PartitionId) -> None:
         feed = self._feeds.get(partition)
         if feed is None:
-            return None
+            return
         await feed.stop_offering()
-        if self._feeds.get(partition) is not feed:
-            return None
-        del self._feeds[partition]
-        await feed.close()
-        return feed.tenure
+        if self._feeds.get(partition) is feed:
+            del self._feeds[partition]
+            await feed.close()
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
         """Drop partitions that are another router's, or whose cursor is not where we believed."""

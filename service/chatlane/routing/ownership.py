@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.log import LogName, PartitionId
     from chatlane.routing.feed import PartitionFeed, Transaction
-    from chatlane.store.partitions import Claim, Holding, Tenure
+    from chatlane.store.partitions import Claim, Holding
     from chatlane.store.routers import Peer
 
 # Rows of routers dead for so long tell nobody anything.
@@ -47,7 +47,7 @@ class Holder(Protocol):
     def hold(self, claims: Iterable[Claim]) -> None:
         """Start reading partitions."""
 
-    async def release(self, partitions: Iterable[PartitionId]) -> list[Tenure]:
+    async def release(self, partitions: Iterable[PartitionId]) -> None:
         """Stop reading partitions, after the batch they are in."""
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
@@ -308,11 +308,9 @@ class Ownership:
     async def _hand_back(self, unwanted: Iterable[PartitionId]) -> None:
         given = set(unwanted)
         try:
-            tenures = await self._holder.release(given)
-            if not tenures:
-                return
+            await self._holder.release(given)
             async with self._transaction() as connection:
-                done = await partitions.hand_back(connection, self._router, tenures)
+                done = await partitions.hand_back(connection, self._router, given)
             _log.info("partitions_handed_back", partitions=len(done))
         except TransientError as error:
             _log.warning("hand_back_failed", reason=str(error))

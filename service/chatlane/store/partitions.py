@@ -188,8 +188,8 @@ HAND_BACK_SQL: Final[LiteralString] = """
 WITH mine AS (
     SELECT p.log, p.id
     FROM partitions AS p
-    JOIN unnest($2::text[], $3::int[], $4::bigint[]) AS want (log, id, epoch)
-        ON p.log = want.log AND p.id = want.id AND p.epoch = want.epoch
+    JOIN unnest($2::text[], $3::int[]) AS want (log, id) ON p.log = want.log AND p.id = want.id
+    -- The fencing number does not matter: only we change it while we are the owner.
     WHERE p.owner = $1
     ORDER BY p.log, p.id
     FOR NO KEY UPDATE OF p
@@ -203,10 +203,10 @@ RETURNING p.log, p.id
 
 
 async def hand_back(
-    connection: "PoolConnectionProxy", router: "UUID", tenures: Iterable[Tenure]
+    connection: "PoolConnectionProxy", router: "UUID", partitions: Iterable[PartitionId]
 ) -> set[PartitionId]:
     """Make partitions free; returns those that were still ours."""
-    return await _fetch_ids(connection, HAND_BACK_SQL, router, *_tenure_columns(tenures))
+    return await _fetch_ids(connection, HAND_BACK_SQL, router, *columns(partitions, 2))
 
 
 ADVANCE_SQL: Final[LiteralString] = """
