@@ -145,7 +145,8 @@ class _Serving:
         self._answer()
 
     async def _lock(self, connection: PoolConnectionProxy) -> None:
-        asked = {one.request.turn_id for one in (*self._claims, *self._renewals)}
+        asked = {one.request.turn_id for one in self._claims}
+        asked |= {one.request.turn_id for one in self._renewals}
         homes = await turns.find_sessions(connection, asked)
         if self._claims:
             self._sessions = await sessions.lock(connection, set(homes.values()))

@@ -80,7 +80,7 @@ class Deciding:
             self._effects, lanes_of=bound.values(), sessions_of=placement.sessions.values()
         )
         # After the write: messages of this batch wait under the old address, too.
-        await readdress(connection, [one for one in prepared if one.is_move], self._catalog)
+        await readdress(connection, arrived, self._catalog)
 
     async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
         """Resolve who and where each message is, in order, learning links on the way."""

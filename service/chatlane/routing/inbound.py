@@ -39,11 +39,6 @@ class Prepared:
         return lookups(self.address, persons=self.platform.person_aliases)
 
     @property
-    def is_move(self) -> bool:
-        """Whether it gives a chat another id."""
-        return self.address.migrate_to is not None
-
-    @property
     def is_ignored(self) -> bool:
         """Whether a bot wrote it that may not speak here; our own echo never may.
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic_core import to_json
 
 from chatlane.domain.effects import Effects, Publication
 from chatlane.domain.ids import derived_id
-from chatlane.domain.keys import escaped
+from chatlane.domain.keys import ParsedKey, key_text, parse_session_key
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn, void_turn
 from chatlane.store import moves, sessions, turns
 from chatlane.store.moves import LaneRow
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, SessionEnded
+from chatlane_schemas.inbound import Kind
 from chatlane_schemas.subjects import event as event_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.lanes import Arrived
-    from chatlane.routing.inbound import Prepared
+    from chatlane.domain.sources import ChatClass
+
+_CLASSES: Final[tuple[ChatClass, ...]] = ("dm", "group")
 
 
 class Joining:
@@ -118,19 +121,29 @@ class Joining:
 
 
 async def readdress(
-    connection: PoolConnectionProxy, moved: Sequence[Prepared], catalog: Catalog
+    connection: PoolConnectionProxy, arrived: Iterable[Arrived], catalog: Catalog
 ) -> None:
-    """Send what is still to be answered in a moved chat to the chat's new id."""
-    for one in moved:
-        old, new = one.address.chat_id, one.address.migrate_to
-        if old is None or new is None:
+    """Send what is still to be answered in chats that moved to their new ids."""
+    for one in arrived:
+        chat, new = one.event.chat, one.event.migrate_to
+        if one.event.kind is not Kind.MIGRATION or chat is None or not new:
             continue
+        key = parse_session_key(one.session_key)
         prefixes = [
-            f"agent:{profile}:{one.event.platform}:{one.event.account}:group:{escaped(old)}"
+            key_text(ParsedKey(profile, key.platform, key.account, chat_class, key.chat))
             for profile in catalog.profiles
+            for chat_class in _CLASSES
         ]
         rows = await moves.lanes_of_chats(connection, prefixes)
-        ids = {row.session_id for row in rows}
+        ids = sorted(
+            {
+                row.session_id
+                for row in rows
+                if parse_session_key(row.session_key).scope == key.scope
+            }
+        )
         if ids:
             await sessions.lock(connection, ids)
-            await moves.readdress(connection, sorted(ids), old, new)
+            # The chat may have moved before: its lanes keep the first id, addresses the last.
+            before = [chat_id for chat_id in (chat.id, key.chat) if chat_id]
+            await moves.readdress(connection, ids, before, new)

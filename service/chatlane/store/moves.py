@@ -93,25 +93,29 @@ READDRESS_SQL: Final[LiteralString] = """
 -- moves: answers that are still to come go to the chat's new id
 WITH line AS (
     UPDATE waiting SET source = jsonb_set(source, '{chat,id}', to_jsonb($3::text))
-    WHERE session_id = ANY($1::uuid[]) AND source #>> '{chat,id}' = $2
+    WHERE session_id = ANY($1::uuid[]) AND source #>> '{chat,id}' = ANY($2::text[])
 ), live AS (
     UPDATE turns SET source = jsonb_set(source, '{chat,id}', to_jsonb($3::text))
     WHERE session_id = ANY($1::uuid[]) AND state IN ('ready', 'claimed')
-      AND source #>> '{chat,id}' = $2
+      AND source #>> '{chat,id}' = ANY($2::text[])
 )
 -- Of a routed message that a `stream` agent has not answered; claimed rows have no answer of
 -- their own, so all of a turn's rows change with it.
 UPDATE messages SET source = jsonb_set(source, '{chat,id}', to_jsonb($3::text))
-WHERE session_id = ANY($1::uuid[]) AND role = 'user' AND source #>> '{chat,id}' = $2
+WHERE session_id = ANY($1::uuid[]) AND role = 'user' AND source #>> '{chat,id}' = ANY($2::text[])
   AND seq > (SELECT max(next_seq) FROM sessions WHERE sessions.id = messages.session_id) - 1000
 """
 
 
 async def readdress(
-    connection: "PoolConnectionProxy", sessions: Sequence[UUID], old: str, new: str
+    connection: "PoolConnectionProxy", sessions: Sequence[UUID], before: Sequence[str], new: str
 ) -> None:
-    """Give everything unanswered of these sessions the chat's new id as its address."""
-    await connection.execute(READDRESS_SQL, sessions, old, new)
+    """Give everything unanswered of these sessions the chat's new id as its address.
+
+    Args:
+        before: Ids the chat had.
+    """
+    await connection.execute(READDRESS_SQL, sessions, before, new)
 
 
 AUDIT_SQL: Final[LiteralString] = """
