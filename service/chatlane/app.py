@@ -92,6 +92,7 @@ def declared_topology(settings: Settings) -> Topology:
             settings.router.partitions,
             settings.streams.duplicate_window,
             replicas=settings.streams.replicas,
+            max_bytes=settings.streams.max_bytes_by_stream(),
         ),
         declared_durables(catalog.agents.values(), accounts, settings.router.slots),
     )
@@ -123,6 +124,7 @@ def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
         lock_timeout=postgres.lock_timeout,
         statement_timeout=postgres.statement_timeout,
         acquire_timeout=postgres.connect_timeout,
+        statement_cache_size=postgres.statement_cache_size,
     )
 
 

@@ -24,7 +24,6 @@ _TRANSIENT_CLASSES: Final = ("08", "53", "57P")
 _TRANSIENT_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "25006"})
 # After these the connection may be pinned to a server that will never take a write again.
 _STALE_SERVER: Final = ("25006", "57P", "08")
-_CACHED_STATEMENTS: Final = 256
 
 
 def is_transient(sqlstate: str) -> bool:
@@ -115,7 +114,7 @@ async def open_store(
     lock_timeout: timedelta = timedelta(seconds=1),
     statement_timeout: timedelta = timedelta(seconds=1.4),
     acquire_timeout: timedelta = timedelta(seconds=1),
-    has_prepared_statements: bool = True,
+    statement_cache_size: int = 256,
     application_name: str = "chatlane",
 ) -> AsyncIterator[Store]:
     """Open the pool and close it at the end.
@@ -124,7 +123,8 @@ async def open_store(
     until then transactions raise `StoreUnavailableError`.
 
     Args:
-        has_prepared_statements: False behind a pgbouncer before 1.21 in transaction mode.
+        statement_cache_size: Prepared statements per connection; 0 behind a pgbouncer before
+            1.21 in transaction mode.
 
     Raises:
         ValueError: The DSN cannot be read.
@@ -135,7 +135,7 @@ async def open_store(
         max_size=max_size,
         timeout=acquire_timeout.total_seconds(),
         command_timeout=2 * statement_timeout.total_seconds(),
-        statement_cache_size=_CACHED_STATEMENTS if has_prepared_statements else 0,
+        statement_cache_size=statement_cache_size,
         max_inactive_connection_lifetime=300,
         server_settings={"application_name": application_name},
         # A transaction of ours leaves nothing behind that would have to be reset, and the
