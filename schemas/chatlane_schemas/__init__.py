@@ -3,6 +3,7 @@
 Depends on pydantic only, so that any NATS client can use it.
 """
 
+from chatlane_schemas.answers import answer_to
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
 from chatlane_schemas.envelope import Envelope, new_envelope_id
@@ -83,6 +84,7 @@ __all__ = [
     "TurnDelta",
     "TurnMessage",
     "TurnNotice",
+    "answer_to",
     "decode",
     "encode",
     "new_envelope_id",

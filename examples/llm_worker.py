@@ -1,0 +1,89 @@
+"""A turn worker that asks a language model, over any endpoint that speaks `/chat/completions`.
+
+What was said before comes from the session API, so nothing is kept here; the answer is streamed
+to whoever watches while it is written, and sent to the chat when it is complete.
+"""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from os import environ
+from typing import Any
+
+import httpx
+
+from chatlane_client import Turn, TurnFailedError, TurnWorker, open_connection
+from chatlane_schemas import Role
+
+NATS_URL = environ.get("NATS_URL", "nats://127.0.0.1:4222")
+AGENT = environ.get("AGENT", "main")
+SLOTS = int(environ.get("SLOTS", "8"))
+BASE_URL = environ.get("LLM_BASE_URL", "http://127.0.0.1:11434/v1")
+API_KEY = environ.get("LLM_API_KEY", "")
+MODEL = environ.get("LLM_MODEL", "llama3.2")
+INSTRUCTIONS = environ.get("LLM_INSTRUCTIONS", "You are a helpful assistant. Answer briefly.")
+HISTORY_ROWS = int(environ.get("LLM_HISTORY_ROWS", "40"))
+
+
+class Model:
+    """A language model behind an HTTP endpoint."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def answer(self, turn: Turn) -> str:
+        """Answer a turn; what raises is tried again, and a refusal is not."""
+        text = ""
+        async for piece in self._stream(await conversation(turn)):
+            text += piece
+            await turn.delta(piece)
+        if not text:
+            raise TurnFailedError("the model said nothing", retry=True)
+        return text
+
+    async def _stream(self, messages: list[dict[str, str]]) -> AsyncIterator[str]:
+        """Yield the answer piece by piece, from server-sent events."""
+        body = {"model": MODEL, "messages": messages, "stream": True}
+        async with self._http.stream("POST", "/chat/completions", json=body) as response:
+            if response.is_client_error and response.status_code != httpx.codes.TOO_MANY_REQUESTS:
+                raise TurnFailedError(f"the model refused with status {response.status_code}")
+            response.raise_for_status()
+            async for line in response.aiter_lines():
+                data = line.removeprefix("data:").strip()
+                if not line.startswith("data:") or data == "[DONE]":
+                    continue
+                if piece := piece_of(json.loads(data)):
+                    yield piece
+
+
+async def conversation(turn: Turn) -> list[dict[str, str]]:
+    """Return what the model is told: the instructions, what was said before, and the turn."""
+    history = [row for row in await turn.history(limit=HISTORY_ROWS) if row.role is not Role.TOOL]
+    said = [(row.role.value, row.content) for row in history]
+    said += [(Role.USER.value, message.text) for message in turn.messages]
+    system = {"role": Role.SYSTEM.value, "content": INSTRUCTIONS}
+    return [system, *({"role": role, "content": text} for role, text in said if text)]
+
+
+def piece_of(event: dict[str, Any]) -> str:
+    """Return what one event of the stream adds to the answer."""
+    choices = event.get("choices") or [{}]
+    return choices[0].get("delta", {}).get("content") or ""
+
+
+async def main() -> None:
+    """Serve turns until SIGTERM or Ctrl-C, and finish what is begun."""
+    headers = {"Authorization": f"Bearer {API_KEY}"} if API_KEY else {}
+    async with (
+        httpx.AsyncClient(base_url=BASE_URL, headers=headers, timeout=120) as http,
+        open_connection(NATS_URL, name="model worker") as client,
+    ):
+        worker = TurnWorker(client, AGENT, Model(http).answer, slots=SLOTS, principal=AGENT)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, worker.stop)
+        await worker.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

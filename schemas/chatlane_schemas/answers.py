@@ -1,0 +1,30 @@
+"""The answer of a stream worker to a routed message."""
+
+from datetime import UTC, datetime
+
+from chatlane_schemas.inbound import Attachment
+from chatlane_schemas.results import ResultMessage
+from chatlane_schemas.routed import RoutedMessage
+
+
+def answer_to(
+    routed: RoutedMessage,
+    text: str | None,
+    *,
+    part: int = 0,
+    attachments: tuple[Attachment, ...] = (),
+) -> ResultMessage:
+    """Return one part of the answer to a routed message.
+
+    Its id follows from the message and the part, so what a worker says again
+    after a crash is a repeat and is kept once.
+    """
+    return ResultMessage(
+        id=f"{routed.id}:{part}",
+        at=datetime.now(UTC),
+        session_id=routed.session_id,
+        reply_to=routed.id,
+        part=part,
+        text=text,
+        attachments=attachments,
+    )
