@@ -58,6 +58,11 @@ class Store:
             "BEGIN;"
             f"SET LOCAL lock_timeout = {_milliseconds(lock_timeout)};"
             f"SET LOCAL statement_timeout = {_milliseconds(statement_timeout)};"
+            # A plan made while a table was small is kept while the table grows, until the next
+            # ANALYZE: 512 sessions of 100,000 were locked in 230 ms instead of 8. And no plan
+            # of ours is worth compiling, whatever its estimate.
+            "SET LOCAL enable_seqscan = off;"
+            "SET LOCAL jit = off;"
             f"SET LOCAL idle_in_transaction_session_timeout = "
             f"{_milliseconds(2 * statement_timeout)}"
         )

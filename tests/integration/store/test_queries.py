@@ -1,0 +1,186 @@
+"""Every statement of the store fits the migrated schema, and none reads a large table through."""
+
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import AsyncIterator, Iterator
+from types import ModuleType
+from typing import Any
+
+import asyncpg
+import pytest
+
+import chatlane.store
+from chatlane.store.pool import Store, open_store
+from tests.support.backends import RunningPostgres
+from tests.support.databases import open_database
+
+pytestmark = pytest.mark.integration
+
+HEADER = re.compile(r"\s*-- [a-z_.→ ]+: \S.*\n")
+
+# They read all there is, on purpose: how much waits is asked by an operator, not per message.
+READ_EVERYTHING = {"outbox.BACKLOG_SQL"}
+
+
+def store_modules() -> Iterator[ModuleType]:
+    for found in pkgutil.iter_modules(chatlane.store.__path__):
+        yield importlib.import_module(f"chatlane.store.{found.name}")
+
+
+def constants(namespace: object, path: str) -> Iterator[tuple[str, str]]:
+    for name, value in vars(namespace).items():
+        if isinstance(value, str) and value.lstrip().startswith("-- "):
+            yield f"{path}.{name}", value
+
+
+def queries() -> dict[str, str]:
+    """Return every statement by where it stands; they are known by their first comment."""
+    found: dict[str, str] = {}
+    for module in store_modules():
+        path = module.__name__.rpartition(".")[2]
+        found.update(constants(module, path))
+        for name, value in vars(module).items():
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                found.update(constants(value, f"{path}.{name}"))
+    return found
+
+
+QUERIES = queries()
+each_query = pytest.mark.parametrize("name", sorted(QUERIES))
+
+
+@pytest.fixture(scope="module")
+async def connection(
+    postgres_server: RunningPostgres, template_database: str
+) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to a migrated database with many rows in it."""
+    async with open_database(postgres_server.url, template_database) as name:
+        connected = await asyncpg.connect(postgres_server.dsn(name))
+        try:
+            await connected.execute(FILL)
+            await connected.execute(EXPLAIN)
+            yield connected
+        finally:
+            await connected.close()
+
+
+@pytest.fixture(scope="module")
+async def fresh_store(
+    postgres_server: RunningPostgres, template_database: str
+) -> AsyncIterator[Store]:
+    """A store on a migrated database without rows, as a new installation has it."""
+    async with (
+        open_database(postgres_server.url, template_database) as name,
+        open_store(postgres_server.dsn(name)) as store,
+    ):
+        async with store.transaction() as connected:
+            await connected.execute(EXPLAIN)
+            await connected.execute("SELECT create_seen_days(current_date, current_date)")
+        yield store
+
+
+def test_all_statements_are_found() -> None:
+    assert len(QUERIES) > 30
+    assert "outbox.INSERT_OUTBOX_SQL" in QUERIES
+    assert "session_reads.SessionReads._FIND" in QUERIES
+
+
+@each_query
+def test_a_statement_says_what_it_is_for(name: str) -> None:
+    """So it can be recognised in pg_stat_activity."""
+    assert HEADER.match(QUERIES[name]), QUERIES[name]
+
+
+@each_query
+async def test_a_statement_fits_the_schema(connection: asyncpg.Connection, name: str) -> None:
+    await connection.prepare(QUERIES[name])
+
+
+@each_query
+def test_rows_are_locked_in_order(name: str) -> None:
+    sql = QUERIES[name]
+    if "FOR NO KEY UPDATE" in sql:
+        assert "ORDER BY" in sql
+
+
+@each_query
+async def test_no_statement_reads_a_large_table_through(
+    connection: asyncpg.Connection, name: str
+) -> None:
+    if name in READ_EVERYTHING:
+        return
+    plan = json.loads(await connection.fetchval("SELECT generic_plan($1)", QUERIES[name]))
+    assert sorted(scanned_through(plan[0]["Plan"])) == []
+
+
+@each_query
+async def test_no_plan_for_empty_tables_harms_them_when_they_grow(
+    fresh_store: Store, name: str
+) -> None:
+    """A plan is kept with its prepared statement long after the tables have grown."""
+    if name in READ_EVERYTHING:
+        return
+    async with fresh_store.transaction() as connection:
+        plan = json.loads(await connection.fetchval("SELECT generic_plan($1)", QUERIES[name]))
+    assert sorted(scanned_through(plan[0]["Plan"])) == []
+
+
+async def test_the_guard_sees_a_scan(connection: asyncpg.Connection) -> None:
+    scan = "SELECT id FROM outbox WHERE subject = $1"
+    plan = json.loads(await connection.fetchval("SELECT generic_plan($1)", scan))
+    assert list(scanned_through(plan[0]["Plan"])) == ["outbox"]
+
+
+def scanned_through(node: dict[str, Any]) -> Iterator[str]:
+    """Yield the tables that a plan reads from end to end, but for the small ones."""
+    if node["Node Type"] == "Seq Scan" and node["Relation Name"] not in SMALL:
+        yield node["Relation Name"]
+    for child in node.get("Plans", ()):
+        yield from scanned_through(child)
+
+
+SMALL = {"partitions", "routers", "log_marks", "schema_migrations"}
+
+# A plan for parameters that are not known, which is what a prepared statement ends up with.
+EXPLAIN = """
+CREATE FUNCTION generic_plan(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    plan text;
+BEGIN
+    EXECUTE 'EXPLAIN (GENERIC_PLAN, FORMAT JSON) ' || query INTO plan;
+    RETURN plan;
+END
+$$
+"""
+
+FILL = """
+SELECT create_seen_days(current_date - 2, current_date + 1);
+INSERT INTO seen (digest, day, session_id, arrival)
+    SELECT sha256(n::text::bytea), current_date + 1 - n % 4, gen_random_uuid(), n
+    FROM generate_series(1, 60000) AS n;
+INSERT INTO sessions (id, session_key, agent, platform, started_at)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'key:' || n, 'main', 'telegram', now()
+    FROM generate_series(1, 60000) AS n;
+INSERT INTO lanes (session_key, session_id)
+    SELECT session_key, id FROM sessions;
+INSERT INTO turns (id, session_id, agent, state, source, due_at)
+    SELECT id, id, 'main', CASE WHEN random() < 0.01 THEN 'claimed' ELSE 'done' END, '{}', now()
+    FROM sessions;
+INSERT INTO messages (session_id, seq, id, role, content, created_at, turn_id)
+    SELECT id, 1, id, 'user', 'hello', now(), id FROM sessions;
+INSERT INTO outbox (session_id, stream, router, subject, message_id, payload)
+    SELECT id, 'OUTBOUND', lpad(to_hex(random(1, 4)), 32, '0')::uuid, 'subject', 'id', 'x'
+    FROM sessions;
+INSERT INTO waiting (
+        session_id, arrival, session_key, message_id, size_bytes, details, source, stored_at)
+    SELECT id, 1, session_key, id, 1, '{}', '{}', now() FROM sessions;
+INSERT INTO dead_letters (id, stage, reason, digest, size_bytes)
+    SELECT id, 'inbound', 'not_json', 'digest', 1 FROM sessions;
+INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM sessions;
+INSERT INTO aliases (platform, account, kind, alias, canonical, first_seen_at)
+    SELECT 'whatsapp', 'bot', 'person', 'alias' || n, 'canonical' || n, now()
+    FROM generate_series(1, 60000) AS n;
+ANALYZE;
+"""
