@@ -9,11 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic_core import to_json
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
     from chatlane.domain.states import Turn
+
+
+def without_nulls(values: Mapping[str, object]) -> str:
+    """Return an object as JSON text, without the names whose value is None."""
+    kept = {name: value for name, value in values.items() if value is not None}
+    return to_json(kept).decode()
 
 
 class Publication(NamedTuple):

@@ -10,9 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pydantic_core import to_json
-
-from chatlane.domain.effects import Effects, MessageRow, Publication, SeenRow, WaitingRow
+from chatlane.domain.effects import (
+    Effects,
+    MessageRow,
+    Publication,
+    SeenRow,
+    WaitingRow,
+    without_nulls,
+)
 from chatlane.domain.ids import derived_id
 from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
 from chatlane.domain.states import Lane, Session
@@ -48,6 +53,7 @@ class Arrived:
         digests: What makes it a repeat; the first also names what follows from it.
         stored_at: When JetStream stored it: the only clock of the decision.
         is_ignored: Of a bot that may not speak here, our own echo included.
+        moves_to: The new id of its chat, where the event was the first to tell it.
     """
 
     event: InboundEvent
@@ -60,6 +66,7 @@ class Arrived:
     stored_at: datetime
     size_bytes: int
     is_ignored: bool = False
+    moves_to: str | None = None
 
 
 class Placement:
@@ -284,4 +291,4 @@ def _details(event: InboundEvent) -> str:
         "reply_to": event.reply_to,
         "sent_at": event.sent_at,
     }
-    return to_json(details, exclude_none=True).decode()
+    return without_nulls(details)

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from pydantic_core import to_json
-
 from chatlane.domain.dead import bury
-from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication
+from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
 from chatlane.domain.states import Session, Turn
 from chatlane_schemas.codec import encode
@@ -219,7 +217,7 @@ def fail_turn(
         reason=DeadReason.TURN_FAILED,
         at=at,
         trigger=turn.id.bytes,
-        body=to_json(pointer),
+        body=towithout_nulls(pointer),
         detail=f"turn {turn.id} after {turn.attempt} attempts",
         session_id=session.id,
     )
@@ -292,7 +290,9 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
             id=None,
             role=Role.ASSISTANT,
             content=result.text,
-            details=_json({"result_id": result.id, "attachments": result.attachments or None}),
+            details=without_nulls(
+                {"result_id": result.id, "attachments": result.attachments or None}
+            ),
             author=None,
             platform_message_id=None,
             source=None,
@@ -344,7 +344,7 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
             row(
                 entry.role,
                 entry.content,
-                _json(
+                without_nulls(
                     {
                         "tool_calls": entry.tool_calls,
                         "tool_call_id": entry.tool_call_id,
@@ -355,7 +355,7 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
             for entry in result.transcript
         ]
     return [
-        row(Role.ASSISTANT, part.text, _json({"attachments": part.attachments or None}))
+        row(Role.ASSISTANT, part.text, without_nulls({"attachments": part.attachments or None}))
         for part in result.parts
     ]
 
@@ -401,12 +401,6 @@ def _refuse(
         subject=arrived.subject,
         session_id=arrived.result.session_id,
     )
-
-
-def _json(values: dict[str, object]) -> str | None:
-    """Return the object without its nulls as JSON, or None when nothing is left."""
-    kept = {name: value for name, value in values.items() if value is not None}
-    return to_json(kept).decode() if kept else None
 
 
 @dataclass(frozen=True, slots=True)
