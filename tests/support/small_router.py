@@ -71,8 +71,10 @@ class SmallRouter:
     batch_sizes: list[int] = field(default_factory=list)
     killers: list[str] = field(default_factory=list)
     max_messages: int = 64
+    deadly: str | None = None
 
     def __post_init__(self) -> None:
+        self.has_died = asyncio.Event()
         self.may_commit = asyncio.Event()
         self.may_commit.set()
         self.intake = Intake(
@@ -133,11 +135,19 @@ class SmallRouter:
         while True:
             batch = await self.intake.next_batch(self.max_messages, timedelta(milliseconds=2))
             self.batch_sizes.append(len(batch.messages))
+            await self._die_of(batch)
             await self.may_commit.wait()
             try:
                 await self.commit(batch)
             except TransientError:
                 self.intake.failed(batch, timedelta(milliseconds=50))
+
+    async def _die_of(self, batch: Batch) -> None:
+        """Do nothing more, once a message that ends processes is looked into."""
+        looked_into = [one.body for one in batch.messages if not batch.is_process_killer(one)]
+        if self.deadly is not None and self.deadly.encode() in looked_into:
+            self.has_died.set()
+            await asyncio.Event().wait()
 
     async def commit(self, batch: Batch) -> None:
         """Note the messages and move the cursors, or drop what was lost."""
