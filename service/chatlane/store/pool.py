@@ -98,7 +98,14 @@ class Store:
             if is_transient(sqlstate):
                 raise StoreUnavailableError(sqlstate, type(error).__name__) from error
             raise
-        except (asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        # An internal error is what asyncpg says on a connection that the dying server has
+        # told it is ending, between two statements.
+        except (
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+            OSError,
+            TimeoutError,
+        ) as error:
             raise StoreUnavailableError(kind=type(error).__name__) from error
 
     def _expire_soon(self) -> None:
