@@ -25,6 +25,8 @@ from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.publisher import open_publisher
+from chatlane.bus.reader import ReaderLimits
+from chatlane.bus.tasks import end_task
 from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
 from chatlane.errors import SchemaMismatchError, TransientError
 from chatlane.health import Heartbeat, Probes, build_asgi, open_http
@@ -157,9 +159,7 @@ class App:
         try:
             yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            await end_task(task)
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (self.is_stopping and task.exception() is None):
@@ -292,7 +292,9 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
         bus.listen(reconnected=relay.hurry)
         writer = Writer(app.store, relay, app.metrics)
         desk = ClaimDesk(app.store, app.catalog.agents)
-        access = LogAccess(bus)
+        # All partitions of both logs may be this router's.
+        per_partition = router.buffer_bytes // (2 * router.partitions)
+        access = LogAccess(bus, ReaderLimits(max_bytes=per_partition))
         app.intake = intake = Intake(
             router=app.router_id,
             lease=router.lease,
@@ -346,7 +348,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
                         yield
                     finally:
                         # After this nothing of ours is read or decided any more.
-                        await ownership.stop()
+                        await ownership.stop(router.stop_timeout)
             finally:
                 await relay.drain(router.stop_timeout)
                 await intake.close()

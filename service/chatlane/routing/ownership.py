@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Rows of routers dead for so long tell nobody anything.
 _FORGET_AFTER: Final = timedelta(days=1)
+_STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
 # An expiry is looked at just after it, not just before.
 _SLACK_SECONDS: Final = 0.002
@@ -126,21 +127,25 @@ class Ownership:
         finally:
             self._stopped.set()
 
-    async def stop(self) -> None:
+    async def stop(self, patience: timedelta = _STOP_PATIENCE) -> None:
         """Hand everything back, after the batches that run, and no longer count as alive.
 
-        `run` returns. What cannot be handed back ends with its lease.
+        `run` returns. What cannot be handed back in time ends with its lease.
+
+        Args:
+            patience: How long this may take, for a batch may wait for a database that is away.
         """
         self._is_stopping = True
         self._holder.lost_some.set()
-        await self._stopped.wait()
-        held = {feed.partition for feed in self._holder.feeds} - self._releasing
-        await asyncio.gather(self._hand_back(held), *self._releases)
         try:
-            async with self._transaction() as connection:
-                await routers.withdraw(connection, self._router)
-        except TransientError as error:
-            _log.warning("router_withdrawal_failed", reason=str(error))
+            async with asyncio.timeout(patience.total_seconds()):
+                await self._stopped.wait()
+                held = {feed.partition for feed in self._holder.feeds} - self._releasing
+                await asyncio.gather(self._hand_back(held), *self._releases)
+                async with self._transaction() as connection:
+                    await routers.withdraw(connection, self._router)
+        except (TransientError, TimeoutError) as error:
+            _log.warning("hand_back_failed", reason=str(error) or "no time left")
 
     async def _try_to_look(self) -> None:
         try:

@@ -83,6 +83,17 @@ async def test_a_stop_waits_for_the_running_batch(store: Store, logs: LogStreams
             assert all(one.owner is None for one in await partitions.holdings(connection))
 
 
+async def test_a_stop_does_not_wait_for_ever(store: Store, logs: LogStreams) -> None:
+    async with open_routers(store, logs, 1, lease=LONG_LEASE) as (router,):
+        router.start()
+        await eventually(lambda: hold_everything(router))
+        router.may_commit.clear()
+        await logs.publish(3, ["in a batch that hangs"])
+        await eventually(lambda: router.batch_sizes == [1])
+        await asyncio.wait_for(router.ownership.stop(timedelta(milliseconds=300)), 5)
+        assert router.held() == {3}
+
+
 async def test_a_frozen_router_loses_everything_and_notices(store: Store, logs: LogStreams) -> None:
     async with open_routers(store, logs, 2) as (frozen, other):
         frozen.start()
