@@ -18,10 +18,12 @@ from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.log import LogMessage
+    from chatlane.domain.states import Lane, Session
     from chatlane.routing.writing import Writing
 
 
@@ -59,28 +61,16 @@ class Deciding:
         contents = [one.content for one in messages]
         prepared = [one for one in contents if isinstance(one, Prepared)]
         results = [one for one in contents if isinstance(one, ArrivedResult)]
-        arrived = await self._address(writing, prepared)
-        connection = writing.connection
-        keys = {key for one in arrived for key in (one.session_key, *one.former_keys)}
-        bound = await lanes.find(connection, keys)
-        homes = {lane.session_id for lane in bound.values()}
-        homes |= {one.result.session_id for one in results}
-        locked = await sessions.lock(connection, homes)
-        known = await seen.probe(connection, {digest for one in arrived for digest in one.digests})
-        await Joining(connection, bound, locked, self._effects).join(arrived)
-        placement = Placement(bound, locked, known, self._effects, self._slots)
-        for one in arrived:
-            placement.place(one)
-        if results:
-            await Settlement(self._catalog, locked, self._effects).settle(connection, results)
         for content in contents:
             if isinstance(content, Refused):
                 content.bury(self._effects)
-        await writing.write(
-            self._effects, lanes_of=bound.values(), sessions_of=placement.sessions.values()
-        )
-        # After the write: messages of this batch wait under the old address, too.
-        await readdress(connection, arrived, self._catalog)
+        arrived = await self._address(writing, prepared)
+        loaded = await self._load(writing, arrived, results)
+        for one in arrived:
+            await loaded.place(one)
+        if results:
+            await loaded.settle(results)
+        await loaded.write()
 
     async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
         """Resolve who and where each message is, in order, learning links on the way."""
@@ -98,3 +88,85 @@ class Deciding:
                 placed.append(arrived)
         await aliases.write(writing.connection, book.changes())
         return placed
+
+    async def _load(
+        self, writing: Writing, arrived: Sequence[Arrived], results: Sequence[ArrivedResult]
+    ) -> _Loaded:
+        connection = writing.connection
+        keys = {key for one in arrived for key in (one.session_key, *one.former_keys)}
+        bound = await lanes.find(connection, keys)
+        homes = {lane.session_id for lane in bound.values()}
+        homes |= {one.result.session_id for one in results}
+        locked = await sessions.lock(connection, homes)
+        known = await seen.probe(connection, {digest for one in arrived for digest in one.digests})
+        return _Loaded(
+            writing,
+            self._catalog,
+            self._slots,
+            bound=bound,
+            locked=locked,
+            known=known,
+            effects=self._effects,
+        )
+
+
+class _Loaded:
+    """What one batch works on, with the decisions that are not written yet.
+
+    Nearly every batch is written once, at its end. Only lanes that are joined and chats that
+    move change rows other than by effects, so what was decided before is written first: then
+    these messages, too, meet what they would have met had they come alone.
+    """
+
+    def __init__(
+        self,
+        writing: Writing,
+        catalog: Catalog,
+        slots: int,
+        *,
+        bound: dict[str, Lane],
+        locked: dict[UUID, Session],
+        known: set[bytes],
+        effects: Effects,
+    ) -> None:
+        self._writing = writing
+        self._catalog = catalog
+        self._slots = slots
+        self._bound = bound
+        self._locked = locked
+        self._known = known
+        self._start(effects)
+
+    def _start(self, effects: Effects) -> None:
+        self._effects = effects
+        self._placement = Placement(self._bound, self._locked, self._known, effects, self._slots)
+
+    async def place(self, one: Arrived) -> None:
+        """Decide about the next message of the inbound log."""
+        connection = self._writing.connection
+        if not self._bound.keys().isdisjoint(one.former_keys):
+            await self._go_on()
+            await Joining(connection, self._bound, self._locked, self._effects).join(one)
+        self._placement.place(one)
+        if one.moves_to is not None:
+            await self._go_on()
+            await readdress(connection, one, self._catalog)
+
+    async def settle(self, results: Sequence[ArrivedResult]) -> None:
+        """Decide about what workers answered."""
+        settlement = Settlement(self._catalog, self._locked, self._effects)
+        await settlement.settle(self._writing.connection, results)
+
+    async def write(self) -> None:
+        """Write what was decided."""
+        await self._writing.write(
+            self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
+        )
+
+    async def _go_on(self) -> None:
+        await self.write()
+        for lane in self._bound.values():
+            lane.bound_to = lane.session_id
+        for session in self._locked.values():
+            session.is_new = False
+        self._start(Effects())

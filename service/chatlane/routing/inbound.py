@@ -103,4 +103,5 @@ def arrive(one: Prepared, book: AliasBook, catalog: Catalog) -> Arrived | Refuse
         stored_at=one.message.stored_at,
         size_bytes=len(one.message.body),
         is_ignored=one.is_ignored,
+        moves_to=one.address.migrate_to if learned.merges else None,
     )

@@ -15,11 +15,10 @@ from chatlane.store import moves, sessions, turns
 from chatlane.store.moves import LaneRow
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, SessionEnded
-from chatlane_schemas.inbound import Kind
 from chatlane_schemas.subjects import event as event_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -36,7 +35,7 @@ class Joining:
 
     Args:
         lanes: By key, the lanes of the batch, those under former keys included.
-        locked: The sessions these lanes lead to.
+        locked: The sessions these lanes lead to; all of it as it is in the database.
     """
 
     def __init__(
@@ -51,13 +50,12 @@ class Joining:
         self._locked = locked
         self._effects = effects
 
-    async def join(self, arrived: Iterable[Arrived]) -> None:
-        """Bring every lane under a former key of these messages to where it belongs."""
-        for one in arrived:
-            for former_key in one.former_keys:
-                lane = self._lanes.pop(former_key, None)
-                if lane is not None:
-                    await self._bring(one, lane)
+    async def join(self, one: Arrived) -> None:
+        """Bring every lane under a former key of this message to where it belongs."""
+        for former_key in one.former_keys:
+            lane = self._lanes.pop(former_key, None)
+            if lane is not None:
+                await self._bring(one, lane)
 
     async def _bring(self, one: Arrived, lane: Lane) -> None:
         home = self._lanes.get(one.session_key)
@@ -86,6 +84,7 @@ class Joining:
             self._connection, newer.id, older.id, one.session_key, older.next_arrival
         )
         older.next_arrival += moved
+        older.last_activity_at = _later(older.last_activity_at, newer.last_activity_at)
         await self._drop_unclaimed_turn(newer)
         newer.ended_at = one.stored_at
         newer.end_reason = EndReason.MERGED
@@ -120,30 +119,29 @@ class Joining:
         )
 
 
-async def readdress(
-    connection: PoolConnectionProxy, arrived: Iterable[Arrived], catalog: Catalog
-) -> None:
-    """Send what is still to be answered in chats that moved to their new ids."""
-    for one in arrived:
-        chat, new = one.event.chat, one.event.migrate_to
-        if one.event.kind is not Kind.MIGRATION or chat is None or not new:
-            continue
-        key = parse_session_key(one.session_key)
-        prefixes = [
-            key_text(ParsedKey(profile, key.platform, key.account, chat_class, key.chat))
-            for profile in catalog.profiles
-            for chat_class in _CLASSES
-        ]
-        rows = await moves.lanes_of_chats(connection, prefixes)
-        ids = sorted(
-            {
-                row.session_id
-                for row in rows
-                if parse_session_key(row.session_key).scope == key.scope
-            }
-        )
-        if ids:
-            await sessions.lock(connection, ids)
-            # The chat may have moved before: its lanes keep the first id, addresses the last.
-            before = [chat_id for chat_id in (chat.id, key.chat) if chat_id]
-            await moves.readdress(connection, ids, before, new)
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max(filter(None, (one, other)), default=None)
+
+
+async def readdress(connection: PoolConnectionProxy, one: Arrived, catalog: Catalog) -> None:
+    """Send what is still to be answered in a chat that moved to its new id."""
+    chat, new = one.event.chat, one.moves_to
+    if chat is None or chat.id is None or new is None:
+        return
+    key, *former = map(parse_session_key, (one.session_key, *one.former_keys))
+    # It may have moved before: lanes are named by its first id, those that no message has
+    # joined yet by a later one, and addresses by any of them.
+    ids = {chat.id, *(one.chat for one in (key, *former) if one.chat is not None)} - {new}
+    prefixes = [
+        key_text(ParsedKey(profile, key.platform, key.account, chat_class, chat_id))
+        for profile in catalog.profiles
+        for chat_class in _CLASSES
+        for chat_id in ids
+    ]
+    rows = await moves.lanes_of_chats(connection, prefixes)
+    homes = {
+        row.session_id for row in rows if parse_session_key(row.session_key).scope == key.scope
+    }
+    if homes:
+        await sessions.lock(connection, homes)
+        await moves.readdress(connection, sorted(homes), sorted(ids), new)
