@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from pydantic_core import to_json
+
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
@@ -217,7 +219,7 @@ def fail_turn(
         reason=DeadReason.TURN_FAILED,
         at=at,
         trigger=turn.id.bytes,
-        body=towithout_nulls(pointer),
+        body=to_json(pointer),
         detail=f"turn {turn.id} after {turn.attempt} attempts",
         session_id=session.id,
     )
