@@ -33,6 +33,7 @@ from tests.integration.client.routing import (
     delivering,
     said,
 )
+from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -210,6 +211,31 @@ async def test_a_repeated_answer_is_kept_once(client: Client, bus_url: str, tmp_
     answers = await client.jetstream().stream_info(StreamName.RESULTS)
     assert answers.state.messages == 1
     assert chats.texts() == ["You said: hello"]
+
+
+async def test_a_subscriber_outlives_a_killed_server(
+    nats_server: RunningServer, tmp_path: Path
+) -> None:
+    await apply_topology(nats_server.url)
+    chats = Chats()
+    settings = {"AGENT": DESK.name, "SLOTS": str(SLOTS)}
+    wanted = [f"{n}" for n in range(150)]
+    async with (
+        FakeRouter(nats_server.url, AGENTS, SLOTS).running(),
+        open_connection(nats_server.url, name="test") as client,
+        delivering(client, chats.deliver) as adapter,
+        example("subscriber", tmp_path, nats_server.url, **settings),
+    ):
+        publishing = asyncio.gather(
+            *(adapter.publish(said(it, chat=str(int(it) % 5), agent=DESK.name)) for it in wanted)
+        )
+        await eventually(lambda: len(chats.messages) >= 20)
+        await nats_server.kill()
+        await nats_server.start()
+        await publishing
+        await eventually(lambda: len(chats.messages) >= len(wanted), timeout=DESK.ack_wait * 6)
+    for chat in range(5):
+        assert chats.texts(str(chat)) == [f"You said: {it}" for it in wanted[chat::5]]
 
 
 # The turn worker and the adapter.
