@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
+from nats.js import JetStreamContext
 
+from chatlane.bus.connection import BusOptions, open_bus
+from chatlane.bus.publisher import open_publisher
 from chatlane.domain.effects import Publication
 from chatlane.errors import StoreUnavailableError
 from chatlane.metrics import Metrics
 from chatlane.routing.relay import OutboxWriter, Relay
 from chatlane.store import outbox
 from chatlane.store.pool import Store, open_store
+from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
 from tests.support.fake_streams import FakePublisher, FakeStream, Fate
 
@@ -217,7 +221,8 @@ async def test_a_relay_that_was_away_publishes_what_is_still_its_own(world: Worl
     texts = [str(n) for n in range(30)]
     async with world.router(held, duplicate_window=timedelta(milliseconds=400)) as relay:
         await write(relay, world.store, *(said(text) for text in texts))
-        await asyncio.sleep(0.2)
+        # By then the rows were held for longer than they may be without a look at the table.
+        await eventually(lambda: len(held.attempts) >= 5)
         held.fate = lambda _: Fate.STORED
         await world.are_published(*texts)
         assert relay.backlog == 0
@@ -388,3 +393,50 @@ async def test_the_backlog_of_all_routers_is_visible(world: World) -> None:
         await write(relay, world.store, said("one"))
         async with world.store.transaction() as connection:
             assert (await outbox.backlog(connection)).rows == 1
+
+
+async def test_a_killed_server_costs_no_row_and_no_order(
+    store: Store, nats_server: RunningServer
+) -> None:
+    sessions = [uuid4() for _ in range(20)]
+    rows = [said(f"{n:04}", sessions[n % 20]) for n in range(2000)]
+    async with open_bus(BusOptions(url=nats_server.url)) as bus:
+        jetstream = bus.client.jetstream()
+        await jetstream.add_stream(name="OUTBOUND", subjects=["chat.v1.outbound.>"])
+        async with open_publisher(bus, timedelta(milliseconds=500)) as publisher:
+            relay = Relay(
+                publisher,
+                store.transaction,
+                uuid4(),
+                metrics=Metrics(),
+                jitter=Random(0),  # noqa: S311
+            )
+            bus.listen(reconnected=relay.hurry)
+            task = asyncio.create_task(relay.run())
+            for start in range(0, 2000, 200):
+                await write(relay, store, *rows[start : start + 200])
+                if start == 600:
+                    await nats_server.kill()
+            await nats_server.start()
+            assert await relay.drain(timedelta(seconds=20))
+            task.cancel()
+            await asyncio.wait({task})
+        stored = await bodies(jetstream, 2000)
+    wanted = sorted(row.payload.decode() for row in rows)
+    assert sorted(stored) == wanted
+    for session in range(20):
+        assert [text for text in stored if int(text) % 20 == session] == wanted[session::20]
+    async with store.transaction() as connection:
+        assert (await outbox.backlog(connection)).rows == 0
+
+
+async def bodies(jetstream: JetStreamContext, count: int) -> list[str]:
+    """Return what a stream holds, in order."""
+    assert (await jetstream.stream_info("OUTBOUND")).state.messages == count
+    reader = await jetstream.pull_subscribe("chat.v1.outbound.>", stream="OUTBOUND")
+    found: list[str] = []
+    while len(found) < count:
+        for message in await reader.fetch(500, timeout=5):
+            found.append(message.data.decode())
+            await message.ack()
+    return found
