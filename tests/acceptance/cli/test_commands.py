@@ -1,0 +1,265 @@
+"""The commands as people run them: in processes of their own, against real servers."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import nats
+import pytest
+
+from chatlane.dev.servers import free_port
+from chatlane_schemas import subjects
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.acceptance
+
+CONFIG = """
+[router]
+partitions = 4
+slots = 2
+
+[streams.max_bytes]
+inbound = "16MiB"
+routed = "16MiB"
+turns = "16MiB"
+results = "16MiB"
+outbound = "16MiB"
+events = "16MiB"
+dead = "16MiB"
+advisories = "16MiB"
+
+[platforms.terminal.accounts.local]
+"""
+STOPS_WITHIN = timedelta(seconds=15)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Installation:
+    """A directory with a chatlane.toml, and commands run in it."""
+
+    def __init__(self, directory: Path, nats_url: str, database_url: str, port: int) -> None:
+        self.directory = directory
+        self.nats_url = nats_url
+        self.port = port
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if "CHATLANE" not in name},
+            "CHATLANE_NATS__URL": nats_url,
+            "CHATLANE_POSTGRES__DSN": database_url,
+            "CHATLANE_HTTP__PORT": str(port),
+            "CHATLANE_LOG__FORMAT": "json",
+            "NO_COLOR": "1",
+        }
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "chatlane",
+            *arguments,
+            cwd=self.directory,
+            env=self._environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, *arguments: str, typed: str = "") -> Ended:
+        process = await self.start(*arguments)
+        out, err = await process.communicate(typed.encode())
+        return Ended(process.returncode or 0, out.decode(), err.decode())
+
+    async def done(self, *arguments: str, typed: str = "") -> str:
+        ended = await self.run(*arguments, typed=typed)
+        assert ended.code == 0, ended
+        return ended.out
+
+    @asynccontextmanager
+    async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Run a command in the background, and end it with SIGTERM."""
+        process = await self.start(*arguments)
+        said = asyncio.create_task(process.communicate())
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(STOPS_WITHIN.total_seconds()):
+                    _, err = await said
+            except TimeoutError:
+                process.kill()
+                raise
+        assert process.returncode == 0, err.decode()
+
+    async def is_ready(self) -> bool:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5)
+            except httpx.HTTPError:
+                return False
+        return answer.status_code == 200
+
+
+@pytest.fixture
+def bare(tmp_path: Path, nats_url: str, empty_database_url: str) -> Installation:
+    """An installation of which only chatlane.toml exists."""
+    (tmp_path / "chatlane.toml").write_text(CONFIG)
+    return Installation(tmp_path, nats_url, empty_database_url, free_port())
+
+
+@pytest.fixture
+async def installed(bare: Installation) -> Installation:
+    """An installation with tables, streams and durables."""
+    await bare.done("admin", "migrate")
+    await bare.done("admin", "apply")
+    return bare
+
+
+@pytest.fixture
+async def serving(installed: Installation) -> AsyncIterator[Installation]:
+    """An installation with a router and an echo worker."""
+    async with installed.running("router"), installed.running("echo-worker"):
+        await eventually(installed.is_ready, timedelta(seconds=30))
+        yield installed
+
+
+async def test_admin_makes_what_verify_misses(bare: Installation) -> None:
+    before = await bare.run("admin", "verify")
+    migrated = await bare.done("admin", "migrate")
+    applied = await bare.done("admin", "apply")
+    again = await bare.done("admin", "apply")
+    after = await bare.done("admin", "verify")
+
+    assert before.code == 1
+    assert "are not applied: run `chatlane admin migrate`" in before.err
+    assert "stream INBOUND is missing: run `chatlane admin apply`" in before.err
+    assert "the tables are at migration" in migrated
+    assert "stream INBOUND created" in applied
+    assert again == after == "everything is as declared\n"
+
+
+async def test_stream_sizes_of_the_file_are_applied(installed: Installation) -> None:
+    client = await nats.connect(installed.nats_url)
+    info = await client.jetstream().stream_info("INBOUND")
+    await client.close()
+
+    assert info.config.max_bytes == 16 * 1024 * 1024
+
+
+async def test_what_is_typed_is_answered_and_can_be_looked_at(serving: Installation) -> None:
+    first = await serving.done("chat", "--as", "ann", typed="hello\n")
+    await serving.done("chat", "--as", "ben", typed="[bold]hi[/]\x1b[31m\n")
+    second = await serving.done("chat", "--as", "ann", typed="again\n")
+    listed = await serving.done("sessions", "--platform", "terminal", "--json")
+    table = await serving.done("sessions")
+
+    assert first == "main> #1 heard: hello\n"
+    assert second == "main> #3 heard: again\n"
+    views = [json.loads(line) for line in listed.splitlines()]
+    assert [view["session_key"] for view in views] == [
+        "agent:main:terminal:local:dm:ben",
+        "agent:main:terminal:local:dm:ann",
+    ]
+    assert views[1]["message_count"] == 4
+    assert views[1]["id"] in table
+
+    transcript = await serving.done("session", views[1]["id"])
+    assert [line.strip() for line in transcript.splitlines() if line.startswith("      ")] == [
+        "hello",
+        "#1 heard: hello",
+        "again",
+        "#3 heard: again",
+    ]
+    marked_up = await serving.done("session", views[0]["id"])
+    assert "[bold]hi[/]\\u001b[31m" in marked_up
+
+
+async def test_dead_letter_is_listed_with_its_reason(serving: Installation) -> None:
+    client = await nats.connect(serving.nats_url)
+    subject = subjects.inbound("terminal", "local", subjects.chat_token("ann"))
+    await client.jetstream().publish(subject, b"not json")
+    await client.close()
+
+    async def listed() -> list[dict[str, object]]:
+        return [json.loads(line) for line in (await serving.done("dead", "--json")).splitlines()]
+
+    (letter,) = await eventually(listed)
+    assert letter["reason"] == "not_json"
+    assert "not_json" in await serving.done("dead")
+
+
+async def test_message_to_an_undeclared_account_is_refused_before_it_is_sent(
+    installed: Installation,
+) -> None:
+    ended = await installed.run("chat", "--as", "ann", "--account", "other", typed="hello\n")
+
+    assert ended.code == 1
+    assert "add [platforms.terminal.accounts.other] to chatlane.toml" in ended.err
+
+
+async def test_no_worker_is_told_as_no_answer(installed: Installation) -> None:
+    async with installed.running("router"):
+        await eventually(installed.is_ready, timedelta(seconds=30))
+        ended = await installed.run("chat", "--as", "ann", "--wait", "200ms", typed="hello\n")
+
+    assert ended.code == 1
+    assert "no answer within 0.2s: are a router and a worker of this agent running?" in ended.err
+
+
+async def test_no_router_is_told_as_such(installed: Installation) -> None:
+    ended = await installed.run("sessions")
+
+    assert ended.code == 1
+    assert "but no router answers" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+async def test_unknown_session_is_told_as_such(serving: Installation) -> None:
+    ended = await serving.run("session", "018f0000-0000-8000-8000-000000000001")
+
+    assert ended.code == 1
+    assert "there is no session with this id" in ended.err
+
+
+async def test_router_refuses_what_is_not_set_up(bare: Installation) -> None:
+    ended = await bare.run("router")
+
+    assert ended.code == 1
+    assert "chatlane: migrations" in ended.err
+
+
+async def test_router_that_waits_for_its_servers_is_alive_and_can_be_stopped(
+    installed: Installation,
+) -> None:
+    installed._environment["CHATLANE_NATS__URL"] = f"nats://127.0.0.1:{free_port()}"
+
+    async with installed.running("router"), httpx.AsyncClient(trust_env=False) as client:
+
+        async def is_alive() -> bool:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{installed.port}/livez")
+            except httpx.HTTPError:
+                return False
+            return answer.status_code == 204
+
+        await eventually(is_alive, timedelta(seconds=30))
+        ready = await client.get(f"http://127.0.0.1:{installed.port}/readyz")
+
+    assert ready.status_code == 503
+    assert ready.json()["checks"] == {"postgres": True, "nats": False, "reader": False}
