@@ -52,10 +52,10 @@ class Joining:
 
     async def join(self, one: Arrived) -> None:
         """Bring every lane under a former key of this message to where it belongs."""
-        for former_key in one.former_keys:
-            lane = self._lanes.pop(former_key, None)
-            if lane is not None:
-                await self._bring(one, lane)
+        popped = (self._lanes.pop(former_key, None) for former_key in one.former_keys)
+        # Session ids sort by time: of several lanes the oldest is the one that stays.
+        for lane in sorted(filter(None, popped), key=lambda lane: lane.session_id):
+            await self._bring(one, lane)
 
     async def _bring(self, one: Arrived, lane: Lane) -> None:
         home = self._lanes.get(one.session_key)

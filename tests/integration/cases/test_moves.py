@@ -158,6 +158,20 @@ async def test_messages_under_the_new_id_may_overtake_the_move(kernel: Kernel) -
     assert sorted(told, key=str) == [["code word?", "well?"], ["hello", "anyone?"]]
 
 
+async def test_of_several_lanes_of_one_chat_the_oldest_stays(kernel: Kernel) -> None:
+    """C12: whatever order the database finds them in."""
+    for number in range(5):
+        middle, last = f"-2{number}", f"-3{number}"
+        later = await kernel.say(in_group(last, "7", "1", "second"), at("09:01"))
+        older = await kernel.say(in_group(middle, "7", "1", "first"), at("09:00"))
+        await kernel.say(move(f"-1{number}", middle), at("09:02"))
+        await kernel.say(move(middle, last), at("09:03"))
+        joined = await kernel.say(in_group(last, "7", "2", "third"), at("09:04"))
+        assert joined.session == older.session
+        assert (await kernel.placed(later.message)).session == older.session
+        assert await kernel.waiting(older.session) == ["first", "second", "third"]
+
+
 async def test_a_move_told_again_changes_nothing_more(kernel: Kernel) -> None:
     """C12: an adapter repeats it after a restart, or names no kind of chat."""
     first = await kernel.say(in_group(OLD, "7", "1"), at("09:00"))
