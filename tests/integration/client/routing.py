@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from nats.aio.client import Client
@@ -28,12 +28,6 @@ MAIN: Final = Agent("main", lease=timedelta(seconds=1.5))
 DESK: Final = Agent("desk", delivery="stream", ack_wait=timedelta(seconds=3))
 AGENTS: Final = (MAIN, DESK)
 OUTBOUND_ACK_WAIT: Final = timedelta(seconds=2)
-
-
-class Router(Protocol):
-    """A router that can be started, stopped and started again without forgetting."""
-
-    def running(self) -> contextlib.AbstractAsyncContextManager[None]: ...
 
 
 async def apply_topology(url: str) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -29,7 +31,10 @@ from chatlane_schemas import (
     subjects,
 )
 from chatlane_schemas.streams import StreamName, routed_durable
+from tests.integration.client.fake_router import FakeRouter
+from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
+    AGENTS,
     DESK,
     MAIN,
     PRINCIPAL,
@@ -42,7 +47,23 @@ from tests.integration.client.routing import (
 )
 from tests.support.eventually import eventually
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("router")]
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("any_router")]
+
+
+@pytest.fixture(params=["fake", "real"])
+def routing(
+    request: pytest.FixtureRequest, bus_url: str, tmp_path: Path
+) -> AbstractAsyncContextManager[None]:
+    """The fake that the other tests rely on, and the router itself."""
+    if request.param == "fake":
+        return FakeRouter(bus_url, AGENTS, SLOTS).running()
+    return real_router(tmp_path, bus_url, request.getfixturevalue("database_url"))
+
+
+@pytest.fixture
+async def any_router(routing: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+    async with routing:
+        yield
 
 
 async def echo(turn: Turn) -> str:

@@ -1,0 +1,74 @@
+"""The router itself, in this process, for the tests that any router must pass."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from chatlane.app import declared_topology, open_app, route
+from chatlane.bus.jetstream import JetStream
+from chatlane.bus.topology import apply
+from chatlane.settings import load_settings
+from chatlane_client import open_connection
+from tests.integration.client.routing import ACCOUNT, DESK, MAIN, PARTITIONS, PLATFORM, SLOTS
+from tests.support.eventually import eventually
+
+_CONFIG: Final = Template("""
+[nats]
+url = "$nats_url"
+[postgres]
+dsn = "$dsn"
+[router]
+partitions = $partitions
+slots = $slots
+[http]
+port = 0
+[agents.$turn_agent]
+lease = "$lease"
+[agents.$stream_agent]
+delivery = "stream"
+ack_wait = "$ack_wait"
+[profiles.$stream_agent]
+[platforms.$platform.accounts.$account]
+profiles = ["default", "$stream_agent"]
+""")
+
+
+@contextlib.asynccontextmanager
+async def real_router(directory: Path, nats_url: str, dsn: str) -> AsyncIterator[None]:
+    """Route until the end of the block.
+
+    Args:
+        directory: For the configuration.
+        nats_url: A server whose streams may be changed.
+        dsn: A migrated database.
+    """
+    config = directory / "chatlane.toml"
+    text = _CONFIG.substitute(
+        nats_url=nats_url,
+        dsn=dsn,
+        partitions=PARTITIONS,
+        slots=SLOTS,
+        turn_agent=MAIN.name,
+        lease=f"{MAIN.lease.total_seconds():g}s",
+        stream_agent=DESK.name,
+        ack_wait=f"{DESK.ack_wait.total_seconds():g}s",
+        platform=PLATFORM,
+        account=ACCOUNT,
+    )
+    config.write_text(text, "utf-8")
+    settings = load_settings(config, {})
+    declared = declared_topology(settings)
+    async with open_connection(nats_url, name="admin") as client:
+        await apply(JetStream(client), declared.streams, declared.durables)
+    stop = asyncio.Event()
+    async with open_app(settings) as app:
+        routing = asyncio.create_task(route(app, stop))
+        await eventually(lambda: app.intake is not None and len(app.intake.feeds) == 2 * PARTITIONS)
+        try:
+            yield
+        finally:
+            stop.set()
+            await routing
