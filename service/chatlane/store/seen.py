@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
+from chatlane.errors import SupersededError
 from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
@@ -23,15 +24,24 @@ async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> 
 
 
 INSERT_SEEN_SQL: Final[LiteralString] = """
--- seen: marks of a batch, in the day it is committed
+-- seen: marks of a batch, in the day it is committed; a conflict means that somebody was faster
 INSERT INTO seen (digest, day, session_id, arrival)
 SELECT digest, (clock_timestamp() AT TIME ZONE 'UTC')::date, session_id, arrival
 FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
 ORDER BY digest
+ON CONFLICT DO NOTHING
 """
 
 
 async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
-    """Mark digests as done; they were probed under the lock of their session before."""
-    if rows:
-        await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
+    """Mark digests as done.
+
+    Raises:
+        SupersededError: One of them was marked since it was probed. Only what goes to no
+            session can meet that: the others are probed under its lock.
+    """
+    if not rows:
+        return
+    status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
+    if int(status.rpartition(" ")[2]) != len(rows):
+        raise SupersededError("seen")

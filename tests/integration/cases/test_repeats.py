@@ -1,0 +1,180 @@
+"""Cases C14, C15 and C19: what is a repeat, what only looks like one, and for how long."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from chatlane.domain.catalog import Catalog
+from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+
+pytestmark = pytest.mark.integration
+
+KernelWith = Callable[[Catalog], Awaitable[Kernel]]
+
+
+async def test_a_message_number_counts_inside_its_chat_only(kernel: Kernel) -> None:
+    """C14."""
+    said = [
+        await kernel.say(event(chat="701", user="701", mid="250", text="from Ann"), at("09:00")),
+        await kernel.say(event(chat="702", user="702", mid="250", text="from Bob"), at("09:00")),
+        await kernel.say(
+            event(kind_of_chat="group", chat="-80", user="701", mid="250", text="in group"),
+            at("09:00"),
+        ),
+        await kernel.say(
+            event("discord", chat="701", user="701", mid="250", text="other platform"),
+            at("09:00"),
+        ),
+        await kernel.say(event(chat="701", user="701", mid="250", text="from Ann"), at("09:01")),
+        await kernel.say(event(chat="701", user="701", text="no id 1"), at("09:02")),
+        await kernel.say(event(chat="701", user="701", text="no id 2"), at("09:02")),
+        await kernel.say(event(chat="701", user="701", mid="", text="no id 3"), at("09:02")),
+    ]
+    await kernel.run_all()
+    assert [await kernel.runs(one) for one in said] == [1, 1, 1, 1, 0, 1, 1, 1]
+    assert kernel.metrics.counts["duplicates", "inbound"] == 1
+
+
+async def test_equal_words_are_no_repeat(kernel: Kernel) -> None:
+    """C14: a person says "ok" twice; only the platform's number or our envelope tells a copy."""
+    ok: Fields = {"chat": "701", "user": "701", "text": "ok"}
+    placed = await kernel.say(event(**ok, mid="1"), at("09:00"))
+    await kernel.say(event(**ok, mid="2"), at("09:00"))
+    unnumbered = event(**ok)
+    await kernel.say(unnumbered, at("09:01"))
+    await kernel.say(unnumbered, at("09:02"))
+    assert await kernel.waiting(placed.session) == ["ok", "ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        pytest.param({"account": "other"}, id="account"),
+        pytest.param({"scope": "T1"}, id="scope"),
+        pytest.param({"chat": "702"}, id="chat"),
+    ],
+)
+async def test_whatever_makes_the_place_another_makes_the_message_another(
+    kernel_with: KernelWith, apart: Fields
+) -> None:
+    """C14 with C03."""
+    kernel = await kernel_with(catalog(accounts=["bot", "other"]))
+    here: Fields = {"platform": "slack", "chat": "701", "user": "701", "mid": "250", "text": "a"}
+    first = await kernel.say(event(**here), at("09:00"))
+    second = await kernel.say(event(**(here | apart)), at("09:01"))
+    assert second.session != first.session
+
+
+async def test_the_same_number_is_a_copy_whatever_else_differs(kernel: Kernel) -> None:
+    """C14: thread, profile spelling, words and dates of a retold message may differ."""
+    here: Fields = {"chat": "701", "user": "701", "mid": "250"}
+    first = await kernel.say(event(**here, text="a"), at("09:00"))
+    retold: list[Fields] = [
+        {"text": "a, changed"},
+        {"text": "a", "thr": "9"},
+        {"text": "a", "profile": "default"},
+        {"text": "a", "sent_at": "2026-05-11T09:00:00Z"},
+        {"text": "a", "mid": 250},
+    ]
+    for more in retold:
+        again = await kernel.say(event(**(here | more)), at("09:01"))
+        assert (again.session_id, again.dead) == (None, None)
+    assert await kernel.waiting(first.session) == ["a"]
+
+
+async def test_one_message_in_two_envelopes_runs_once(kernel: Kernel) -> None:
+    """C15."""
+    here: Fields = {"platform": "slack", "kind_of_chat": "channel", "chat": "C5", "user": "U1"}
+    mention: Fields = {"mid": "1789.15", "text": "@bot hello"}
+    first = await kernel.say(event(**here, **mention, event_id="Ev1"), at("09:00:00.00"))
+    running = await kernel.claim_live(first.session)
+    second = await kernel.say(event(**here, **mention, event_id="Ev2"), at("09:00:00.25"))
+    third = await kernel.say(
+        event(**(here | {"chat": "C6"}), **mention, event_id="Ev3"), at("09:00:01")
+    )
+    assert second.session_id is None
+    assert await kernel.waiting(first.session) == []
+    assert await kernel.published("OUTBOUND") == []
+    await kernel.answer(running)
+    await kernel.run_all()
+    assert await kernel.said(first.session) == ["@bot hello", "ok"]
+    assert await kernel.runs(third) == 1
+
+
+async def test_both_envelopes_in_one_batch_run_once(kernel: Kernel) -> None:
+    """C15."""
+    one: Fields = {"platform": "slack", "chat": "C5", "user": "U1", "mid": "1", "text": "hi"}
+    first, second = await kernel.say_together([event(**one), event(**one)])
+    assert await kernel.runs(first) == await kernel.runs(second) == 0
+    assert await kernel.turns_of(first.session) == 1
+    assert second.session_id is None
+
+
+@pytest.mark.parametrize("kind", ["message", "system", "edit"])
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_two_replicas_at_the_same_instant_run_it_once(
+    kernel: Kernel, kind: str, *, is_known: bool
+) -> None:
+    """C15: with a session that is there, and with one that both would have to make."""
+    other = kernel.restarted()
+    for number in range(20):
+        one: Fields = {"platform": "slack", "chat": f"C{number}", "user": "U1", "kind": kind}
+        if is_known:
+            await kernel.say(event(**(one | {"kind": "message"}), mid="0", text="first"))
+        envelopes = [event(**one, mid="1", text="hi", event_id="e") for _ in range(2)]
+        first, second = (
+            router.logged(envelope, at("09:00:01"))
+            for router, envelope in zip((kernel, other), envelopes, strict=True)
+        )
+        await asyncio.gather(
+            kernel.decide_in_the_end([first]),
+            other.decide_in_the_end([second]),
+        )
+    sessions = 20 if is_known or kind != "edit" else 0
+    assert await kernel.value("SELECT count(*) FROM sessions") == sessions
+    assert await kernel.value("SELECT count(*) FROM turns") == sessions
+    said = await kernel.value("SELECT count(*) FROM waiting WHERE content = 'hi'")
+    assert said == (0 if kind == "edit" else 20)
+    counts = kernel.metrics.counts + other.metrics.counts
+    assert counts["duplicates", "inbound"] == 20
+
+
+async def test_what_a_platform_tells_again_after_a_restart_runs_no_more(kernel: Kernel) -> None:
+    """C19."""
+    events = [
+        event(chat="701", user="701", mid=str(number), text=f"m{number}") for number in range(1, 6)
+    ]
+    first, *_ = [await kernel.say(one, at(f"09:0{number}")) for number, one in enumerate(events)]
+    await kernel.run_all()
+
+    kernel = kernel.restarted()
+    new = event(chat="701", user="701", mid="6", text="new one")
+    again = await kernel.say_together([*events, new], at("09:10"))
+    assert [one.session_id for one in again] == [None] * 5 + [first.session]
+    assert [texts(claimed) for claimed in await kernel.run_all()] == [["new one"]]
+    assert kernel.metrics.counts["duplicates", "inbound"] == 5
+
+
+@pytest.mark.parametrize("days", [1, 2, 3])
+async def test_marks_hold_longer_than_a_platform_remembers(kernel: Kernel, days: int) -> None:
+    """C19: a gap of 26 hours touches two days, the replay window of the log four."""
+    one = event(chat="701", user="701", mid="1", text="m1")
+    await kernel.say(one, at("09:00"))
+    await kernel.fetch("SELECT create_seen_days(current_date - 4, current_date)")
+    await kernel.fetch("UPDATE seen SET day = day - $1::int", days)
+    again = await kernel.say(one, at("09:00") + timedelta(days=days))
+    assert again.session_id is None
+    assert kernel.metrics.counts["duplicates", "inbound"] == 1
+
+
+async def test_a_replay_is_no_activity_and_resets_nothing(kernel: Kernel) -> None:
+    """C19 with C24: the row of the session is as it was."""
+    one = event(chat="701", user="701", mid="1", text="m1")
+    placed = await kernel.say(one, at("09:00"))
+    await kernel.run_all()
+    query = "SELECT * FROM sessions WHERE id = $1"
+    before = await kernel.fetch(query, placed.session)
+    await kernel.say(one, at("19:00"))
+    assert await kernel.fetch(query, placed.session) == before
