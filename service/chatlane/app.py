@@ -361,7 +361,7 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay) -> tuple[Job, ...]:
     undeliverable = UndeliverableMessages(AdvisoryQueue(bus.client), transaction, app.metrics)
     retention = LogRetention(LogUpkeep(bus.client), transaction, app.settings.streams.replay_window)
     return sweeping_jobs(
-        Upkeep(transaction),
+        Upkeep(transaction, app.settings.streams.replay_window),
         adopt_orphans=relay.adopt_orphans,
         sweep_turns=deadlines.sweep,
         collect_undeliverable=undeliverable.collect,

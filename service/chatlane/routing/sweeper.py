@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
+from chatlane.routing.retention import REPLAY_WINDOW
 from chatlane.store import routers, seen_days
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 SEEN_AHEAD: Final = timedelta(days=3)
-# Longer than the logs can be read again, by the day that a mark may be younger than its message.
-SEEN_KEPT: Final = timedelta(days=5)
+# Marks outlive what they are marks of: purges come late, and marks go by whole days.
+_SEEN_MARGIN: Final = timedelta(days=2)
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 _log = get_logger("sweeper")
@@ -77,10 +78,16 @@ async def _attempt(job: Job) -> None:
 
 
 class Upkeep:
-    """Jobs that need nothing but the database."""
+    """Jobs that need nothing but the database.
 
-    def __init__(self, transaction: Transaction) -> None:
+    Args:
+        transaction: Opens one.
+        replay_window: For how long the logs may be read again.
+    """
+
+    def __init__(self, transaction: Transaction, replay_window: timedelta = REPLAY_WINDOW) -> None:
         self._transaction = transaction
+        self._seen_kept = replay_window + _SEEN_MARGIN
 
     async def create_seen_days(self) -> int:
         """Make the partitions of the coming days; also needed before the first batch."""
@@ -96,7 +103,7 @@ class Upkeep:
 
     async def _drop_seen_day(self) -> bool:
         async with self._transaction() as connection:
-            return await seen_days.drop_oldest(connection, SEEN_KEPT)
+            return await seen_days.drop_oldest(connection, self._seen_kept)
 
     async def forget_dead_routers(self) -> None:
         """Delete what is left of routers that died long ago; their rows stay up for adoption."""

@@ -1,0 +1,53 @@
+"""The jobs that need nothing but the database, on a real one."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from chatlane.routing.sweeper import Upkeep
+from chatlane.store import routers
+from chatlane.store.pool import Store, open_store
+
+pytestmark = pytest.mark.integration
+
+WINDOW = timedelta(hours=72)
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    async with open_store(database_url) as opened:
+        yield opened
+
+
+async def oldest_day(store: Store) -> str:
+    async with store.transaction() as connection:
+        name: str = await connection.fetchval(
+            "SELECT min(relid::text) FROM pg_partition_tree('seen') WHERE isleaf"
+        )
+    return name
+
+
+@pytest.mark.parametrize("window", [WINDOW, timedelta(days=20)])
+async def test_marks_outlive_what_may_be_read_again(store: Store, window: timedelta) -> None:
+    upkeep = Upkeep(store.transaction, window)
+    assert await upkeep.create_seen_days() == 5
+    today = datetime.now(UTC).date()
+    async with store.transaction() as connection:
+        await connection.execute(
+            "SELECT create_seen_days($1, $2)", today - timedelta(days=30), today
+        )
+    assert await upkeep.drop_seen_days() > 0
+    assert await upkeep.drop_seen_days() == 0
+    kept_since = today - window - timedelta(days=2)
+    assert await oldest_day(store) == f"seen_{kept_since:%Y%m%d}"
+
+
+async def test_routers_are_forgotten_when_they_are_dead_for_long(store: Store) -> None:
+    async with store.transaction() as connection:
+        for seen_until in (timedelta(minutes=-11), timedelta(minutes=-9), timedelta(minutes=1)):
+            await routers.heartbeat(connection, uuid4(), "test", seen_until)
+    await Upkeep(store.transaction).forget_dead_routers()
+    async with store.transaction() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM routers") == 2
