@@ -1,31 +1,31 @@
 """The simplest worker: plain FastStream, the messages of a session one at a time and in order."""
 
 import asyncio
-from os import environ
+from os import environ as env
 
 from faststream import AckPolicy, FastStream
 from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
 
 from chatlane_schemas import RoutedMessage, answer_to, decode, encode, streams, subjects
 
-AGENT, SLOTS = environ.get("AGENT", "notes"), int(environ.get("SLOTS", streams.DEFAULT_SLOTS))
+AGENT, SLOTS = env.get("AGENT", "notes"), int(env.get("SLOTS", streams.DEFAULT_SLOTS))
 # MANUAL: what is not acknowledged comes again after the agent's ack_wait, before anything newer.
-broker = NatsBroker(environ["NATS_URL"], max_reconnect_attempts=-1, ack_policy=AckPolicy.MANUAL)
+broker = NatsBroker(env["NATS_URL"], max_reconnect_attempts=-1, ack_policy=AckPolicy.MANUAL)
+routed_stream = JStream("ROUTED", declare=False)
 
 
 async def answer(message: NatsMessage) -> None:
     """Answer and, when the answer is stored, acknowledge; a repeated answer is kept once."""
     routed = decode(RoutedMessage, message.body)
-    reply = answer_to(routed, f"You said: {routed.text}")
-    subject, headers = subjects.result(AGENT, routed.session_id), {"Nats-Msg-Id": reply.id}
-    await broker.publish(encode(reply), subject, headers, stream="RESULTS", timeout=5)
+    reply = answer_to(routed, f"#{routed.seq} heard: {routed.text}")
+    to, headers = subjects.result(AGENT, routed.session_id), {"Nats-Msg-Id": reply.id}
+    await broker.publish(encode(reply), to, headers, stream="RESULTS", timeout=5)
     await message.ack()
 
 
 for slot in range(SLOTS):
-    subject, name = subjects.routed_filter(AGENT, slot), streams.routed_durable(AGENT, slot)
-    broker.subscriber(
-        subject, durable=name, stream=JStream("ROUTED", declare=False), pull_sub=PullSub(timeout=1)
-    )(answer)
+    source, durable = subjects.routed_filter(AGENT, slot), streams.routed_durable(AGENT, slot)
+    pull = PullSub(timeout=1)
+    broker.subscriber(source, durable=durable, stream=routed_stream, pull_sub=pull)(answer)
 
 asyncio.run(FastStream(broker).run())
