@@ -1,0 +1,51 @@
+"""SIGKILL of a router and of a worker in the middle of steady traffic."""
+
+from time import monotonic
+
+import pytest
+
+from tests.acceptance.conftest import Tell
+from tests.support.eventually import eventually
+from tests.support.scene import ALL_PARTITIONS, Scene, seconds_since
+
+pytestmark = pytest.mark.acceptance
+
+PER_SECOND = 120
+
+
+async def test_a_killed_router_costs_nothing_but_time(scene: Scene, tell: Tell) -> None:
+    await scene.start()
+    async with scene.crowd.talking(PER_SECOND):
+        await scene.until_answers_flow()
+        killed_at = monotonic()
+        await scene.process("router 1").kill()
+        await scene.witness.until_owned(ALL_PARTITIONS)
+        taken_over = seconds_since(killed_at)
+        await scene.until_answers_flow()
+    await scene.verify()
+    tell(f"partitions taken over after {taken_over}, {scene.recovery(killed_at)}")
+
+
+async def test_a_killed_worker_leaves_its_turns_to_the_other(scene: Scene, tell: Tell) -> None:
+    await scene.start()
+
+    async def claimed() -> list[str]:
+        query = "SELECT id::text FROM turns WHERE state = 'claimed' AND worker = 'worker-1'"
+        return [row[0] for row in await scene.witness.fetch(query)]
+
+    async with scene.crowd.talking(PER_SECOND):
+        await scene.until_answers_flow()
+        killed_at = monotonic()
+        while True:
+            await eventually(claimed)
+            await scene.process("worker-1").kill()
+            if held := await claimed():
+                break
+            scene.process("worker-1").start()
+        await scene.until_answers_flow()
+    await scene.verify()
+    again = await scene.witness.value(
+        "SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND attempt = 2", held
+    )
+    assert again >= 1
+    tell(f"{len(held)} turns were held, {scene.recovery(killed_at)}")

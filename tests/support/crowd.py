@@ -1,0 +1,190 @@
+"""People who write to a bot through its adapter, steadily, and remember what they are told."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from time import monotonic
+from typing import Final
+
+from nats.aio.client import Client
+
+from chatlane_client import AdapterClient
+from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
+from tests.support.checker import Received, Sent
+from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
+
+_IN_FLIGHT: Final = 400
+# One message in so many is sent by the platform again, with another envelope.
+_REPEATED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody with a chat of their own with an agent."""
+
+    name: str
+    agent: str = TURN_AGENT
+
+    @property
+    def key(self) -> str:
+        """The session key that this must lead to."""
+        return f"agent:{self.agent}:{PLATFORM}:{ACCOUNT}:dm:{self.name}"
+
+    def event(self, text: str, message_id: str) -> InboundEvent:
+        """Return what the adapter publishes."""
+        return InboundEvent(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            message_id=message_id,
+            platform=PLATFORM,
+            account=ACCOUNT,
+            profile=None if self.agent == TURN_AGENT else self.agent,
+            chat=Chat(id=self.name, kind="dm"),
+            sender=Sender(id=self.name, name=self.name),
+            text=text,
+        )
+
+
+def people(count: int, agents: Iterable[str] = (TURN_AGENT, STREAM_AGENT)) -> list[Person]:
+    """Return people, their agents taking turns."""
+    names = tuple(agents)
+    return [Person(f"p{number:02}", names[number % len(names)]) for number in range(count)]
+
+
+@dataclass(slots=True)
+class Crowd:
+    """People and what passed between them and the bot.
+
+    Attributes:
+        sent: What was acknowledged, in the order of the acknowledgements.
+        received: What came back, in the order of arrival.
+        unheard: Texts that no answer has mentioned yet, with the time they were written.
+        seconds: How long each text waited for its answer, with the time it was written.
+    """
+
+    client: Client
+    members: list[Person]
+    chance: Random = field(default_factory=lambda: Random(7))  # noqa: S311 # the same every time
+    sent: list[Sent] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
+    unheard: dict[str, float] = field(default_factory=dict)
+    seconds: list[tuple[float, float]] = field(default_factory=list)
+    numbers: Counter[str] = field(default_factory=Counter)
+    _adapter: AdapterClient = field(init=False)
+    _keys: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    _last: dict[str, Sent] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.restart_adapter()
+
+    def restart_adapter(self) -> None:
+        """Forget what an adapter remembers, as a new process of it would."""
+        self._adapter = AdapterClient(self.client, platform=PLATFORM, account=ACCOUNT)
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Receive answers during the block."""
+        adapter = self._adapter
+        delivering = asyncio.create_task(adapter.deliver(self._receive))
+        try:
+            yield
+        finally:
+            delivering.cancel()
+            with suppress(asyncio.CancelledError):
+                await delivering
+
+    async def _receive(self, message: OutboundMessage) -> None:
+        target = message.target
+        name = target.chat.id if target.chat else ""
+        received = Received(
+            key=self._keys.get((name or "", target.profile), f"nobody: {name}"),
+            session_id=str(message.session_id),
+            out_seq=message.out_seq,
+            id=message.id,
+            reply_to=message.reply_to or "",
+            text=message.text or "",
+            kind=message.kind,
+        )
+        self.received.append(received)
+        for text in received.heard:
+            if (written := self.unheard.pop(text, None)) is not None:
+                self.seconds.append((written, monotonic() - written))
+
+    async def say(self, person: Person, text: str = "") -> Sent:
+        """Write one message; returns once it is stored.
+
+        Messages of one person are stored in the order of the calls.
+        """
+        self.numbers[person.name] += 1
+        number = self.numbers[person.name]
+        event = person.event(text or f"{person.name} {number}", f"{person.name}-{number}")
+        self.unheard[event.text or ""] = monotonic()
+        self._keys[person.name, event.profile] = person.key
+        sent = Sent(person.key, number, event.message_id or "", event.id, event.text or "")
+        await self._adapter.publish(event)
+        self.sent.append(sent)
+        self._last[person.name] = sent
+        return sent
+
+    async def repeat(self, person: Person, sent: Sent) -> None:
+        """Let the platform send a message again."""
+        event = person.event(sent.text, sent.message_id)
+        await self._adapter.publish(event)
+        self.sent.append(Sent(sent.key, sent.number, sent.message_id, event.id, sent.text))
+
+    @asynccontextmanager
+    async def talking(self, per_second: float) -> AsyncIterator[None]:
+        """Write steadily during the block; at its end everything written is stored."""
+        stop = asyncio.Event()
+        talking = asyncio.create_task(self._talk(per_second, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await talking
+            await asyncio.gather(*self._tasks)
+
+    async def _talk(self, per_second: float, stop: asyncio.Event) -> None:
+        slots = asyncio.Semaphore(_IN_FLIGHT)
+        begin, count = monotonic(), 0
+        while not stop.is_set():
+            count += 1
+            await slots.acquire()
+            person = self.chance.choice(self.members)
+            task = self._spawn(self._say_or_repeat(person))
+            task.add_done_callback(lambda _: slots.release())
+            await asyncio.sleep(begin + count / per_second - monotonic())
+
+    async def _say_or_repeat(self, person: Person) -> None:
+        last = self._last.get(person.name)
+        if last and self.chance.randrange(_REPEATED) == 0:
+            await self.repeat(person, last)
+        else:
+            await self.say(person)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def told(self, person: Person) -> list[str]:
+        """Return what somebody was told, in order."""
+        return [it.text for it in self.received if it.key == person.key]
+
+    def slowest_since(self, moment: float) -> timedelta:
+        """Return the longest wait for an answer of what was written from a moment on."""
+        waits = [seconds for written, seconds in self.seconds if written >= moment]
+        return timedelta(seconds=max(waits, default=0.0))
+
+    def heard_by_agent(self) -> dict[str, int]:
+        """Return how many messages were answered, by agent."""
+        counts: dict[str, int] = defaultdict(int)
+        for it in self.received:
+            counts[it.key.split(":")[1]] += len(it.heard)
+        return counts

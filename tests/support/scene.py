@@ -1,0 +1,107 @@
+"""A stage for acceptance tests: the service, people who write to it, and a witness."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from nats.aio.client import Client
+
+from chatlane_client import open_connection
+from tests.support.checker import problems
+from tests.support.crowd import Crowd, Person, people
+from tests.support.eventually import eventually
+from tests.support.service import PARTITIONS, Process, Service, open_service
+from tests.support.witness import Witness, open_witness
+
+# Of both logs together.
+ALL_PARTITIONS: Final = 2 * PARTITIONS
+_ANSWERED_WITHIN: Final = timedelta(seconds=30)
+
+
+@dataclass(slots=True)
+class Scene:
+    """Everything a test acts with."""
+
+    service: Service
+    client: Client
+    crowd: Crowd
+    witness: Witness
+
+    async def start(self, *, routers: int = 2, workers: int = 2, subscribers: int = 1) -> None:
+        """Start processes named `router 1`, `worker 1`, `subscriber 1` and so on, and wait for them."""
+        started = [self.service.router(f"router {n}") for n in range(1, routers + 1)]
+        for number in range(1, workers + 1):
+            self.service.worker(f"worker-{number}")
+        for number in range(1, subscribers + 1):
+            self.service.subscriber(f"subscriber {number}")
+        await self.service.until_started(*started)
+        await self.witness.until_owned(*[ALL_PARTITIONS // routers] * routers)
+
+    def process(self, name: str) -> Process:
+        """Return a process by its name."""
+        return self.service.processes[name]
+
+    def require_running(self) -> None:
+        """Fail when a process ended by itself."""
+        for process in self.service.processes.values():
+            process.require_running()
+
+    async def until_answers_flow(self, count: int = 50) -> None:
+        """Wait for so many more answers of each agent that somebody writes to."""
+        before = self.crowd.heard_by_agent()
+        agents = {person.agent for person in self.crowd.members}
+
+        def have_come() -> bool:
+            now = self.crowd.heard_by_agent()
+            return all(now.get(its, 0) >= before.get(its, 0) + count for its in agents)
+
+        await eventually(have_come, _ANSWERED_WITHIN)
+
+    async def until_unheard(self, count: int) -> None:
+        """Wait until so many messages are without an answer."""
+        await eventually(lambda: len(self.crowd.unheard) >= count, _ANSWERED_WITHIN)
+
+    async def verify(self, *, dead: Iterable[str] = ()) -> None:
+        """Wait until everything is answered, and require that nothing went wrong."""
+        await self.witness.until_settled(self.crowd)
+        assert problems(await self.witness.history(self.crowd), dead=dead) == []
+
+    def recovery(self, moment: float) -> str:
+        """Say how long those waited who wrote at a moment or after it."""
+        return f"slowest answer {self.crowd.slowest_since(moment).total_seconds():.1f} s"
+
+
+@asynccontextmanager
+async def open_scene(
+    directory: Path,
+    nats_url: str,
+    dsn: str,
+    members: Iterable[Person] | None = None,
+    **config: Any,  # noqa: ANN401 # as `config_text` has them
+) -> AsyncIterator[Scene]:
+    """Set a stage without any process of the service yet.
+
+    Args:
+        directory: For configuration and logs.
+        nats_url: A server without streams.
+        dsn: A migrated database.
+        members: Who writes; by default thirty people, half of them to each agent.
+        config: As for `config_text`.
+    """
+    async with (
+        open_service(directory, nats_url, dsn, **config) as service,
+        open_connection(nats_url, name="test") as client,
+        open_witness(dsn, client) as witness,
+    ):
+        crowd = Crowd(client, list(people(30) if members is None else members))
+        async with crowd.listening():
+            yield Scene(service, client, crowd, witness)
+
+
+def seconds_since(moment: float) -> str:
+    """Return the time since a monotonic moment, for people."""
+    return f"{monotonic() - moment:.1f} s"

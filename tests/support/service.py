@@ -1,0 +1,226 @@
+"""The service as it runs in production: every part a process of its own, on real servers."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from chatlane.app import declared_topology
+from chatlane.bus.jetstream import JetStream
+from chatlane.bus.topology import apply
+from chatlane.dev.programs import LogTail, Program
+from chatlane.settings import Settings, load_settings
+from chatlane_client import open_connection
+from tests.support.eventually import eventually
+
+PLATFORM: Final = "test"
+ACCOUNT: Final = "bot"
+TURN_AGENT: Final = "main"
+STREAM_AGENT: Final = "desk"
+PARTITIONS: Final = 16
+SLOTS: Final = 4
+ROUTER_LEASE: Final = timedelta(seconds=3)
+TURN_LEASE: Final = timedelta(seconds=2)
+
+_STARTED_WITHIN: Final = timedelta(seconds=30)
+_ROOT: Final = Path(__file__).parents[2]
+_SUBSCRIBER: Final = _ROOT / "examples" / "subscriber.py"
+_WATCHED: Final = Path(__file__).with_name("watched_subscriber.py")
+
+_CONFIG: Final = Template("""
+[nats]
+url = "$nats_url"
+
+[postgres]
+dsn = "$dsn"
+statement_timeout = "$statement_timeout"
+lock_timeout = "$lock_timeout"
+
+[router]
+partitions = $partitions
+slots = $slots
+lease = "$lease"
+renew_interval = "$renew_interval"
+
+[streams.max_bytes]
+inbound = "64MiB"
+routed = "64MiB"
+turns = "64MiB"
+results = "64MiB"
+outbound = "64MiB"
+events = "64MiB"
+dead = "64MiB"
+advisories = "16MiB"
+
+[http]
+port = 0
+
+[log]
+format = "json"
+
+[agents.$turn_agent]
+lease = "$turn_lease"
+
+[agents.$stream_agent]
+delivery = "stream"
+ack_wait = "3s"
+
+[profiles.$stream_agent]
+
+[platforms.$platform.accounts.$account]
+profiles = ["default", "$stream_agent"]
+$more
+""")
+
+
+def config_text(
+    nats_url: str,
+    dsn: str,
+    *,
+    lease: timedelta = ROUTER_LEASE,
+    turn_lease: timedelta = TURN_LEASE,
+    more: str = "",
+) -> str:
+    """Return a `chatlane.toml` with two agents and an account that may speak to both."""
+    milliseconds = round(lease.total_seconds() * 1000)
+    return _CONFIG.substitute(
+        nats_url=nats_url,
+        dsn=dsn,
+        statement_timeout=f"{milliseconds * 9 // 20}ms",
+        lock_timeout=f"{milliseconds * 3 // 10}ms",
+        partitions=PARTITIONS,
+        slots=SLOTS,
+        lease=f"{milliseconds}ms",
+        renew_interval=f"{milliseconds // 3}ms",
+        turn_agent=TURN_AGENT,
+        turn_lease=f"{turn_lease.total_seconds():g}s",
+        stream_agent=STREAM_AGENT,
+        platform=PLATFORM,
+        account=ACCOUNT,
+        more=more,
+    )
+
+
+class Process(Program):
+    """A program whose log can be asked for what happened."""
+
+    def __init__(self, name: str, arguments: list[str], directory: Path, **variables: str) -> None:
+        super().__init__(name, arguments, directory, variables)
+        self.told: list[dict[str, Any]] = []
+        self._tail = LogTail(self.log_path)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code, negative for a signal, or None while it runs."""
+        return self._process.exit_code if self._process else None
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return what it logged under this name, in all its lives."""
+        lines = [line for line in self._tail.new_lines() if line.startswith("{")]
+        self.told += [json.loads(line) for line in lines]
+        return [told for told in self.told if told.get("event") == name]
+
+    async def until_told(self, name: str, count: int = 1) -> dict[str, Any]:
+        """Wait until it has logged something so often; return what it logged last."""
+
+        def has_told() -> list[dict[str, Any]]:
+            told = self.events(name)
+            if len(told) < count:
+                self.require_running()
+            return told[count - 1 :]
+
+        return (await eventually(has_told, _STARTED_WITHIN))[-1]
+
+
+@dataclass(slots=True)
+class Service:
+    """All processes on one pair of servers.
+
+    Attributes:
+        directory: Holds configuration and logs.
+        processes: By name.
+    """
+
+    directory: Path
+    nats_url: str
+    dsn: str
+    config: Path
+    settings: Settings
+    processes: dict[str, Process] = field(default_factory=dict)
+
+    def router(self, name: str, script: Path | None = None) -> Process:
+        """Start a router; `script` takes the place of `-m chatlane`."""
+        program = [str(script)] if script else ["-m", "chatlane"]
+        return self._start(name, [*program, "router", "--config", str(self.config)])
+
+    def worker(
+        self, name: str, *, think: timedelta = timedelta(milliseconds=20), slots: int = 8
+    ) -> Process:
+        """Start a worker of the turn agent."""
+        arguments = ["-m", "chatlane", "echo-worker", "--config", str(self.config)]
+        arguments += ["--agent", TURN_AGENT, "--name", name, "--slots", str(slots)]
+        return self._start(name, [*arguments, "--think", f"{think.total_seconds():g}s"])
+
+    def subscriber(self, name: str) -> Process:
+        """Start a copy of examples/subscriber.py that notes what it is given and acknowledges."""
+        return self._start(
+            name,
+            [str(_WATCHED), str(_SUBSCRIBER), str(self.directory / "handed-over.jsonl")],
+            NATS_URL=self.nats_url,
+            AGENT=STREAM_AGENT,
+            SLOTS=str(SLOTS),
+        )
+
+    def _start(self, name: str, arguments: list[str], **variables: str) -> Process:
+        variables["PYTHONPATH"] = str(_ROOT)
+        process = Process(name, arguments, self.directory, **variables)
+        self.processes[name] = process
+        process.start()
+        return process
+
+    async def until_started(self, *routers: Process) -> None:
+        """Wait until routers route."""
+        for router in routers:
+            await router.until_told("router_started")
+
+    async def stop(self) -> None:
+        """End everything at once; what is tested is over."""
+        for process in self.processes.values():
+            await process.kill()
+
+
+@asynccontextmanager
+async def open_service(
+    directory: Path,
+    nats_url: str,
+    dsn: str,
+    **config: Any,  # noqa: ANN401 # as `config_text` has them
+) -> AsyncIterator[Service]:
+    """Write the configuration, apply the topology, and end every process at the end.
+
+    Args:
+        directory: For configuration and logs.
+        nats_url: A server without streams.
+        dsn: A migrated database.
+        config: As for `config_text`.
+    """
+    path = directory / "chatlane.toml"
+    path.write_text(config_text(nats_url, dsn, **config), "utf-8")
+    settings = load_settings(path, {})
+    await apply_topology(settings)
+    service = Service(directory, nats_url, dsn, path, settings)
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+async def apply_topology(settings: Settings) -> None:
+    """Do what `chatlane admin apply` does."""
+    declared = declared_topology(settings)
+    async with open_connection(settings.nats.url, name="admin") as client:
+        await apply(JetStream(client), declared.streams, declared.durables)

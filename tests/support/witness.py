@@ -1,0 +1,171 @@
+"""Looks at the database and the streams from outside, with queries of its own."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final, LiteralString
+
+import asyncpg
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from chatlane_client.connection import until_connected
+from tests.support.checker import History, Published, Row, Session, Turn
+from tests.support.crowd import Crowd
+from tests.support.eventually import eventually
+from tests.support.service import STREAM_AGENT
+
+_PATIENCE: Final = timedelta(seconds=30)
+_LOOK_AGAIN: Final = timedelta(milliseconds=50)
+_PAGE: Final = 500
+_AWAY: Final = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+)
+
+_OWNERS: Final[LiteralString] = """
+SELECT owner::text, count(*) FROM partitions
+WHERE owner IS NOT NULL AND lease_until > clock_timestamp() GROUP BY owner
+"""
+_SESSIONS: Final[LiteralString] = "SELECT id::text, session_key, agent FROM sessions"
+_ROWS: Final[LiteralString] = """
+SELECT session_id::text, seq, role, coalesce(content, ''), coalesce(platform_message_id, ''),
+    coalesce(id::text, ''), coalesce(turn_id::text, ''), coalesce(reply_to::text, ''),
+    coalesce(part, 0)
+FROM messages ORDER BY session_id, seq
+"""
+_TURNS: Final[LiteralString] = "SELECT id::text, session_id::text, state, attempt FROM turns"
+_DEAD: Final[LiteralString] = "SELECT reason FROM dead_letters ORDER BY at"
+_LEFT_OVER: Final[LiteralString] = """
+SELECT (SELECT count(*) FROM outbox) AS "outbox rows",
+    (SELECT count(*) FROM waiting) AS "waiting messages",
+    (SELECT count(*) FROM turns WHERE state IN ('ready', 'claimed')) AS "live turns"
+"""
+
+
+class Witness:
+    """A connection to each server that outlives their restarts."""
+
+    def __init__(self, dsn: str, client: Client) -> None:
+        self.client = client
+        self._dsn = dsn
+        self._connection: asyncpg.Connection | None = None
+        self._lock = asyncio.Lock()
+
+    async def fetch(self, query: str, *arguments: object) -> list[Any]:
+        """Run a query; while the server is away, wait for it."""
+        async with self._lock, asyncio.timeout(_PATIENCE.total_seconds()):
+            while True:
+                try:
+                    connection = await self._connected()
+                    return list(await connection.fetch(query, *arguments))
+                except _AWAY:
+                    self._connection = None
+                await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+
+    async def value(self, query: str, *arguments: object) -> Any:  # noqa: ANN401 # any column
+        """Return the only value of the first row."""
+        return (await self.fetch(query, *arguments))[0][0]
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._connection is None:
+            self._connection = await asyncpg.connect(self._dsn, timeout=5)
+        return self._connection
+
+    def close(self) -> None:
+        """Drop the connection to the database."""
+        if self._connection:
+            self._connection.terminate()
+
+    async def owners(self) -> dict[str, int]:
+        """Return how many partitions, of both logs, each router holds by a valid lease."""
+        return dict(await self.fetch(_OWNERS))
+
+    async def until_owned(self, *counts: int, timeout: timedelta = _PATIENCE) -> None:  # noqa: ASYNC109
+        """Wait until routers hold these numbers of partitions."""
+
+        async def are_owned() -> bool:
+            owners = await self.owners()
+            assert sorted(owners.values()) == sorted(counts)
+            return True
+
+        await eventually(are_owned, timeout)
+
+    async def left_over(self) -> dict[str, int]:
+        """Return what is still to do."""
+        return dict((await self.fetch(_LEFT_OVER))[0])
+
+    async def until_settled(self, crowd: Crowd, timeout: timedelta = _PATIENCE) -> None:  # noqa: ASYNC109
+        """Wait until everything that was sent is answered and nothing is left to do."""
+
+        async def is_settled() -> bool:
+            assert not crowd.unheard
+            left = await self.left_over()
+            assert not any(left.values()), left
+            return True
+
+        await eventually(is_settled, timeout)
+
+    async def dead(self) -> Counter[str]:
+        """Return how many dead letters there are, by reason."""
+        return Counter(row[0] for row in await self.fetch(_DEAD))
+
+    async def history(self, crowd: Crowd) -> History:
+        """Return everything there is to judge."""
+        return History(
+            sent=crowd.sent,
+            inbound=[_message_id(raw) for raw in await self.stream("INBOUND")],
+            sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
+            rows=[Row(*row) for row in await self.fetch(_ROWS)],
+            turns=[Turn(*row) for row in await self.fetch(_TURNS)],
+            routed=_published(await self.stream("ROUTED"), "seq"),
+            outbound=_published(await self.stream("OUTBOUND"), "out_seq"),
+            received=crowd.received,
+            stream_agents=frozenset({STREAM_AGENT}),
+            dead=[row[0] for row in await self.fetch(_DEAD)],
+            left_over=await self.left_over(),
+        )
+
+    async def stream(self, name: str) -> list[Msg]:
+        """Return all that a stream keeps, oldest first."""
+        await until_connected(self.client)
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.ALL,
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=_PATIENCE.total_seconds(),
+            mem_storage=True,
+        )
+        source = await self.client.jetstream().pull_subscribe("", stream=name, config=config)
+        try:
+            pending = (await source.consumer_info()).num_pending or 0
+            messages: list[Msg] = []
+            while len(messages) < pending:
+                messages += await source.fetch(_PAGE, timeout=5)
+            return messages
+        finally:
+            await source.unsubscribe()
+
+
+def _message_id(raw: Msg) -> str:
+    return (raw.headers or {}).get("Nats-Msg-Id", "")
+
+
+def _published(messages: Sequence[Msg], number: str) -> list[Published]:
+    bodies = [json.loads(raw.data) for raw in messages]
+    return [Published(its["session_id"], its[number], its["id"]) for its in bodies]
+
+
+@asynccontextmanager
+async def open_witness(dsn: str, client: Client) -> AsyncIterator[Witness]:
+    """Open a witness."""
+    witness = Witness(dsn, client)
+    try:
+        yield witness
+    finally:
+        witness.close()
