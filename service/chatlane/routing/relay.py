@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects
-from chatlane.errors import TransientError
+from chatlane.errors import StoreUnavailableError, TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.pipeline import DEFAULT_WINDOW, Batch, Item, Pipeline, Publisher
 from chatlane.store import dead_letters, outbox
@@ -163,9 +163,9 @@ class Relay:
                 ...
                 await outbox.insert(connection, publications)
 
-        When the block ends well, its rows are queued. When it fails, nobody knows whether it
-        was committed; its rows are adopted if they turn up in the table, and until that is
-        settled newer rows of their sessions wait for the sweep.
+        When the block ends well, its rows are queued. When the database fails in it, nobody
+        knows whether it was committed; its rows are adopted if they turn up in the table, and
+        until that is settled newer rows of their sessions wait for the sweep.
         """
         async with self._lock:
             known_since = time.monotonic()
@@ -173,13 +173,16 @@ class Relay:
             writer = OutboxWriter(router_id, self._doubtful(), self.take_acknowledged)
             try:
                 yield writer
-            except BaseException:
+            except BaseException as error:
                 self.restore_acknowledged(writer.published)
-                self._doubt(writer.rows)
+                self._doubt(writer.rows, error)
                 raise
             self._pipeline.enqueue(writer.rows, known_since)
 
-    def _doubt(self, rows: Iterable[OutboxRow]) -> None:
+    def _doubt(self, rows: Iterable[OutboxRow], error: BaseException) -> None:
+        if isinstance(error, Exception) and not isinstance(error, StoreUnavailableError):
+            # Raised by the block itself, before anything could have been committed.
+            return
         until = time.monotonic() + _DOUBT_SECONDS
         self._doubts.update((row.id, until) for row in rows)
 
@@ -231,8 +234,8 @@ class Relay:
                     rows = await outbox.adopt(
                         connection, self._router_id, _ADOPTED_AT_ONCE, self._doubtful()
                     )
-            except BaseException:
-                self._doubt(rows)
+            except BaseException as error:
+                self._doubt(rows, error)
                 raise
             for row in rows:
                 self._doubts.pop(row.id, None)
@@ -257,7 +260,7 @@ class Relay:
             while self._pipeline.acknowledged_count:
                 await self._delete_acknowledged()
         except TransientError as error:
-            _log.warning("outbox_not_cleared", error=error)
+            _log.warning("outbox_not_cleared", reason=str(error))
         self._report()
         return self.backlog == 0
 
@@ -268,7 +271,7 @@ class Relay:
             try:
                 await work()
             except TransientError as error:
-                _log.warning("relay_held_up", error=error)
+                _log.warning("relay_held_up", reason=str(error))
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
             except Exception:  # noqa: BLE001 - logged, and tried again
                 _log.exception("relay_failed")

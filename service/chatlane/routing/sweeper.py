@@ -72,7 +72,7 @@ async def _attempt(job: Job) -> None:
     try:
         await job.run()
     except TransientError as error:
-        _log.warning("sweep_postponed", task=job.name, error=error)
+        _log.warning("sweep_postponed", task=job.name, reason=str(error))
     except Exception:  # noqa: BLE001 - the others go on, and so does this one next time
         _log.exception("sweep_failed", task=job.name)
 
