@@ -201,6 +201,8 @@ class Kernel:
         self.unread: Counter[str] = Counter()
         self.deadlines = Deadlines(store, self.writer, declared, self._unread)
         self._sequence = 0
+        self._askers = 0
+        self._desk_task: asyncio.Future[None]
 
     async def _unread(self, agent: str) -> int:
         return self.unread[agent]
@@ -355,11 +357,17 @@ class Kernel:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        serving = asyncio.ensure_future(self.desk.run())
+        """Let the desk serve while anybody waits for it."""
+        if self._askers == 0:
+            self._desk_task = asyncio.ensure_future(self.desk.run())
+        self._askers += 1
         try:
             yield
         finally:
-            serving.cancel()
+            self._askers -= 1
+            if self._askers == 0:
+                self._desk_task.cancel()
+                await asyncio.wait([self._desk_task])
 
     async def live_turn(self, session_id: UUID) -> UUID | None:
         """Return the turn that holds a session."""
