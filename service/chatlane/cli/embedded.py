@@ -19,7 +19,7 @@ def demo(
         float, typer.Option(min=1, help="Events a second.", show_default=True)
     ] = 110.0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep data and logs even when all is well.")
+        bool, typer.Option("--keep", help="Keep the logs even when all is well.")
     ] = False,
 ) -> None:
     """Play a day of chat on real servers, kill what can be killed, and check the outcome.

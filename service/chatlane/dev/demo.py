@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from nats.aio.client import Client
 from rich.console import Console
 
 from chatlane.dev import report as reports
+from chatlane.dev.binaries import server_directory
 from chatlane.dev.day import DAY_FILE
 from chatlane.dev.faults import Faults
 from chatlane.dev.feed import Publication, Step, publications, read_feed
@@ -20,7 +22,7 @@ from chatlane.dev.observer import read_dead_notices, read_log
 from chatlane.dev.player import Player, Score
 from chatlane.dev.processes import ServerStartError
 from chatlane.dev.programs import cancel_when_told_to_stop
-from chatlane.dev.stack import Stack, open_stack, temporary_directory
+from chatlane.dev.stack import Stack, open_stack
 from chatlane.dev.verdict import Verdict, judge
 from chatlane_client.connection import open_connection
 
@@ -43,10 +45,10 @@ def main(
     """Run the demo and return its exit code: 0 only when every promise was kept.
 
     Args:
-        report: Where the JSON report goes.
+        report: Where the JSON report goes; logs of a run that failed go beside it.
         feed: What is published.
         lines_per_second: Its pace.
-        is_kept: Keep the directory with data and logs even when all is well.
+        is_kept: Keep the logs even when all is well.
     """
     demo = _Demo(Narrator(Console()), report, lines_per_second, is_kept=is_kept)
     try:
@@ -68,20 +70,20 @@ class _Demo:
 
     async def run(self, steps: tuple[Step, ...]) -> int:
         cancel_when_told_to_stop()
-        with temporary_directory(keep=lambda: self._is_kept) as directory:
+        feed = publications(steps)
+        with server_directory() as directory:
             _log_to(directory / "adapters.log")
             try:
                 history, idle_after = await self._play(directory, steps)
+                verdict = judge(feed, history, idle_after)
+                self._show(feed, history, verdict)
             except ServerStartError as error:
-                self._keep(directory)
                 self.narrator.tell(str(error))
-                return 1
-            feed = publications(steps)
-            verdict = judge(feed, history, idle_after)
-            self._show(feed, history, verdict)
-            if not verdict.is_good:
-                self._keep(directory)
-        return 0 if verdict.is_good else 1
+                verdict = None
+            is_good = verdict is not None and verdict.is_good
+            if self._is_kept or not is_good:
+                self._keep_logs(directory)
+        return 0 if is_good else 1
 
     async def _play(
         self, directory: Path, steps: tuple[Step, ...]
@@ -148,9 +150,13 @@ class _Demo:
         narrator.tell(words if verdict.is_good else "the run does not keep its promises")
         narrator.tell(f"report: {self._report}")
 
-    def _keep(self, directory: Path) -> None:
-        self._is_kept = True
-        self.narrator.tell(f"data and logs are in {directory}")
+    def _keep_logs(self, directory: Path) -> None:
+        target = self._report.parent / "demo-logs"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for log in directory.rglob("*.log"):
+            shutil.copy(log, target)
+        self.narrator.tell(f"logs: {target}")
 
 
 async def _history(stack: Stack, client: Client, score: Score) -> History:

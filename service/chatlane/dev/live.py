@@ -14,10 +14,11 @@ from typing import Final
 from rich.console import Console
 from rich.markup import escape
 
+from chatlane.dev.binaries import server_directory
 from chatlane.dev.narration import Narrator
 from chatlane.dev.processes import ServerStartError
 from chatlane.dev.programs import cancel_when_told_to_stop, follow
-from chatlane.dev.stack import Stack, open_stack, temporary_directory
+from chatlane.dev.stack import Stack, open_stack
 
 # Where `chatlane chat` and `chatlane sessions` look when nothing else tells them.
 STATE_FILE: Final = Path(".chatlane/dev.toml")
@@ -43,7 +44,7 @@ def main() -> int:
 
 async def _run(narrator: Narrator) -> None:
     cancel_when_told_to_stop()
-    with temporary_directory(keep=lambda: False) as directory:
+    with server_directory() as directory:
         async with open_stack(directory, narrator.tell, think=_THINK) as stack:
             with _state_file(stack.config):
                 _welcome(narrator, stack)

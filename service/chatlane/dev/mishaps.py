@@ -19,12 +19,7 @@ _REPLAYED: Final = 8
 
 def copies(diary: Diary) -> None:
     """Copies of messages: the same envelope twice, or the same message in a new envelope."""
-    said = [
-        entry
-        for entry in diary.entries
-        # Without a message id only the envelope tells copies apart.
-        if entry.line.get("expect") == "accepted" and "message_id" in entry.event
-    ]
+    said = [entry for entry in diary.entries if _has_message_id(entry)]
     chosen = diary.chance.shuffled(said)[: _COPIED_ENVELOPES + _COPIED_MESSAGES]
     for number, entry in enumerate(chosen):
         is_same_envelope = number < _COPIED_ENVELOPES
@@ -37,10 +32,16 @@ def replay(diary: Diary, room_label: str, at: float) -> None:
     said = [
         entry
         for entry in sorted(diary.entries, key=lambda entry: entry.at)
-        if entry.line.get("talk") == room_label and entry.at < at
+        # A timer has no message number, so no platform could say it again.
+        if entry.line.get("talk") == room_label and entry.at < at and "message_id" in entry.event
     ]
     for number, entry in enumerate(said[-_REPLAYED:]):
         _copy(diary, entry, at + number / 10, is_same_envelope=False)
+
+
+def _has_message_id(entry: Entry) -> bool:
+    """Tell whether copies are known by the message; without an id only by the envelope."""
+    return entry.line.get("expect") == "accepted" and "message_id" in entry.event
 
 
 def _copy(diary: Diary, entry: Entry, at: float, *, is_same_envelope: bool) -> None:

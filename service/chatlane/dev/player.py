@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from chatlane.dev.observer import Observer, chat_of
 from chatlane.dev.waiting import until
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.connection import until_connected
-from chatlane_schemas import InboundEvent, OutboundMessage, Source
+from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
 from chatlane_schemas.subjects import inbound_for, partition_of
 
 _IN_FLIGHT: Final = 200
@@ -95,14 +96,19 @@ class Player:
     @asynccontextmanager
     async def receiving(self, accounts: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
         """Receive the answers to these accounts during the block."""
-        async with asyncio.TaskGroup() as deliveries:
-            for platform, account in accounts:
-                adapter = AdapterClient(self._client, platform=platform, account=account)
-                self._adapters[platform, account] = adapter
-                deliveries.create_task(adapter.deliver(self._receive))
+        for platform, account in accounts:
+            adapter = AdapterClient(self._client, platform=platform, account=account)
+            self._adapters[platform, account] = adapter
+        deliveries = [
+            asyncio.create_task(adapter.deliver(self._receive))
+            for adapter in self._adapters.values()
+        ]
+        try:
             yield
+        finally:
             for adapter in self._adapters.values():
                 adapter.stop()
+            await asyncio.gather(*deliveries)
 
     async def play(self, steps: Iterable[Step]) -> None:
         """Play the feed to its end, answers included.
@@ -177,7 +183,7 @@ class Player:
 
     async def _publish(self, publication: Publication) -> None:
         if publication.body is None:
-            event = InboundEvent.model_validate(publication.event)
+            event = decode(InboundEvent, json.dumps(publication.event).encode())
             subject = inbound_for(event)
             stored = await self._adapters[event.platform, event.account].publish(event)
             sequence, is_repeat = stored.sequence, stored.is_repeat

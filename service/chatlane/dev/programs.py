@@ -73,7 +73,11 @@ class Program:
             ServerStartError: With the end of its log.
         """
         if self._process and (code := self._process.exit_code) is not None:
-            raise ServerStartError(self.name, f"exit code {code}", log_tail(self.log_path))
+            raise self.failure(f"exit code {code}")
+
+    def failure(self, reason: str) -> ServerStartError:
+        """Return an error that shows the end of the log."""
+        return ServerStartError(self.name, reason, log_tail(self.log_path))
 
     def require_success(self) -> None:
         """Fail when the process did not end well.

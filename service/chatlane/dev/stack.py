@@ -5,10 +5,8 @@ on free ports, and ends with the process that started it.
 """
 
 import asyncio
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import resources
@@ -32,7 +30,6 @@ ROUTERS: Final = 2
 WORKERS: Final = 2
 
 _START_PATIENCE: Final = timedelta(seconds=30)
-_PASSABLE: Final = 0o711
 
 Tell = Callable[[str], None]
 
@@ -91,8 +88,7 @@ class Stack:
         """Start a router and return when it counts as alive.
 
         Raises:
-            ServerStartError: It ended by itself.
-            TimeoutError: It did not come up in time.
+            ServerStartError: It ended by itself, or did not come up in time.
         """
         before = await self.observer.routers()
         program = self.programs[name]
@@ -102,7 +98,10 @@ class Stack:
             program.require_running()
             return bool(await self.observer.routers() - before)
 
-        await until(is_alive, _START_PATIENCE)
+        try:
+            await until(is_alive, _START_PATIENCE)
+        except TimeoutError as error:
+            raise program.failure("it did not come up in time") from error
         [self.router_ids[name]] = await self.observer.routers() - before
 
     async def until_owned(self, shares: dict[str, int]) -> float:
@@ -126,21 +125,6 @@ class Stack:
         """
         for program in self.programs.values():
             program.require_running()
-
-
-@contextmanager
-def temporary_directory(*, keep: Callable[[], bool]) -> Iterator[Path]:
-    """Make a directory for a stack and remove it at the end unless it is to be kept.
-
-    Others may pass through it, because Postgres does not run as root.
-    """
-    path = Path(tempfile.mkdtemp(prefix="chatlane-"))
-    path.chmod(_PASSABLE)
-    try:
-        yield path
-    finally:
-        if not keep():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 @asynccontextmanager
@@ -185,8 +169,10 @@ async def _prepare(directory: Path, nats: NatsServer, postgres: PostgresServer) 
         await connection.execute(f'CREATE DATABASE "{DATABASE}"')
     finally:
         await connection.close()
-    await migrate(postgres.dsn(DATABASE))
-    await _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)])
+    await asyncio.gather(
+        migrate(postgres.dsn(DATABASE)),
+        _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)]),
+    )
     return config
 
 

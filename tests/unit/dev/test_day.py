@@ -87,6 +87,7 @@ def test_every_copy_comes_after_what_it_copies() -> None:
         if its.expect == "accepted":
             said.add((its.address, its.message_id))
         elif its.expect == "duplicate":
+            assert its.message_id
             assert (its.address, its.message_id) in said
 
 
