@@ -15,7 +15,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 # What the echo worker and examples/subscriber.py say, one line for each message they heard.
-_HEARD = re.compile(r"^(?:#\d+ heard|You said): (.*)$", re.MULTILINE)
+_HEARD = re.compile(r"^#\d+ heard: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

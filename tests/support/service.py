@@ -1,6 +1,8 @@
 """The service as it runs in production: every part a process of its own, on real servers."""
 
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -118,6 +120,11 @@ class Process(Program):
         """Exit code, negative for a signal, or None while it runs."""
         return self._process.exit_code if self._process else None
 
+    def send(self, signal_number: signal.Signals) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send(signal_number)
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return what it logged under this name, in all its lives."""
         lines = [line for line in self._tail.new_lines() if line.startswith("{")]
@@ -176,7 +183,8 @@ class Service:
         )
 
     def _start(self, name: str, arguments: list[str], **variables: str) -> Process:
-        variables["PYTHONPATH"] = str(_ROOT)
+        inherited = os.environ.get("PYTHONPATH", "")
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), inherited]))
         process = Process(name, arguments, self.directory, **variables)
         self.processes[name] = process
         process.start()

@@ -6,7 +6,6 @@ A note is one append of one line, and is written before the program goes on: wha
 has noted, it has done, and what it acknowledged, it has noted.
 """
 
-import asyncio
 import json
 import os
 import runpy
@@ -62,7 +61,7 @@ def watch(notes: Notes) -> None:
 def main(program: str, path: str) -> None:
     """Run the program."""
     watch(Notes(path))
-    asyncio.run(runpy.run_path(program)["app"].run())
+    runpy.run_path(program, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class Witness:
 
         async def are_owned() -> bool:
             owners = await self.owners()
-            assert sorted(owners.values()) == sorted(counts)
+            assert sorted(owners.values()) == sorted(counts), owners
             return True
 
         await eventually(are_owned, timeout)
@@ -105,7 +105,7 @@ class Witness:
         """Wait until everything that was sent is answered and nothing is left to do."""
 
         async def is_settled() -> bool:
-            assert not crowd.unheard
+            assert not crowd.unheard, f"unheard: {sorted(crowd.unheard)[:5]}"
             left = await self.left_over()
             assert not any(left.values()), left
             return True

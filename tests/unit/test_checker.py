@@ -54,9 +54,9 @@ def good() -> History:
         ),
         received=(
             Received(ANN, "s1", 1, "o1", "a2", "#1 heard: ann 1\n#2 heard: ann 2"),
-            Received(DESK, "s2", 1, "o2", "b1", "You said: bob 1"),
+            Received(DESK, "s2", 1, "o2", "b1", "#1 heard: bob 1"),
             Received(ANN, "s1", 2, "o3", "a3", "#4 heard: ann 3"),
-            Received(DESK, "s2", 2, "o4", "b2", "You said: bob 2"),
+            Received(DESK, "s2", 2, "o4", "b2", "#2 heard: bob 2"),
         ),
         stream_agents=frozenset({"desk"}),
         left_over={"outbox": 0},
@@ -164,7 +164,7 @@ DAMAGE = {
     "an answer never received": (without("received", 0), "gap: agent:main:test:bot:dm:ann never"),
     "the last answer never received": (without("received", 3), "lost: o4 never reached its chat"),
     "an answer received twice": (
-        with_more("received", Received(DESK, "s2", 2, "o4", "b2", "You said: bob 2")),
+        with_more("received", Received(DESK, "s2", 2, "o4", "b2", "#2 heard: bob 2")),
         "doubled: agent:desk:test:bot:dm:bob received [1, 2, 2]",
     ),
     "answers received in another order": (

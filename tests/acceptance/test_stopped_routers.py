@@ -1,0 +1,83 @@
+"""SIGTERM of a router, which hands over at once, and SIGSTOP, which makes a zombie of it."""
+
+import signal
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.acceptance.conftest import Tell
+from tests.support.eventually import eventually
+from tests.support.scene import ALL_PARTITIONS, Scene, open_scene, seconds_since
+
+pytestmark = pytest.mark.acceptance
+
+PER_SECOND = 120
+ROUNDS = 2
+# So long that nobody can have waited for its end.
+LONG_LEASE = timedelta(seconds=10)
+
+
+async def redelivered(scene: Scene) -> int:
+    """Return how many messages were delivered a second time by any durable."""
+    jetstream = scene.client.jetstream()
+    consumers = [
+        info
+        for stream in ("TURNS", "ROUTED", "OUTBOUND")
+        for info in await jetstream.consumers_info(stream)
+        if info.config.durable_name
+    ]
+    return sum(info.num_redelivered or 0 for info in consumers)
+
+
+async def test_what_is_stopped_hands_over_at_once(
+    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+) -> None:
+    async with open_scene(tmp_path, nats_url, database_url, lease=LONG_LEASE) as scene:
+        await _stop_amid_traffic(scene, tell)
+
+
+async def _stop_amid_traffic(scene: Scene, tell: Tell) -> None:
+    await scene.start()
+    async with scene.crowd.talking(PER_SECOND):
+        await scene.until_answers_flow()
+        stopped_at = monotonic()
+        router = scene.process("router 1")
+        router.send(signal.SIGTERM)
+        await scene.witness.until_owned(ALL_PARTITIONS, timeout=LONG_LEASE / 2)
+        handed_over = seconds_since(stopped_at)
+        await eventually(lambda: router.exit_code is not None)
+        router_exit = router.exit_code
+        ended = seconds_since(stopped_at)
+        await scene.process("worker-1").stop()
+        router.start()
+        await scene.witness.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
+        await scene.until_answers_flow()
+    assert [router_exit, scene.process("worker-1").exit_code] == [0, 0]
+    claims = scene.process("router 2").events("partitions_claimed")
+    assert [its["taken_over"] for its in claims] == [0] * len(claims)
+    assert await redelivered(scene) == 0
+    await scene.verify()
+    assert scene.crowd.slowest_since(stopped_at) < LONG_LEASE
+    tell(f"handed over after {handed_over}, exit 0 after {ended}, {scene.recovery(stopped_at)}")
+
+
+async def test_a_router_that_wakes_up_after_its_lease_changes_nothing(
+    scene: Scene, tell: Tell
+) -> None:
+    await scene.start()
+    frozen = scene.process("router 1")
+    async with scene.crowd.talking(PER_SECOND):
+        for number in range(1, ROUNDS + 1):
+            await scene.until_answers_flow()
+            frozen_at = monotonic()
+            frozen.send(signal.SIGSTOP)
+            await scene.witness.until_owned(ALL_PARTITIONS)
+            await scene.until_answers_flow()
+            tell(f"taken over after {seconds_since(frozen_at)}")
+            frozen.send(signal.SIGCONT)
+            await frozen.until_told("partitions_lost", number)
+            await scene.witness.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
+    await scene.verify()
+    scene.require_running()
