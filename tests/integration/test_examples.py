@@ -142,9 +142,9 @@ async def pending(client: Client) -> int:
     return sum(info.num_ack_pending or 0 for info in infos)
 
 
-def heard(answers: list[str]) -> list[str]:
+def heard(answers: list[str | None]) -> list[str]:
     """Return what the subscriber repeated, without its number in the session."""
-    return [answer.partition(" heard: ")[2] for answer in answers]
+    return [(answer or "").partition(" heard: ")[2] for answer in answers]
 
 
 @pytest.mark.usefixtures("router")
