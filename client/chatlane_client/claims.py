@@ -11,7 +11,7 @@ from uuid import UUID
 from nats.aio.client import Client
 
 from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
-from chatlane_client.retry import Backoff, was_set_within
+from chatlane_client.retry import Backoff, raise_if_cancelled, was_set_within
 from chatlane_client.wire import ask
 from chatlane_schemas import (
     ClaimReply,
@@ -80,6 +80,7 @@ class ClaimClient:
         )
         heard_at: float | None = None
         for pause, seconds in zip(Backoff().pauses(), _PATIENCE.pauses(), strict=True):
+            raise_if_cancelled()
             asked_at = monotonic()
             try:
                 reply = await ask(

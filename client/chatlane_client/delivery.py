@@ -24,7 +24,7 @@ from nats.js.api import ConsumerInfo
 from chatlane_client.connection import closed_error_first, open_pull, until_connected
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
 from chatlane_client.ordering import Place, SessionOrder
-from chatlane_client.retry import Backoff, was_set_within
+from chatlane_client.retry import Backoff, raise_if_cancelled, was_set_within
 from chatlane_schemas import DecodeError, OutboundMessage, decode
 from chatlane_schemas.streams import StreamName, outbound_durable
 
@@ -118,6 +118,7 @@ class OutboundReader:
             ):
                 pauses = Backoff().pauses()
                 while not self._stopping.is_set():
+                    raise_if_cancelled()
                     if not await self._read(source, tasks):
                         await was_set_within(self._stopping, next(pauses))
             await self._set_back_held()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from time import monotonic
 
 from chatlane_client.errors import InvalidAnswerError, RefusedRequestError, TransientError
-from chatlane_client.retry import Backoff
+from chatlane_client.retry import Backoff, raise_if_cancelled
 from chatlane_client.wire import ANSWER_WITHIN
 from chatlane_schemas import RenewReply, RenewStatus
 
@@ -60,6 +60,7 @@ class Lease:
     async def _renew(self, renew: Renew, until: float) -> RenewStatus | None:
         """Ask until there is an answer; None when there was none in time."""
         for pause in self._backoff().pauses():
+            raise_if_cancelled()
             asked_at = monotonic()
             if asked_at >= until:
                 return None

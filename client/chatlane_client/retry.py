@@ -33,3 +33,19 @@ async def was_set_within(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         pass
     return event.is_set()
+
+
+def raise_if_cancelled() -> None:
+    """Raise a cancellation that was swallowed below; loops without end call it each time round.
+
+    `asyncio.wait_for` of Python 3.11 loses one that comes together with the
+    result, and nats-py waits with it for everything.
+    """
+    if is_cancelled():
+        raise asyncio.CancelledError
+
+
+def is_cancelled() -> bool:
+    """Whether somebody wants this task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -137,14 +137,16 @@ class SessionClient:
         """Ask until there is an answer; reading twice changes nothing."""
         subject = self._subject(noun, verb)
         try:
-            async with asyncio.timeout(self._patience.total_seconds()):
+            async with asyncio.timeout(self._patience.total_seconds()) as limit:
                 for pause in Backoff().pauses():
                     if reply := await self._try_read(subject, request, model):
                         return reply
+                    if limit.expired():
+                        break
                     await asyncio.sleep(pause)
         except TimeoutError as exc:
             raise UnansweredRequestError(subject, reached_nobody=False) from exc
-        raise AssertionError("pauses never end")
+        raise UnansweredRequestError(subject, reached_nobody=False)
 
     async def _try_read(
         self, subject: str, request: Envelope, model: type[ReplyT]

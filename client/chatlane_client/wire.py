@@ -78,14 +78,17 @@ async def publish_stored(
     body = encode(message)
     patience = give_up_after.total_seconds() if give_up_after is not None else None
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(patience) as limit:
             for pause in backoff.pauses():
                 if stored := await _try_publish(client, subject, message, body, answer_within):
                     return stored
+                if limit.expired():
+                    # The end of our patience was swallowed below, see `raise_if_cancelled`.
+                    break
                 await asyncio.sleep(pause)
     except TimeoutError as exc:
         raise UnconfirmedPublishError(subject, message.id) from exc
-    raise AssertionError("pauses never end")
+    raise UnconfirmedPublishError(subject, message.id)
 
 
 async def publish_unstored(client: Client, subject: str, message: Envelope) -> None:

@@ -32,7 +32,7 @@ from chatlane_client.errors import (
     TurnFailedError,
 )
 from chatlane_client.lease import Lease
-from chatlane_client.retry import Backoff, was_set_within
+from chatlane_client.retry import Backoff, is_cancelled, raise_if_cancelled, was_set_within
 from chatlane_client.sessions import SessionClient
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.wire import publish_stored, publish_unstored
@@ -55,6 +55,8 @@ _log = logging.getLogger("chatlane_client")
 # A pull that is outstanding when the server restarts is lost, so none lasts longer.
 _PULL_FOR: Final = timedelta(seconds=1)
 _SET_BACK_FOR: Final = timedelta(seconds=5)
+# Handlers have so long to tidy up.
+_CANCEL_AGAIN: Final = timedelta(seconds=5)
 
 
 class TurnWorker:
@@ -126,6 +128,7 @@ class TurnWorker:
         pauses = Backoff().pauses()
         await self._free_slots.acquire()
         while not self._stopping.is_set():
+            raise_if_cancelled()
             try:
                 await until_connected(self._client)
                 [notice] = await notices.fetch(1, timeout=_PULL_FOR.total_seconds())
@@ -191,20 +194,19 @@ class TurnWorker:
     async def _answer(self, grant: Grant) -> ResultMessage:
         """Return what the handler makes of a turn, be it a failure."""
         try:
-            return _result(grant, await self._handler(self._turn(grant)))
+            answer = await self._handler(self._turn(grant))
         except TurnFailedError as exc:
             return _failure(grant, exc.message, retry=exc.retry)
-        except ValidationError as exc:
-            _log.exception("turn_failed", extra=_about(grant, reason="invalid"))
-            return _failure(grant, f"{exc.title}: {exc.error_count()} errors", retry=False)
         except asyncio.CancelledError:
-            if _is_cancelled_from_outside():
+            # A handler may also let one out that was meant for something of its own.
+            if is_cancelled():
                 raise
             return _failure(grant, "CancelledError", retry=True)
         except Exception as exc:  # noqa: BLE001 - whatever it was, the turn has failed
             _log.exception("turn_failed", extra=_about(grant, reason=type(exc).__name__))
             # Not its text, which may quote what people wrote.
             return _failure(grant, type(exc).__name__, retry=True)
+        return _result(grant, answer)
 
     async def _publish(self, grant: Grant, result: ResultMessage) -> None:
         subject = subjects.result(self._agent, grant.session_id)
@@ -255,8 +257,15 @@ def default_worker_name() -> str:
 
 
 def _result(grant: Grant, answer: Answer) -> ResultMessage:
-    if isinstance(answer, str):
-        answer = Reply(parts=(answer,))
+    """Return the answer as a result; what is no answer fails the turn for good."""
+    try:
+        return _success(grant, Reply(parts=(answer,)) if isinstance(answer, str) else answer)
+    except (ValidationError, AttributeError, TypeError) as exc:
+        _log.exception("turn_failed", extra=_about(grant, reason="invalid answer"))
+        return _failure(grant, f"invalid answer: {type(exc).__name__}", retry=False)
+
+
+def _success(grant: Grant, answer: Reply | NoReply) -> ResultMessage:
     parts = () if isinstance(answer, NoReply) else answer.parts
     return ResultMessage(
         id=new_envelope_id(),
@@ -286,15 +295,13 @@ def _failure(grant: Grant, error: str, *, retry: bool) -> ResultMessage:
     )
 
 
-def _is_cancelled_from_outside() -> bool:
-    """Tell our own cancellation from one that a handler let out by itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 async def _cancel(*tasks: asyncio.Task[object]) -> None:
-    for task in tasks:
-        task.cancel()
+    """Cancel tasks until they have ended; one cancellation may get lost below them."""
+    unfinished = set(tasks)
+    while unfinished:
+        for task in unfinished:
+            task.cancel()
+        _, unfinished = await asyncio.wait(unfinished, timeout=_CANCEL_AGAIN.total_seconds())
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

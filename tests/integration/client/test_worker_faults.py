@@ -208,6 +208,20 @@ async def test_a_failure_tells_no_more_than_its_kind(
     assert router.results[0].error == "ValueError"
 
 
+async def test_an_answer_that_is_none_fails_its_turn_for_good(
+    client: Client, router: FakeRouter
+) -> None:
+    chats = Chats()
+
+    async def forget_to_answer(_: Turn) -> str:
+        return None  # type: ignore[return-value]
+
+    async with working(client, forget_to_answer), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("hello"))
+        await eventually(lambda: len(chats.messages) == 1)
+    assert [(result.outcome, result.retry) for result in router.results] == [("failed", False)]
+
+
 async def test_a_notice_that_is_not_understood_is_left_for_others(
     client: Client, router: FakeRouter
 ) -> None:
