@@ -235,6 +235,7 @@ async def route(app: App, stop: asyncio.Event) -> None:
         BusUnavailableError: NATS refuses us.
     """
     async with open_bus(bus_options(app.settings, "chatlane-router")) as app.bus:
+        _show_connection(app.metrics, app.bus)
         await _until_dependencies_are_there(app, JetStream(app.bus.client))
         async with _open_parts(app, app.bus):
             _log.info("router_started", router=str(app.router_id), port=app.http_port)
@@ -248,6 +249,17 @@ async def route(app: App, stop: asyncio.Event) -> None:
             app.is_stopping = True
             _log.info("router_stopping", router=str(app.router_id))
     _log.info("router_stopped", router=str(app.router_id))
+
+
+def _show_connection(metrics: Metrics, bus: Bus) -> None:
+    def reconnected() -> None:
+        metrics.nats_connected(is_connected=True)
+        metrics.nats_reconnected()
+
+    metrics.nats_connected(is_connected=bus.is_connected)
+    bus.listen(
+        disconnected=lambda: metrics.nats_connected(is_connected=False), reconnected=reconnected
+    )
 
 
 async def _until_dependencies_are_there(app: App, jetstream: JetStream) -> None:
@@ -301,6 +313,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             access=access,
             transaction=transaction,
             on_truncated=bury_loss,
+            metrics=app.metrics,
         )
         ownership = Ownership(
             router=app.router_id,

@@ -8,14 +8,16 @@ text that could quote its input. The same gate takes what libraries log.
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import re
 import secrets
 import sys
 import traceback
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 from uuid import UUID
 
 import structlog
@@ -110,10 +112,28 @@ def configure_logging(
             *_renderers(json=json, colors=target.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=target),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Sink(target))),
         cache_logger_on_first_use=False,
     )
     _route_library_logs(_LEVELS[level])
+
+
+class _Sink(io.TextIOBase):
+    """A stream whose loss is no reason to stop: nobody reads the log any more, that is all."""
+
+    def __init__(self, target: TextIO) -> None:
+        self._target = target
+
+    @override
+    def write(self, text: str, /) -> int:
+        with suppress(OSError, ValueError):
+            self._target.write(text)
+        return len(text)
+
+    @override
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._target.flush()
 
 
 def _renderers(*, json: bool, colors: bool) -> tuple[Processor, ...]:

@@ -182,13 +182,13 @@ PARTITIONS_LOST: Final = Metric(
 READER_RECREATIONS: Final = Metric(
     "chatlane_reader_recreations_total",
     "counter",
-    "Consumers made anew: gap, missing, reconnect, behind.",
+    "Readers made anew: disconnected, gap, silence, status, pull, fell_behind, log_replaced.",
     ("log", "reason"),
 )
 LOG_ALARMS: Final = Metric(
     "chatlane_log_alarms_total",
     "counter",
-    "The log is not the one that was read before: rewound, replaced, truncated. Look at once.",
+    "The log is not what was read before: generation, tail_lost, time_at_cursor, truncated.",
     ("log", "kind"),
 )
 API_REQUESTS: Final = Metric(
@@ -370,13 +370,11 @@ class Metrics:
         """Count partitions that another process took from this one."""
         self._add(PARTITIONS_LOST, count, log)
 
-    def reader_recreated(
-        self, log: str, reason: Literal["gap", "missing", "reconnect", "behind"]
-    ) -> None:
-        """Count consumers made anew."""
+    def reader_recreated(self, log: str, reason: str) -> None:
+        """Count readers made anew; `reason` is one word of the reader's own."""
         self._add(READER_RECREATIONS, 1, log, reason)
 
-    def log_alarm(self, log: str, kind: Literal["rewound", "replaced", "truncated"]) -> None:
+    def log_alarm(self, log: str, kind: str) -> None:
         """Count logs that are not what was read before."""
         self._add(LOG_ALARMS, 1, log, kind)
 

@@ -213,18 +213,6 @@ class RouterSettings(Group):
         le=timedelta(seconds=10),
         description="Longest pause between two looks for free partitions.",
     )
-    sweep_interval: Duration = Field(
-        default=timedelta(seconds=1),
-        ge=timedelta(milliseconds=50),
-        le=timedelta(minutes=1),
-        description="Pause between two looks for ended leases and rows of dead routers.",
-    )
-    claim_linger: Duration = Field(
-        default=timedelta(milliseconds=1),
-        ge=timedelta(0),
-        le=timedelta(milliseconds=100),
-        description="How long claims and renewals wait to share a transaction.",
-    )
     stop_timeout: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(milliseconds=100),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from chatlane.cli import embedded
 from chatlane.cli.commands import app
 from chatlane.cli.options import DEV_CONFIG
 from chatlane.dev.live import STATE_FILE
+from tests.support.logs import restored_logging
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunner]:
     monkeypatch.chdir(tmp_path)
-    return CliRunner()
+    with restored_logging():
+        yield CliRunner()
 
 
 def test_without_a_command_there_is_help(cli: CliRunner) -> None:

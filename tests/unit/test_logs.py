@@ -12,12 +12,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 import chatlane
 from chatlane.errors import StoreUnavailableError
 from chatlane.logs import DIGEST_KEYS, PLAIN_KEYS, configure_logging, get_logger
+from tests.support.logs import restored_logging
 
 CANARY = "canary-7f3a"
 
@@ -44,15 +44,10 @@ class Lines:
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
     lines = Lines()
-    configure_logging("debug", json=True, digest_key=b"key", stream=lines.stream)
-    yield lines
-    structlog.reset_defaults()
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with restored_logging():
+        configure_logging("debug", json=True, digest_key=b"key", stream=lines.stream)
+        yield lines
 
 
 def test_event_is_one_json_object(lines: Lines) -> None:
@@ -231,6 +226,15 @@ def test_level_is_respected(lines: Lines) -> None:
     get_logger("x").warning("batch_failed")
 
     assert lines.only["event"] == "batch_failed"
+
+
+def test_lost_stream_does_not_stop_the_work() -> None:
+    stream = io.StringIO()
+    with restored_logging():
+        configure_logging("debug", json=True, stream=stream)
+        stream.close()
+
+        get_logger("x").info("batch_committed")
 
 
 def _log_calls() -> Iterator[tuple[str, ast.Call]]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chatlane.bus.log_access import LogAccess
     from chatlane.bus.reader import LogReader
     from chatlane.domain.log import LogMessage, PartitionId
+    from chatlane.metrics import Metrics
     from chatlane.store.partitions import Claim
 
 Transaction = Callable[[], AbstractAsyncContextManager["PoolConnectionProxy"]]
@@ -55,6 +56,7 @@ class FeedDependencies:
         on_truncated: Writes the dead letter of a loss, in the transaction that goes past it.
         on_change: Called when something may be ready or a batch may be possible.
         on_lost: Called when a partition turned out to be another router's.
+        metrics: Counts readers made anew and logs that are not what they were.
     """
 
     router: UUID
@@ -64,6 +66,7 @@ class FeedDependencies:
     on_truncated: TruncatedHandler
     on_change: Callable[[], None]
     on_lost: Callable[[PartitionId], None]
+    metrics: Metrics
 
 
 class PartitionFeed:
@@ -286,6 +289,8 @@ class PartitionFeed:
         self._unreadable_since = None
         await reader.broken.wait()
         self._unreadable_since = self._loop.time()
+        # The first word is what happened, the rest are details for people.
+        self._its.metrics.reader_recreated(self.partition.log, reader.break_reason.split(" ")[0])
         if self._its.access.is_reachable:
             _log.info("partition_reader_broken", **self._place, reason=reader.break_reason)
         # A batch that is on its way may move the cursor; only then is it known where to go on.
@@ -308,6 +313,7 @@ class PartitionFeed:
             case LogUnbound():
                 _log.debug("partition_bound", **self._place, cursor=found.cursor)
             case LogReplaced():
+                self._its.metrics.log_alarm(self.partition.log, found.reason)
                 _log.critical(
                     "log_replaced",
                     **self._place,
@@ -316,6 +322,7 @@ class PartitionFeed:
                     new_cursor=found.cursor,
                 )
             case LogTruncated():
+                self._its.metrics.log_alarm(self.partition.log, "truncated")
                 _log.critical(
                     "log_truncated",
                     **self._place,

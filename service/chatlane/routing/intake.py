@@ -9,10 +9,12 @@ void meanwhile is taken out by `current`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from chatlane.logs import get_logger
+from chatlane.metrics import Metrics
 from chatlane.routing.feed import FeedDependencies, PartitionFeed
 
 if TYPE_CHECKING:
@@ -21,12 +23,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.bus.log_access import LogAccess
-    from chatlane.domain.log import LogMessage, PartitionId
+    from chatlane.domain.log import LogMessage, LogName, PartitionId
     from chatlane.routing.feed import Transaction, TruncatedHandler
     from chatlane.store.partitions import Claim, Tenure
 
 # Bodies of one transaction: they are in memory several times while it runs.
 DEFAULT_BATCH_BYTES: Final = 8 * 1024 * 1024
+_LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 
 _log = get_logger("intake")
 
@@ -85,6 +88,7 @@ class Intake:
         access: The logs.
         transaction: Opens a transaction of the store.
         on_truncated: Writes the dead letter of a loss, in the transaction that goes past it.
+        metrics: Counts what is taken, lost and read anew.
 
     Attributes:
         lost_some: Set whenever a partition was lost; whoever takes partitions may look at once.
@@ -98,7 +102,9 @@ class Intake:
         access: LogAccess,
         transaction: Transaction,
         on_truncated: TruncatedHandler,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics or Metrics()
         self.lost_some = asyncio.Event()
         self._changed = asyncio.Event()
         self._feeds: dict[PartitionId, PartitionFeed] = {}
@@ -114,6 +120,7 @@ class Intake:
             on_truncated=on_truncated,
             on_change=self._changed.set,
             on_lost=lambda partition: self.lost([partition]),
+            metrics=self._metrics,
         )
 
     # What the ownership calls.
@@ -122,6 +129,8 @@ class Intake:
         """Start reading partitions just taken."""
         for claim in claims:
             self._feeds[claim.partition] = PartitionFeed(claim, self._dependencies)
+            self._metrics.taken_over(claim.partition.log, "expired" if claim.had_owner else "free")
+        self._show_owned()
 
     @property
     def tenures(self) -> list[Tenure]:
@@ -144,17 +153,25 @@ class Intake:
         await feed.stop_offering()
         if self._feeds.get(partition) is feed:
             del self._feeds[partition]
+            self._show_owned()
             await feed.close()
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
         """Drop partitions that are another router's, or whose cursor is not where we believed."""
         gone = [self._feeds.pop(one) for one in partitions if one in self._feeds]
         for feed in gone:
+            self._metrics.partitions_lost(feed.partition.log)
             self._run(feed.close())
         if gone:
             _log.warning("partitions_lost", partitions=_names(feed.partition for feed in gone))
+            self._show_owned()
             self.lost_some.set()
             self._changed.set()
+
+    def _show_owned(self) -> None:
+        logs = Counter(partition.log for partition in self._feeds)
+        for log in _LOGS:
+            self._metrics.partitions_owned(log, logs[log])
 
     async def close(self) -> None:
         """Stop reading everything; what is out is void."""

@@ -190,6 +190,26 @@ async def test_what_is_typed_is_answered_and_can_be_looked_at(serving: Installat
     assert "[bold]hi[/]\\u001b[31m" in marked_up
 
 
+async def test_metrics_tell_what_happened(serving: Installation) -> None:
+    await serving.done("chat", "--as", "ann", typed="hello\n")
+    async with httpx.AsyncClient(trust_env=False) as client:
+        page = (await client.get(f"http://127.0.0.1:{serving.port}/metrics")).text
+
+    for sample in (
+        'chatlane_messages_routed_total{platform="terminal"} 1.0',
+        'chatlane_sessions_started_total{agent="main",reason="new"} 1.0',
+        'chatlane_turn_claims_total{agent="main",status="claimed"} 1.0',
+        'chatlane_turns_finished_total{agent="main",outcome="ok"} 1.0',
+        'chatlane_published_total{stream="OUTBOUND"} 1.0',
+        'chatlane_partitions_owned{log="inbound"} 4.0',
+        'chatlane_partitions_owned{log="results"} 4.0',
+        'chatlane_partition_takeovers_total{how="free",log="inbound"} 4.0',
+        "chatlane_nats_connected 1.0",
+        "chatlane_outbox_backlog 0.0",
+    ):
+        assert sample in page.splitlines()
+
+
 async def test_dead_letter_is_listed_with_its_reason(serving: Installation) -> None:
     client = await nats.connect(serving.nats_url)
     subject = subjects.inbound("terminal", "local", subjects.chat_token("ann"))
