@@ -112,7 +112,7 @@ class SessionOrder(Generic[T]):
         if progress.is_repeat(number):
             return Admission(Place.REPEAT)
         if not progress.following and (may_lead or number == 1):
-            progress.begin(number)
+            progress.begin(min((number, *progress.early)))
         if progress.following and number < progress.following:
             progress.accept_late(number)
             return Admission(Place.LATE, (item,))

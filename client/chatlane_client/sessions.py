@@ -74,7 +74,7 @@ class SessionClient:
     async def list_all(
         self, *, platform: str | None = None, agent: str | None = None, page_size: int = 50
     ) -> AsyncIterator[SessionView]:
-        """Yield all sessions, the one used last first."""
+        """Yield all sessions, the newest first."""
         cursor = None
         while True:
             request = SessionList(

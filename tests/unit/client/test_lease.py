@@ -1,0 +1,84 @@
+"""A lease on the worker's own clock; the service is a function here."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+
+import pytest
+
+from chatlane_client.errors import UnansweredRequestError
+from chatlane_client.lease import Lease
+from chatlane_schemas import RenewReply, RenewStatus, new_envelope_id
+
+LENGTH = timedelta(milliseconds=600)
+SECONDS = LENGTH.total_seconds()
+
+
+def answering(
+    *statuses: RenewStatus | None, asked: list[float]
+) -> Callable[[timedelta], Awaitable[RenewReply]]:
+    """Return a service that answers so, one after the other; None is no answer."""
+    left = list(statuses)
+
+    async def renew(answer_within: timedelta) -> RenewReply:
+        asked.append(monotonic())
+        status = left.pop(0) if left else None
+        if status is None:
+            await asyncio.sleep(answer_within.total_seconds())
+            raise UnansweredRequestError("subject", reached_nobody=False)
+        lease_ms = round(SECONDS * 1000)
+        return RenewReply(
+            id=new_envelope_id(), at=datetime.now(UTC), status=status, lease_ms=lease_ms
+        )
+
+    return renew
+
+
+async def test_a_lease_is_renewed_at_each_third() -> None:
+    asked: list[float] = []
+    start = monotonic()
+    renew = answering(*[RenewStatus.RENEWED] * 3, RenewStatus.FINISHED, asked=asked)
+
+    assert await Lease(start, LENGTH).keep(renew) == "finished"
+    pauses = [later - sooner for sooner, later in zip([start, *asked], asked, strict=False)]
+    assert len(pauses) == 4
+    assert min(pauses) >= SECONDS / 3 - 0.005
+
+
+async def test_a_lease_that_nobody_renews_ends_in_time() -> None:
+    start = monotonic()
+    assert await Lease(start, LENGTH).keep(answering(asked=[])) == "expired"
+    assert SECONDS - 0.01 <= monotonic() - start < SECONDS + 1
+
+
+async def test_an_unanswered_renewal_is_repeated_within_the_lease() -> None:
+    asked: list[float] = []
+    renew = answering(None, RenewStatus.RENEWED, RenewStatus.STALE, asked=asked)
+    assert await Lease(monotonic(), LENGTH).keep(renew) == "stale"
+    assert len(asked) == 3
+
+
+async def test_the_lease_counts_from_before_the_request() -> None:
+    """Half of it was over when the reply came; it ends that much sooner."""
+    start = monotonic() - SECONDS / 2
+    assert await Lease(start, LENGTH).keep(answering(asked=[])) == "expired"
+    assert monotonic() - start < SECONDS + 1
+
+
+async def test_a_fresh_lease_is_held_without_asking() -> None:
+    asked: list[float] = []
+    assert await Lease(monotonic(), LENGTH).secure(answering(asked=asked))
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "is_held"), [(RenewStatus.RENEWED, True), (RenewStatus.STALE, False), (None, False)]
+)
+async def test_a_lease_that_came_late_is_asked_for(
+    status: RenewStatus | None, *, is_held: bool
+) -> None:
+    asked: list[float] = []
+    lease = Lease(monotonic() - 60, LENGTH)
+    assert await lease.secure(answering(status, asked=asked)) is is_held
+    assert asked

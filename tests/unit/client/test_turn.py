@@ -1,0 +1,62 @@
+"""What a turn handler sees."""
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from chatlane_client import Turn
+from chatlane_client.worker import default_worker_name
+from chatlane_schemas import Chat, ClaimRequest, Source, TurnMessage, new_envelope_id
+from chatlane_schemas.sessions import TranscriptEntry
+
+SOURCE = Source(platform="test", account="bot", chat=Chat(id="1"))
+
+
+def turn_with(*texts: str | None) -> Turn:
+    now = datetime.now(UTC)
+
+    async def load_history(_: int) -> tuple[TranscriptEntry, ...]:
+        return ()
+
+    async def publish_delta(_: str) -> None:
+        pass
+
+    return Turn(
+        id=uuid4(),
+        session_id=uuid4(),
+        session_key="agent:main:test:bot:dm:1",
+        agent="main",
+        attempt=1,
+        source=SOURCE,
+        messages=tuple(
+            TurnMessage(seq=seq, text=text, source=SOURCE, stored_at=now)
+            for seq, text in enumerate(texts, start=1)
+        ),
+        load_history=load_history,
+        publish_delta=publish_delta,
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "text"), [(("a",), "a"), (("a", None, "b"), "a\nb"), ((None,), "")]
+)
+def test_the_text_of_a_turn_is_all_that_was_written(
+    texts: tuple[str | None, ...], text: str
+) -> None:
+    assert turn_with(*texts).text == text
+
+
+async def test_a_turn_made_by_hand_is_enough_to_test_a_handler() -> None:
+    turn = turn_with("hello")
+    assert await turn.history() == ()
+    await turn.delta("hi")
+
+
+def test_the_name_of_a_worker_fits_into_a_claim() -> None:
+    ClaimRequest(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        turn_id=uuid4(),
+        worker=default_worker_name(),
+    )
