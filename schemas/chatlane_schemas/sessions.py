@@ -59,7 +59,7 @@ class SessionPeek(Envelope):
 
 
 class SessionList(Envelope):
-    """Asks for sessions, the one used last first."""
+    """Asks for sessions, the newest first."""
 
     platform: PlatformName | None = Field(default=None, description="Only of this platform.")
     agent: Name | None = Field(default=None, description="Only of this agent.")

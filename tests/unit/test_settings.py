@@ -257,6 +257,11 @@ def test_stream_sizes_that_are_not_given_are_the_defaults(config: Config) -> Non
     assert sizes == {**DEFAULT_MAX_BYTES, StreamName.INBOUND: 2**30}
 
 
+@pytest.mark.parametrize("prefix", ["_INBOX", "_INBOX_router", "_INBOX.my-router_1"])
+def test_replies_may_have_a_prefix_of_their_own(config: Config, prefix: str) -> None:
+    assert config.load(f'[nats]\ninbox_prefix = "{prefix}"\n').nats.inbox_prefix == prefix
+
+
 def test_router_without_platforms_is_refused(config: Config) -> None:
     with pytest.raises(SettingsError, match=r"examples/chatlane\.toml is a start"):
         config.load().catalog()
