@@ -247,7 +247,9 @@ def _outbound_spec(platform: str, account: str) -> DurableSpec:
         stream=StreamName.OUTBOUND,
         name=outbound_durable(platform, account),
         filter_subject=subjects.outbound_filter(platform, account),
-        ack_wait=timedelta(seconds=30),
+        # What was on its way when a connection broke holds up its session for so long. A
+        # delivery may well take longer: the client tells the copy that comes meanwhile.
+        ack_wait=timedelta(seconds=5),
         max_deliver=UNLIMITED,
         max_ack_pending=256,
     )
