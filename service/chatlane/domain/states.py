@@ -102,3 +102,8 @@ class Turn:
     def is_live(self) -> bool:
         """Whether it still holds its session."""
         return self.state in {"ready", "claimed"}
+
+    @property
+    def is_unclaimed(self) -> bool:
+        """Whether nobody has taken it up yet, so that its messages still wait."""
+        return self.state == "ready" and self.attempt == 0

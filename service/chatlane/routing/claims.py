@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Session, Turn
+    from chatlane.domain.turns import WaitingHead
     from chatlane.store.pool import Store
     from chatlane_schemas.turns import TurnMessage
 
@@ -127,6 +128,7 @@ class _Serving:
         self._renewals = [asked for asked in batch if isinstance(asked, _Renewal)]
         self._effects = Effects()
         self._sessions: dict[UUID, Session] = {}
+        self._changed: dict[UUID, Session] = {}
         self._turns: dict[UUID, Turn] = {}
         self._granted: list[_Claim] = []
         self._answers: list[tuple[_Claim, ClaimStatus]] = []
@@ -162,6 +164,7 @@ class _Serving:
                 self._effects.changed_turns.append(turn)
 
     async def _claim(self, connection: PoolConnectionProxy) -> None:
+        lines = await self._lines(connection)
         fresh: list[_Claim] = []
         for asked in self._claims:
             turn = self._turns.get(asked.request.turn_id)
@@ -175,8 +178,31 @@ class _Serving:
                 self._grant(turn, asked)
                 if is_first:
                     fresh.append(asked)
-        if fresh:
-            await self._freeze(connection, fresh)
+        takings = [self._freeze(asked, lines) for asked in fresh]
+        await waiting.take(connection, takings)
+        await sessions.update(connection, self._changed.values())
+
+    async def _lines(self, connection: PoolConnectionProxy) -> dict[UUID, list[WaitingHead]]:
+        """Return what waits for the turns nobody has claimed; one without messages is void."""
+        asked = (self._turns.get(one.request.turn_id) for one in self._claims)
+        unclaimed = {turn.id: turn for turn in asked if turn is not None and turn.is_unclaimed}
+        if not unclaimed:
+            return {}
+        homes = [turn.session_id for turn in unclaimed.values()]
+        lines = await waiting.heads(connection, homes, MAX_TURN_MESSAGES)
+        for turn in unclaimed.values():
+            if turn.session_id not in lines:
+                # Its line is empty under the session's lock, so no next turn can follow and
+                # nothing is published: the desk needs no place in the order of the outbox.
+                session = self._change(turn)
+                void_turn(turn, session, has_waiting=False, effects=self._effects)
+        return lines
+
+    def _change(self, turn: Turn) -> Session:
+        """Return the session of a turn, which will be written."""
+        session = self._sessions[turn.session_id]
+        self._changed[session.id] = session
+        return session
 
     def _grant(self, turn: Turn, asked: _Claim) -> None:
         claims.grant(
@@ -188,36 +214,22 @@ class _Serving:
         )
         self._effects.changed_turns.append(turn)
 
-    async def _freeze(self, connection: PoolConnectionProxy, fresh: list[_Claim]) -> None:
-        """Fix what each turn answers, and give these messages their place in the transcript."""
-        homes = [self._turns[asked.request.turn_id].session_id for asked in fresh]
-        lines = await waiting.heads(connection, homes, MAX_TURN_MESSAGES)
-        takings: list[tuple[UUID, int, UUID, int]] = []
-        for asked in fresh:
-            turn = self._turns[asked.request.turn_id]
-            session = self._sessions[turn.session_id]
-            heads = claimable(
-                lines.get(session.id, []),
-                one_by_one=asked.agent.busy == "queue",
-                max_messages=MAX_TURN_MESSAGES,
-                max_bytes=MAX_TURN_BYTES,
-            )
-            if not heads:
-                self._void(asked, turn, session)
-                continue
-            turn.source = heads[-1].source
-            takings.append((session.id, heads[-1].arrival, turn.id, session.next_seq))
-            session.next_seq += len(heads)
-        await waiting.take(connection, takings)
-        homes_changed = {self._turns[asked.request.turn_id].session_id for asked in fresh}
-        await sessions.update(connection, (self._sessions[home] for home in homes_changed))
-
-    def _void(self, asked: _Claim, turn: Turn, session: Session) -> None:
-        self._granted.remove(asked)
-        self._answers.append((asked, ClaimStatus.VOID))
-        # Its line is empty under the session's lock, so no next turn can follow and nothing
-        # is published: that is why the desk needs no place in the order of the outbox.
-        void_turn(turn, session, has_waiting=False, effects=self._effects)
+    def _freeze(
+        self, asked: _Claim, lines: dict[UUID, list[WaitingHead]]
+    ) -> tuple[UUID, int, UUID, int]:
+        """Fix what a turn answers, and give these messages their place in the transcript."""
+        turn = self._turns[asked.request.turn_id]
+        session = self._change(turn)
+        heads = claimable(
+            lines[session.id],
+            one_by_one=asked.agent.busy == "queue",
+            max_messages=MAX_TURN_MESSAGES,
+            max_bytes=MAX_TURN_BYTES,
+        )
+        first_seq = session.next_seq
+        session.next_seq += len(heads)
+        turn.source = heads[-1].source
+        return session.id, heads[-1].arrival, turn.id, first_seq
 
     def _answer(self) -> None:
         for asked, status in self._answers:

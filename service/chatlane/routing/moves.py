@@ -102,7 +102,7 @@ class Joining:
             return
         found = await turns.lock(self._connection, [session.active_turn])
         for turn in found.values():
-            if turn.state == "ready" and turn.attempt == 0:
+            if turn.is_unclaimed:
                 void_turn(turn, session, has_waiting=False, effects=self._effects)
 
     def _announce(self, one: Arrived, session: Session) -> None:
