@@ -1,6 +1,7 @@
 """A terminal as a platform: what is typed goes in like from any chat network, answers come out."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 PLATFORM: Final = "terminal"
 
 _STORED_WITHIN: Final = timedelta(seconds=10)
+_CHUNK_BYTES: Final = 65_536
+# Longer than any message may be: what is too long is refused as such.
+_LONGEST_LINE_BYTES: Final = 1024 * 1024
 _GREEN: Final = "\x1b[32m"
 _PLAIN: Final = "\x1b[0m"
 _CLEAR_LINE: Final = "\r\x1b[2K"
@@ -212,13 +216,21 @@ async def _until_answered(screen: Screen, wait: timedelta) -> None:
 
 async def _lines(stream: TextIO) -> AsyncIterator[str]:
     """Yield lines as they come, without a thread that would keep the process from ending."""
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
     loop = asyncio.get_running_loop()
+    descriptor = stream.fileno()
+
+    def read() -> None:
+        # Readable, so it does not block; and the terminal, which others share, stays blocking.
+        if chunk := os.read(descriptor, _CHUNK_BYTES):
+            reader.feed_data(chunk)
+        else:
+            loop.remove_reader(descriptor)
+            reader.feed_eof()
+
     try:
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), stream
-        )
-    except ValueError:
+        loop.add_reader(descriptor, read)
+    except PermissionError:
         # A file is always ready.
         for line in stream:
             yield line
@@ -227,7 +239,7 @@ async def _lines(stream: TextIO) -> AsyncIterator[str]:
         while raw := await reader.readline():
             yield raw.decode(errors="replace")
     finally:
-        transport.close()
+        loop.remove_reader(descriptor)
 
 
 def _check_declared(settings: "Settings", account: str) -> None:

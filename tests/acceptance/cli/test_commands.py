@@ -1,6 +1,7 @@
 """The commands as people run them: in processes of their own, against real servers."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -67,7 +68,11 @@ class Installation:
             "NO_COLOR": "1",
         }
 
-    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+    async def start(
+        self, *arguments: str, terminal: int | None = None
+    ) -> asyncio.subprocess.Process:
+        """Start a command, with pipes or on a terminal."""
+        streams = asyncio.subprocess.PIPE if terminal is None else terminal
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -75,9 +80,9 @@ class Installation:
             *arguments,
             cwd=self.directory,
             env=self._environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdin=streams,
+            stdout=streams,
+            stderr=streams,
         )
 
     async def run(self, *arguments: str, typed: str = "") -> Ended:
@@ -189,6 +194,39 @@ async def test_what_is_typed_is_answered_and_can_be_looked_at(serving: Installat
     ]
     marked_up = await serving.done("session", views[0]["id"])
     assert "[bold]hi[/]\\u001b[31m" in marked_up
+
+
+async def test_terminal_shows_answers_between_what_is_typed(serving: Installation) -> None:
+    ours, theirs = os.openpty()
+    process = await serving.start("chat", "--as", "ann", terminal=theirs)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    shown = bytearray()
+
+    def read() -> bytes:
+        with contextlib.suppress(OSError):
+            shown.extend(os.read(ours, 65_536))
+        return bytes(shown)
+
+    await eventually(lambda: b"ann> " in read(), timedelta(seconds=30))
+    os.write(ours, b"hello\n")
+    await eventually(lambda: b"main>\x1b[0m #1 heard: hello\r\nann> " in read())
+    os.write(ours, b"\x04")
+
+    assert await process.wait() == 0
+    os.close(ours)
+
+
+async def test_lines_of_a_file_can_be_said(serving: Installation) -> None:
+    said = serving.directory / "lines.txt"
+    said.write_text("one\n\ntwo\n")
+    with said.open("r+") as file:
+        process = await serving.start("chat", "--as", "ann", terminal=file.fileno())
+        assert await process.wait() == 0
+
+    # Standard output is the same file, so the answers follow the lines.
+    assert said.read_text().startswith("one\n\ntwo\nmain> #1 heard: one\n")
+    assert "heard: two\n" in said.read_text()
 
 
 METRICS_AFTER_ONE_MESSAGE = {
