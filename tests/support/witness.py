@@ -105,9 +105,9 @@ class Witness:
         """Wait until everything that was sent is answered and nothing is left to do."""
 
         async def is_settled() -> bool:
-            assert not crowd.unheard, f"unheard: {sorted(crowd.unheard)[:5]}"
-            left = await self.left_over()
-            assert not any(left.values()), left
+            left, dead = await self.left_over(), await self.dead()
+            assert not crowd.unheard, f"unheard: {sorted(crowd.unheard)[:5]}; {left}; {dead}"
+            assert not any(left.values()), f"{left}; {dead}"
             return True
 
         await eventually(is_settled, timeout)
