@@ -9,17 +9,19 @@ from chatlane.domain.aliases import AliasBook, AliasId, lookups
 from chatlane.domain.dedupe import digests
 from chatlane.domain.keys import NoConversation, session_key
 from chatlane.domain.lanes import Arrived
+from chatlane.domain.people import person_form
 from chatlane.domain.sources import Address, address_of
 from chatlane.routing.refused import Refused
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
-from chatlane_schemas.inbound import InboundEvent
+from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.source import source_of
 from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
 
 if TYPE_CHECKING:
     from chatlane.domain.catalog import Account, Agent, Catalog, Platform
     from chatlane.domain.log import LogMessage
+    from chatlane_schemas.inbound import Sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,26 @@ class Prepared:
         """Whether a bot wrote it that may not speak here; our own echo never may.
 
         Anonymous admins and channels post through a bot account of the platform, with the
-        chat they speak for beside it: they are people.
+        chat they speak for beside it: they are people. And whoever signs for a timer or a
+        hand-over, it was meant for the agent.
         """
         sender = self.event.sender
-        if sender is None:
+        if sender is None or self.event.kind is Kind.SYSTEM:
             return False
-        if self.account.own_ids.intersection({sender.id, sender.alt_id}):
+        if self._is_own(sender):
             return True
         return sender.is_bot and not sender.sender_chat_id and not self.platform.bots_allowed
+
+    def _is_own(self, sender: Sender) -> bool:
+        own_ids = self.account.own_ids
+        if not own_ids:
+            return False
+        theirs = {one for one in (sender.id, sender.alt_id, *sender.aliases) if one}
+        if not own_ids.isdisjoint(theirs):
+            return True
+        # A platform that knows a person under several forms of an id knows us so, too.
+        own_forms = {person_form(self.platform.name, one) for one in own_ids} - {None}
+        return not own_forms.isdisjoint(person_form(self.platform.name, one) for one in theirs)
 
 
 def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused:
