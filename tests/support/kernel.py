@@ -33,7 +33,7 @@ from chatlane.routing.relay import OutboxWriter
 from chatlane.routing.writing import Writer
 from chatlane.store import seen_days
 from chatlane.store.pool import Store, open_store
-from chatlane_schemas.codec import encode
+from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.subjects import chat_token_of, partition_of
@@ -444,10 +444,11 @@ class Kernel:
         agent: str = "main",
     ) -> LogMessage:
         """Return a result as the second log would hand it over."""
-        ResultMessage.model_validate_json(json.dumps(body))
+        written = json.dumps(body).encode()
+        decode(ResultMessage, written)
         partition = partition_of(PARTITIONS, str(session_id))
         subject = f"chat.v1.rlog.{partition}.{agent}.{session_id}"
-        return self.raw("results", partition, subject, json.dumps(body).encode(), stored_at)
+        return self.raw("results", partition, subject, written, stored_at)
 
     async def run_turn(
         self, session_id: UUID, text: str = "ok", stored_at: datetime = DAY
