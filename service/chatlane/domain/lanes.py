@@ -121,6 +121,8 @@ class Placement:
             # First contact, or a lane left behind by its session: the write of the lane is a
             # compare-and-set, so a session that somebody ended just now is not lost.
             return self._start(arrived, None, session)
+        # The settings may have given the profile to another agent since the session began.
+        session.agent = arrived.agent.name
         if arrived.event.kind is Kind.SYSTEM:
             return session
         now = _not_before(arrived.stored_at, session.last_activity_at)

@@ -80,6 +80,8 @@ class Deadlines:
 
     def _end(self, turn: Turn, session: Session, has_waiting: bool, effects: Effects) -> None:  # noqa: FBT001
         if turn.state == "ready":
+            if turn.is_unclaimed and self._serves_turns(session.agent):
+                turn.agent = session.agent
             repeat_notice(turn, effects)
             return
         agent = self._catalog.agents.get(turn.agent)
@@ -90,3 +92,7 @@ class Deadlines:
             has_waiting=has_waiting,
             effects=effects,
         )
+
+    def _serves_turns(self, agent: str) -> bool:
+        declared = self._catalog.agents.get(agent)
+        return declared is not None and declared.delivery == "turns"

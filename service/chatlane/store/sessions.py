@@ -86,17 +86,19 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
 
 
 UPDATE_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: counters and state of those locked before; no indexed column changes
+-- sessions: counters and state of those locked before; of indexed columns only the agent can
+-- change, and only after the settings did
 UPDATE sessions SET
+    agent = new.agent,
     ended_at = new.ended_at, end_reason = new.end_reason, parent_id = new.parent_id,
     link_kind = new.link_kind, last_activity_at = new.last_activity_at,
     active_turn = new.active_turn, next_seq = new.next_seq, next_arrival = new.next_arrival,
     next_out_seq = new.next_out_seq, user_messages = new.user_messages
 FROM unnest(
     $1::uuid[], $2::timestamptz[], $3::text[], $4::uuid[], $5::text[], $6::timestamptz[],
-    $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+    $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
     AS new (id, ended_at, end_reason, parent_id, link_kind, last_activity_at, active_turn,
-            next_seq, next_arrival, next_out_seq, user_messages)
+            next_seq, next_arrival, next_out_seq, user_messages, agent)
 WHERE sessions.id = new.id
 """
 
@@ -116,8 +118,9 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.next_arrival,
             session.next_out_seq,
             session.user_messages,
+            session.agent,
         )
         for session in sessions
     ]
     if rows:
-        await connection.execute(UPDATE_SESSIONS_SQL, *columns(rows, 11))
+        await connection.execute(UPDATE_SESSIONS_SQL, *columns(rows, 12))

@@ -110,7 +110,8 @@ async def insert(connection: "PoolConnectionProxy", turns: Sequence[Turn]) -> No
 UPDATE_TURNS_SQL: Final[LiteralString] = """
 -- turns: state of those locked before
 UPDATE turns SET
-    state = new.state, source = new.source, attempt = new.attempt, dispatch = new.dispatch,
+    agent = new.agent, state = new.state, source = new.source, attempt = new.attempt,
+    dispatch = new.dispatch,
     due_at = clock_timestamp() + new.due_in, claim_id = new.claim_id, worker = new.worker,
     token = new.token, result_id = new.result_id, outcome = new.outcome, error = new.error,
     claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()
@@ -118,9 +119,9 @@ UPDATE turns SET
     ended_at = CASE WHEN new.state IN ('done', 'failed', 'void') THEN clock_timestamp() END
 FROM unnest(
     $1::uuid[], $2::text[], $3::jsonb[], $4::int[], $5::int[], $6::interval[], $7::text[],
-    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[])
     AS new (id, state, source, attempt, dispatch, due_in, claim_id, worker, token, result_id,
-            outcome, error)
+            outcome, error, agent)
 WHERE turns.id = new.id
 """
 
@@ -129,7 +130,7 @@ async def update(connection: "PoolConnectionProxy", turns: Iterable[Turn]) -> No
     """Write back turns that this transaction has locked, each once."""
     rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
     if rows:
-        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 12))
+        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 13))
 
 
 def _to_row(turn: Turn) -> tuple[object, ...]:
@@ -147,4 +148,5 @@ def _to_row(turn: Turn) -> tuple[object, ...]:
         turn.result_id,
         turn.outcome,
         turn.error,
+        turn.agent,
     )
