@@ -52,11 +52,11 @@ class Deadlines:
         return len(due)
 
     async def _agents_with_unread(self, due: Sequence[DueTurn]) -> set[str]:
-        agents = {turn.agent for turn in due if turn.is_unclaimed}
+        agents = {turn.agent for turn in due if turn.may_be_unread}
         return {agent for agent in agents if await self._unread(agent) > 0}
 
     async def _act(self, due: Sequence[DueTurn], unread: set[str]) -> None:
-        later = {turn.id for turn in due if turn.is_unclaimed and turn.agent in unread}
+        later = {turn.id for turn in due if turn.may_be_unread and turn.agent in unread}
         if later:
             async with self._store.transaction() as connection:
                 await turns.postpone(connection, later, _UNREAD_PAUSE)

@@ -49,9 +49,10 @@ def _from_row(row: "Record") -> Turn:
 
 FIND_DUE_SQL: Final[LiteralString] = """
 -- turns: leases that ran out and notifications to repeat, longest overdue first
-SELECT id, agent, state, attempt FROM turns
-WHERE state IN ('ready', 'claimed') AND due_at <= clock_timestamp()
-ORDER BY due_at LIMIT $1
+SELECT turns.id, turns.agent, turns.state, turns.attempt, sessions.agent
+FROM turns JOIN sessions ON sessions.id = turns.session_id
+WHERE turns.state IN ('ready', 'claimed') AND turns.due_at <= clock_timestamp()
+ORDER BY turns.due_at LIMIT $1
 """
 
 
@@ -62,11 +63,12 @@ class DueTurn(NamedTuple):
     agent: str
     state: str
     attempt: int
+    session_agent: str
 
     @property
-    def is_unclaimed(self) -> bool:
-        """Whether nobody has taken it up since it was opened."""
-        return self.state == "ready" and self.attempt == 0
+    def may_be_unread(self) -> bool:
+        """Whether its notification may still be on its way to the workers meant to have it."""
+        return self.state == "ready" and self.attempt == 0 and self.agent == self.session_agent
 
 
 async def find_due(connection: "PoolConnectionProxy", limit: int) -> list[DueTurn]:

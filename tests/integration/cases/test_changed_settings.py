@@ -46,6 +46,7 @@ async def test_a_turn_nobody_claimed_is_told_to_the_agent_that_serves_the_sessio
     assert turn is not None
     kernel = kernel.restarted(served_by("new"))
     await kernel.say(event(**ANN, mid="2", text="hello?"), at("09:01"))
+    kernel.unread["old"] = 1
     await kernel.expire(turn)
     rows = await kernel.fetch("SELECT subject FROM outbox WHERE stream = 'TURNS' ORDER BY id")
     assert [row[0] for row in rows] == ["chat.v1.turn.old", "chat.v1.turn.new"]
