@@ -63,6 +63,7 @@ class Publication:
         talk: Name of its conversation.
         text: Its text as the transcript must have it.
         hears: What the agent says it heard.
+        settles: How many times the player waited for all answers before it.
     """
 
     number: int
@@ -76,6 +77,7 @@ class Publication:
     agent: str = ""
     text: str = ""
     hears: str = ""
+    settles: int = 0
 
     @property
     def message_id(self) -> str:
@@ -155,16 +157,24 @@ def cleaned(text: str) -> str:
 
 
 def _steps(text: str) -> Iterator[Step]:
+    settles = 0
     for number, line in enumerate(text.split("\n"), 1):
         if line:
             try:
-                yield parse_step(number, json.loads(line))
+                step = parse_step(number, json.loads(line), settles)
             except (KeyError, TypeError, ValueError) as error:
                 raise FeedError(number, repr(error)) from error
+            settles += isinstance(step, Settle)
+            yield step
 
 
-def parse_step(number: int, line: Mapping[str, Any]) -> Step:
+def parse_step(number: int, line: Mapping[str, Any], settles: int = 0) -> Step:
     """Return what one line says.
+
+    Args:
+        number: Of the line, from 1.
+        line: As read.
+        settles: How many of the lines before it were a settle.
 
     Raises:
         KeyError, ValueError: The line is not understood.
@@ -175,10 +185,10 @@ def parse_step(number: int, line: Mapping[str, Any]) -> Step:
         return Settle(line.get("why", ""))
     if "cue" in line:
         return Cue(line["cue"])
-    return _publication(number, line)
+    return _publication(number, line, settles)
 
 
-def _publication(number: int, line: Mapping[str, Any]) -> Publication:
+def _publication(number: int, line: Mapping[str, Any], settles: int) -> Publication:
     expect, _, reason = line["expect"].partition(":")
     body = None if "event" in line else _raw_body(line)
     event = line["event"] if body is None else _event_in(body)
@@ -197,6 +207,7 @@ def _publication(number: int, line: Mapping[str, Any]) -> Publication:
         agent=line.get("agent", ""),
         text=text,
         hears=line.get("hears", text),
+        settles=settles,
     )
 
 

@@ -41,11 +41,6 @@ CURSORS_SQL: Final[LiteralString] = """
 SELECT id, cursor FROM partitions WHERE log = 'inbound'
 """
 
-ROUTERS_SQL: Final[LiteralString] = """
--- demo: routers that are alive
-SELECT id::text FROM routers WHERE seen_until > clock_timestamp()
-"""
-
 CLAIMED_SQL: Final[LiteralString] = """
 -- demo: turns that a worker holds
 SELECT id::text FROM turns WHERE state = 'claimed' AND worker = $1
@@ -102,10 +97,6 @@ class Observer:
     async def cursors(self) -> dict[int, int]:
         """Return by partition up to where the inbound log is decided."""
         return dict(await self._fetch(CURSORS_SQL))
-
-    async def routers(self) -> set[str]:
-        """Return the ids of the routers that are alive."""
-        return {record["id"] for record in await self._fetch(ROUTERS_SQL)}
 
     async def claimed_by(self, worker: str) -> list[str]:
         """Return the turns that a worker holds."""

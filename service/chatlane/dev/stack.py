@@ -5,6 +5,7 @@ on free ports, and ends with the process that started it.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import asyncpg
 
 from chatlane.dev.observer import Observer
 from chatlane.dev.processes import ServerStartError
-from chatlane.dev.programs import Program
+from chatlane.dev.programs import LogTail, Program
 from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nats, open_postgres
 from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
@@ -30,6 +31,7 @@ ROUTERS: Final = 2
 WORKERS: Final = 2
 
 _START_PATIENCE: Final = timedelta(seconds=30)
+_ROUTER_STARTED: Final = re.compile(r"\brouter_started\b.*\brouter=([0-9a-f-]{36})")
 
 Tell = Callable[[str], None]
 
@@ -85,24 +87,28 @@ class Stack:
         ]
 
     async def start_router(self, name: str) -> None:
-        """Start a router and return when it counts as alive.
+        """Start a router and return when it works; its log tells under which id.
 
         Raises:
             ServerStartError: It ended by itself, or did not come up in time.
         """
-        before = await self.observer.routers()
         program = self.programs[name]
+        log = LogTail(program.log_path)
+        log.new_lines()
         program.start()
 
-        async def is_alive() -> bool:
+        async def has_told() -> bool:
             program.require_running()
-            return bool(await self.observer.routers() - before)
+            for line in log.new_lines():
+                if found := _ROUTER_STARTED.search(line):
+                    self.router_ids[name] = found[1]
+                    return True
+            return False
 
         try:
-            await until(is_alive, _START_PATIENCE)
+            await until(has_told, _START_PATIENCE)
         except TimeoutError as error:
             raise program.failure("it did not come up in time") from error
-        [self.router_ids[name]] = await self.observer.routers() - before
 
     async def until_owned(self, shares: dict[str, int]) -> float:
         """Wait until routers own so many partitions; return how many seconds it took.
@@ -219,12 +225,11 @@ def _subscriber() -> Path:
 
 
 async def _start_programs(stack: Stack, tell: Tell) -> None:
-    """Start everything at once, but routers one after the other, to learn who is who."""
+    """Start everything at once and return when the routers share the partitions."""
     routers = list(stack.health_ports)
     for name in stack.programs.keys() - set(routers):
         stack.programs[name].start()
-    for name in routers:
-        await stack.start_router(name)
+    await asyncio.gather(*(stack.start_router(name) for name in routers))
     share = stack.partitions // len(routers)
     await stack.until_owned(dict.fromkeys(routers, share))
     stack.require_running()

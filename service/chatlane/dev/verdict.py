@@ -8,8 +8,9 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from itertools import chain, groupby
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from itertools import accumulate, chain, groupby
 from typing import Final
 
 from typing_extensions import override
@@ -61,18 +62,29 @@ class Said:
         return f"{self.message_id or 'no id'} {shortened(self.text)!r}"
 
 
+class Cut(Enum):
+    """Whether a message begins a new session."""
+
+    NO = auto()
+    YES = auto()
+    EITHER = auto()
+    """It was silent long enough, but a turn may still have run, which puts the end off."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """What one conversation must consist of.
 
     Attributes:
-        chapters: Its messages in log order, cut where silence ended a session.
-        strands: Its messages by chat. Only within a chat is the order fixed; there is more than
+        messages: In log order.
+        cuts: For each of them, whether it begins a new session after silence.
+        strands: The messages by chat. Only within a chat is the order fixed; there is more than
             one where a chat moved or a person has two ids.
     """
 
     agent: str
-    chapters: tuple[tuple[Said, ...], ...]
+    messages: tuple[Said, ...]
+    cuts: tuple[Cut, ...]
     strands: tuple[tuple[Said, ...], ...]
 
 
@@ -93,7 +105,7 @@ def judge(
             len(feed), _log_problems(feed, history.log)
         ),
         _Judgement("every accepted message is in its conversation once, in order").on(
-            sum(len(chapter) for its in expected.values() for chapter in its.chapters),
+            sum(len(its.messages) for its in expected.values()),
             _conversation_problems(expected, found, history),
         ),
         _Judgement("the agents heard every message once, in order").on(
@@ -153,24 +165,31 @@ def _conversation(
     strands: dict[str, list[Said]] = defaultdict(list)
     for publication in in_order:
         strands[publication.address.chat].append(_said(publication))
-    chapters = _chapters(in_order, entries, idle)
-    return Conversation(said[0].agent, chapters, tuple(map(tuple, strands.values())))
+    return Conversation(
+        said[0].agent,
+        tuple(map(_said, in_order)),
+        tuple(_cuts(in_order, entries, idle)),
+        tuple(map(tuple, strands.values())),
+    )
 
 
-def _chapters(
+def _cuts(
     said: list[Publication], entries: Mapping[str, LogEntry], idle: timedelta | None
-) -> tuple[tuple[Said, ...], ...]:
-    """Cut where a person speaks strictly later than `idle` after a person spoke last."""
-    chapters: list[list[Said]] = [[]]
-    last_activity = None
-    for publication in said:
-        entry = entries.get(publication.nats_id)
-        if entry and publication.is_from_person:
-            if idle and last_activity and entry.stored_at - last_activity > idle:
-                chapters.append([])
-            last_activity = entry.stored_at
-        chapters[-1].append(_said(publication))
-    return tuple(map(tuple, chapters))
+) -> Iterator[Cut]:
+    """Cut where a person speaks strictly later than `idle` after a person spoke last.
+
+    Surely so only when everything before was answered before the person spoke.
+    """
+    last_activity: datetime | None = None
+    settles = 0
+    for its in said:
+        entry = entries.get(its.nats_id)
+        spoke_at = entry.stored_at if entry and its.is_from_person else None
+        if not (idle and spoke_at and last_activity) or spoke_at - last_activity <= idle:
+            yield Cut.NO
+        else:
+            yield Cut.YES if its.settles > settles else Cut.EITHER
+        last_activity, settles = spoke_at or last_activity, its.settles
 
 
 def _said(publication: Publication) -> Said:
@@ -247,7 +266,7 @@ def _conversation_problems(
 
 def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]]) -> Iterator[str]:
     """Say in which way the sessions of one conversation are not what they must be."""
-    expected = [said for chapter in conversation.chapters for said in chapter]
+    expected = conversation.messages
     actual = [said for session in sessions for said in session]
     missing, extra = Counter(expected) - Counter(actual), Counter(actual) - Counter(expected)
     for said in missing:
@@ -258,17 +277,24 @@ def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]
         return
     if not is_interleaving(actual, conversation.strands):
         yield f"out of order: {_first_difference(expected, actual)}"
-    elif len(conversation.strands) == 1 and tuple(sessions) != conversation.chapters:
-        yield _boundary_problem(conversation.chapters, sessions)
     elif len(conversation.strands) > 1 and len(sessions) > 1:
         yield f"split into {len(sessions)} sessions"
+    else:
+        yield from _cut_problems(conversation, sessions)
 
 
-def _boundary_problem(
-    chapters: Sequence[tuple[Said, ...]], sessions: Sequence[tuple[Said, ...]]
-) -> str:
-    lengths = [len(chapter) for chapter in chapters], [len(session) for session in sessions]
-    return f"in the wrong session: {lengths[0]} messages expected, {lengths[1]} found"
+def _cut_problems(
+    conversation: Conversation, sessions: Sequence[tuple[Said, ...]]
+) -> Iterator[str]:
+    """Say which messages are in the wrong session, given that all came in order."""
+    begins = set(accumulate(map(len, sessions)))
+    for number, (said, cut) in enumerate(
+        zip(conversation.messages, conversation.cuts, strict=True)
+    ):
+        if cut is Cut.NO and number in begins:
+            yield f"in the wrong session: {said} began a new one"
+        if cut is Cut.YES and number not in begins:
+            yield f"in the wrong session: {said} did not begin a new one"
 
 
 def is_interleaving(merged: Sequence[Said], strands: Sequence[Sequence[Said]]) -> bool:
@@ -342,14 +368,15 @@ def _session_problems(
         for session in found.get(talk, []):
             if session.agent != conversation.agent:
                 yield f"{talk} was answered by {session.agent}, not {conversation.agent}"
-    yield from _ending_problems(expected, history)
+    yield from _ending_problems(found, history)
 
 
-def _ending_problems(expected: Mapping[str, Conversation], history: History) -> Iterator[str]:
-    due = sum(len(its.chapters) - 1 for its in expected.values())
+def _ending_problems(found: Mapping[str, list[Session]], history: History) -> Iterator[str]:
+    """Compare how sessions ended with how many followed another in the same conversation."""
+    due = sum(len(sessions) - 1 for sessions in found.values())
     ended = Counter(session.end_reason for session in history.sessions if session.end_reason)
     if ended != Counter({"idle": due} if due else {}):
-        yield f"{due} sessions had to end for silence; ended were: {dict(ended)}"
+        yield f"{due} sessions were followed by another; ended were: {dict(ended)}"
 
 
 def _numbering_problems(rows: Sequence[Row]) -> Iterator[str]:

@@ -262,7 +262,6 @@ async def test_publishing_outlives_a_killed_server(
 async def test_an_empty_stack_has_nothing_to_show(stage: Stage) -> None:
     observer = stage.observer
     assert await observer.owners() == {}
-    assert await observer.routers() == set()
     assert await observer.claimed_by("worker-1") == []
     assert await observer.live_among([str(UUID(int=1))]) == []
     assert not await observer.sessions()
@@ -276,9 +275,9 @@ async def test_an_empty_stack_has_nothing_to_show(stage: Stage) -> None:
 async def test_the_observer_waits_for_a_killed_database(own_postgres: RunningPostgres) -> None:
     observer = Observer(own_postgres.url)
     with pytest.raises(asyncpg.UndefinedTableError):
-        await observer.routers()
+        await observer.owners()
     await own_postgres.kill()
-    looking = asyncio.create_task(observer.routers())
+    looking = asyncio.create_task(observer.owners())
     await eventually(lambda: observer._connection is None)
     await own_postgres.start()
     with pytest.raises(asyncpg.UndefinedTableError):

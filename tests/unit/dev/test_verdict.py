@@ -28,7 +28,13 @@ BROKEN_DIGEST: Final = hashlib.sha256(BROKEN).hexdigest()
 
 
 def said(
-    number: int, text: str, *, talk: str = "telegram/ann", chat: str = "1", **more: object
+    number: int,
+    text: str,
+    *,
+    talk: str = "telegram/ann",
+    chat: str = "1",
+    settles: int = 0,
+    **more: object,
 ) -> Publication:
     event = {
         "id": f"e{number}",
@@ -40,7 +46,7 @@ def said(
         "text": text,
     }
     line = {"event": event | more, "expect": "accepted", "talk": talk, "agent": "main"}
-    step = parse_step(number, line)
+    step = parse_step(number, line, settles)
     assert isinstance(step, Publication)
     return step
 
@@ -293,7 +299,7 @@ def foreign(history: History) -> History:
         (told_as([ONE, THREE], [TWO]), "telegram/ann: out of order: 3 'three and a half' came"),
         (in_the_other_session, "telegram/ben: does not belong here: 3 'three and a half'"),
         (in_the_other_session, "telegram/ann: lost: 3 'three and a half'"),
-        (split, "telegram/ann: in the wrong session: [3] messages expected, [1, 2] found"),
+        (split, "telegram/ann: in the wrong session: 2 'two' began a new one"),
         (unheard, "session s1: number 3 was never heard"),
         (answered_twice, "session s1: number 1 was heard too often"),
         (answered_twice, "session s1: part 0 of turn 1 came 2 times"),
@@ -306,7 +312,7 @@ def foreign(history: History) -> History:
         (misheard, "session s1: 'one' was heard as 'once'"),
         (notice_came, "session s1: a notice came: '#1 heard: one'"),
         (gap_in_the_numbers, "session s1 is numbered [1, 3, 3, 4, 6]"),
-        (ended, "0 sessions had to end for silence; ended were: {'daily': 1}"),
+        (ended, "0 sessions were followed by another; ended were: {'daily': 1}"),
         (no_dead_letter, f"no row for {BROKEN_DIGEST[:12]}, which is not_json"),
         (no_dead_notice, f"no notice for {BROKEN_DIGEST[:12]}, which is not_json"),
         (another_reason, f"a row too many: {BROKEN_DIGEST[:12]}, invalid (v: no)"),
@@ -327,7 +333,7 @@ def test_a_fault_is_found_and_named(spoil: Spoil, words: str) -> None:
 EVENING = (
     said(1, "hi", talk="discord/kim"),
     said(2, "you there?", talk="discord/kim"),
-    said(3, "good evening", talk="discord/kim"),
+    said(3, "good evening", talk="discord/kim", settles=1),
 )
 
 
@@ -358,17 +364,32 @@ def test_silence_of_exactly_the_limit_does_not() -> None:
 def test_a_session_that_ended_too_early_is_found() -> None:
     history = evening((0, 1, 2), EVENING[:2], EVENING[2:])
     found = problems(judge(EVENING, history, IDLE))
-    assert "discord/kim: in the wrong session: [3] messages expected, [2, 1] found" in found
+    assert "discord/kim: in the wrong session: 3 'good evening' began a new one" in found
 
 
 def test_a_session_that_should_have_ended_is_found() -> None:
     history = evening((0, 1, 9), EVENING)
     found = problems(judge(EVENING, history, IDLE))
-    assert "1 sessions had to end for silence; ended were: {}" in found
+    assert "discord/kim: in the wrong session: 3 'good evening' did not begin a new one" in found
+
+
+def test_a_session_that_is_followed_by_another_must_have_ended() -> None:
+    history = evening((0, 1, 9), EVENING[:2], EVENING[2:])
+    sessions = [replace(its, end_reason=None) for its in history.sessions]
+    found = problems(judge(EVENING, replace(history, sessions=sessions), IDLE))
+    assert "1 sessions were followed by another; ended were: {}" in found
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_silence_during_which_a_turn_may_have_run_decides_nothing(cut: int) -> None:
+    feed = tuple(replace(its, settles=0) for its in EVENING)
+    history = evening((0, 5, 10), *((feed,) if cut == 1 else (feed[:cut], feed[cut:])))
+    assert problems(judge(feed, history, IDLE)) == ""
 
 
 def test_a_timer_is_not_a_sign_of_life() -> None:
-    feed = (EVENING[0], said(2, "Timer", talk="discord/kim", kind="system"), EVENING[2])
+    timer = said(2, "Timer", talk="discord/kim", kind="system", settles=1)
+    feed = (EVENING[0], timer, replace(EVENING[2], settles=2))
     rows, answers = talked("s1", feed[:2])
     more_rows, more_answers = talked("s2", feed[2:])
     history = History(

@@ -10,7 +10,7 @@ import pytest
 from chatlane.dev.day import DAY_FILE
 from chatlane.dev.feed import Pause, Publication, Step, publications, read_feed
 from chatlane.dev.history import Answer, DeadLetter, History, Leftovers, LogEntry, Row, Session
-from chatlane.dev.verdict import conversations, judge
+from chatlane.dev.verdict import Cut, conversations, judge
 
 STEPS = read_feed(DAY_FILE)
 FEED = publications(STEPS)
@@ -37,33 +37,26 @@ def play(steps: tuple[Step, ...]) -> list[LogEntry]:
 def answered(log: list[LogEntry]) -> History:
     """Answer each message by itself, in a session that ends by the rule of the verdict."""
     by_id = {its.nats_id: its for its in FEED if its.expect == "accepted"}
-    lengths = {
-        talk: [len(chapter) for chapter in its.chapters]
-        for talk, its in conversations(FEED, log, IDLE).items()
-    }
+    expected = conversations(FEED, log, IDLE)
     rows, answers, sessions = list[Row](), list[Answer](), dict[str, Session]()
     heard: dict[str, int] = defaultdict(int)
+    heard_in_session: dict[str, int] = defaultdict(int)
+    current: dict[str, str] = {}
     for entry in log:
         its = by_id.get(entry.nats_id)
         if its is None:
             continue
-        chapter, count = 0, heard[its.talk]
-        while count >= lengths[its.talk][chapter]:
-            count -= lengths[its.talk][chapter]
-            chapter += 1
-        heard[its.talk] += 1
-        name = f"{its.talk}#{chapter}"
-        is_last = chapter == len(lengths[its.talk]) - 1
-        sessions.setdefault(
-            name,
-            Session(
-                name,
-                f"agent:main:{its.platform}:{its.talk}",
-                its.agent,
-                entry.stored_at,
-                None if is_last else "idle",
-            ),
-        )
+        told, count = heard[its.talk], heard_in_session[its.talk]
+        if told and expected[its.talk].cuts[told] is not Cut.NO:
+            ended = current[its.talk]
+            sessions[ended] = replace(sessions[ended], end_reason="idle")
+            count = 0
+        if not count:
+            name = current[its.talk] = f"{its.talk} from {told}"
+            key = f"agent:main:{its.platform}:{its.talk}"
+            sessions[name] = Session(name, key, its.agent, entry.stored_at)
+        name = current[its.talk]
+        heard[its.talk], heard_in_session[its.talk] = told + 1, count + 1
         text = f"#{2 * count + 1} heard: {its.hears}"
         rows.append(Row(name, 2 * count + 1, "user", its.text, its.message_id))
         rows.append(Row(name, 2 * count + 2, "assistant", text))

@@ -1,0 +1,175 @@
+"""`chatlane demo` and `chatlane dev` as people run them: to the end, to Ctrl-C, to kill -9."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from chatlane.dev.day import DAY_FILE
+from tests.support.eventually import eventually
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+
+Tell = Callable[[str], None]
+
+STARTED_WITHIN: Final = timedelta(seconds=60)
+# Inherited by every process of a run, so that none can hide.
+MARK: Final = "DEMO_TEST_RUN"
+INTERRUPTED: Final = 130
+
+
+@dataclass
+class Run:
+    """A command that was started here, and all that it prints."""
+
+    process: asyncio.subprocess.Process
+    directory: Path
+    mark: str
+    output: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.output)
+
+    async def read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.output.append(line.decode())
+
+    async def until_told(self, words: str) -> None:
+        def is_told_or_over() -> bool:
+            return words in self.text or self.process.returncode is not None
+
+        await eventually(is_told_or_over, timeout=STARTED_WITHIN)
+        assert words in self.text, self.text
+
+    def processes(self) -> list[str]:
+        """Return the command lines of all that this run started and that still lives."""
+        return [
+            " ".join(process.cmdline()) for process in psutil.process_iter() if self._owns(process)
+        ]
+
+    def _owns(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            is_alive = process.status() != psutil.STATUS_ZOMBIE
+            return is_alive and process.environ().get(MARK) == self.mark
+        return False
+
+    async def until_nothing_is_left(self) -> None:
+        await eventually(lambda: self.processes() == [], timeout=STARTED_WITHIN)
+
+
+@asynccontextmanager
+async def started(directory: Path, *arguments: str) -> AsyncIterator[Run]:
+    """Start Python with arguments and without a terminal; kill it at the end of the block."""
+    mark = secrets.token_hex(8)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        cwd=directory,
+        env={**os.environ, MARK: mark, "COLUMNS": "120"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    run = Run(process, directory, mark)
+    reading = asyncio.create_task(run.read())
+    try:
+        yield run
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await run.until_nothing_is_left()
+        await reading
+
+
+async def test_the_demo_keeps_its_promises_while_everything_is_killed(
+    tmp_path: Path, tell: Tell
+) -> None:
+    async with started(tmp_path, "-m", "chatlane", "demo") as run:
+        assert await run.process.wait() == 0, run.text
+        assert run.processes() == []
+    report = json.loads((tmp_path / "var" / "demo-report.json").read_text("utf-8"))
+    assert report["is_good"] is True
+    assert all(check["is_kept"] for check in report["checks"])
+    assert report["feed"]["accepted"] >= 2000
+    for words in (
+        "router 1 owns 16 of 32 partitions",
+        "killed router 1 with SIGKILL",
+        "router 2 took over in",
+        "killed worker 1 with SIGKILL",
+        "killed nats-server with SIGKILL",
+        "killed postgres with SIGKILL",
+        "every accepted message was delivered exactly once and in order",
+    ):
+        assert words in run.text
+    for name, seconds in report["seconds"].items():
+        tell(f"{name}: {seconds:.1f} s")
+
+
+async def test_the_demo_fails_when_a_promise_is_not_kept(tmp_path: Path) -> None:
+    """The same few messages, one of which is said to be a copy although it is none."""
+    lines = [json.loads(line) for line in DAY_FILE.read_text("utf-8").splitlines()[:12]]
+    lines[5] |= {"expect": "duplicate"}
+    feed = tmp_path / "feed.jsonl"
+    feed.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    code = (
+        "from pathlib import Path; from chatlane.dev.demo import main; "
+        "raise SystemExit(main(feed=Path('feed.jsonl')))"
+    )
+    async with started(tmp_path, "-c", code) as run:
+        assert await run.process.wait() == 1
+        assert run.processes() == []
+    assert "does not belong here: " in run.text
+    assert "the run does not keep its promises" in run.text
+    logs = {path.name for path in (tmp_path / "var" / "demo-logs").iterdir()}
+    assert {"router-1.log", "worker-2.log", "subscriber.log", "nats-server.log"} <= logs
+
+
+async def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with started(tmp_path, "-m", "chatlane", "demo") as run:
+        await run.until_told("killed router 1 with SIGKILL")
+        run.process.send_signal(signal.SIGINT)
+        assert await run.process.wait() == INTERRUPTED
+        assert run.processes() == []
+    assert "interrupted; everything was stopped" in run.text
+    assert "Traceback" not in run.text
+
+
+async def test_kill_9_of_the_demo_leaves_nothing_running(tmp_path: Path) -> None:
+    async with started(tmp_path, "-m", "chatlane", "demo") as run:
+        await run.until_told("owns 16 of 32 partitions")
+        assert len(run.processes()) >= 8
+        run.process.kill()
+        await run.until_nothing_is_left()
+
+
+async def test_dev_can_be_talked_to_from_its_directory(tmp_path: Path) -> None:
+    state = tmp_path / ".chatlane" / "dev.toml"
+    async with started(tmp_path, "-m", "chatlane", "dev") as run:
+        await run.until_told("/metrics")
+        assert "nats://127.0.0.1:" in run.text
+        assert "postgres://chatlane:" in run.text
+        assert "chatlane chat --as ann" in run.text
+        assert state.stat().st_mode & 0o077 == 0
+        async with started(tmp_path, "-m", "chatlane", "sessions") as sessions:
+            assert await sessions.process.wait() == 0, sessions.text
+        run.process.send_signal(signal.SIGINT)
+        assert await run.process.wait() == 0
+        assert run.processes() == []
+    assert not state.exists()
+    assert "router 1 │" in run.text
+    assert "Traceback" not in run.text
