@@ -48,6 +48,10 @@ class Run:
         async for line in self.process.stdout:
             self.output.append(line.decode())
 
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+
     async def until_told(self, words: str) -> None:
         def is_told_or_over() -> bool:
             return words in self.text or self.process.returncode is not None
@@ -79,8 +83,8 @@ async def started(directory: Path, *arguments: str) -> AsyncIterator[Run]:
         sys.executable,
         *arguments,
         cwd=directory,
-        env={**os.environ, MARK: mark, "COLUMNS": "120"},
-        stdin=asyncio.subprocess.DEVNULL,
+        env={**os.environ, MARK: mark, "COLUMNS": "200"},
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -165,11 +169,16 @@ async def test_dev_can_be_talked_to_from_its_directory(tmp_path: Path) -> None:
         assert "postgres://chatlane:" in run.text
         assert "chatlane chat --as ann" in run.text
         assert state.stat().st_mode & 0o077 == 0
+        async with started(tmp_path, "-m", "chatlane", "chat", "--as", "ann") as chat:
+            chat.say("hello there")
+            await chat.until_told("#1 heard: hello there")
+        await run.until_told("main → terminal: #1 heard: hello there")
         async with started(tmp_path, "-m", "chatlane", "sessions") as sessions:
             assert await sessions.process.wait() == 0, sessions.text
+            assert "agent:main:terminal:local:dm:ann" in sessions.text
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == 0
         assert run.processes() == []
     assert not state.exists()
-    assert "router 1 │" in run.text
+    assert "ann → terminal: hello there" in run.text
     assert "Traceback" not in run.text

@@ -1,7 +1,6 @@
 """`chatlane dev`: the stack of the demo kept running, with a live log."""
 
 import asyncio
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,12 +12,14 @@ from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.narration import Narrator
 from chatlane.dev.processes import ServerStartError
 from chatlane.dev.programs import cancel_when_told_to_stop, follow
 from chatlane.dev.stack import Stack, open_stack
+from chatlane.dev.traffic import follow_traffic
 
 # Where `chatlane chat` and `chatlane sessions` look when nothing else tells them.
 STATE_FILE: Final = Path(".chatlane/dev.toml")
@@ -86,21 +87,25 @@ def _command() -> str:
     on_path = shutil.which("chatlane")
     if on_path is not None and Path(on_path).resolve() == beside_python.resolve():
         return "chatlane"
-    return os.path.relpath(beside_python)
+    here = Path.cwd()
+    is_below = beside_python.is_relative_to(here)
+    return str(beside_python.relative_to(here) if is_below else beside_python)
 
 
 async def _show_logs(narrator: Narrator, stack: Stack) -> None:
-    """Print what the programs log, each line behind the name of its program, until cancelled."""
+    """Print what is said and what the programs log, until cancelled."""
+    show = partial(_print_line, narrator.console)
     async with asyncio.TaskGroup() as tasks:
         _ = tasks.create_task(_watch(narrator, stack))
+        _ = tasks.create_task(follow_traffic(stack.nats.url, partial(show, "chat", "bold")))
         for number, (name, program) in enumerate(stack.programs.items()):
-            tell = partial(_print_line, narrator.console, name, _COLOURS[number % len(_COLOURS)])
-            _ = tasks.create_task(follow(program.log_path, tell))
+            colour = _COLOURS[number % len(_COLOURS)]
+            _ = tasks.create_task(follow(program.log_path, partial(show, name, colour)))
 
 
-def _print_line(console: Console, name: str, colour: str, line: str) -> None:
-    prefix = f"[{colour}]{name:>10}[/] │ "
-    console.print(f"{prefix}{escape(line)}", highlight=False, soft_wrap=True)
+def _print_line(console: Console, name: str, style: str, line: str) -> None:
+    text = Text.assemble((f"{name:>10}", style), " │ ", Text.from_ansi(line))
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 async def _watch(narrator: Narrator, stack: Stack) -> None:

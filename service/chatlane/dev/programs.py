@@ -119,8 +119,9 @@ class LogTail:
 
 
 async def follow(path: Path, tell: Callable[[str], None]) -> None:
-    """Tell each line that is added to a log, until cancelled."""
+    """Tell each line that is added to a log from now on, until cancelled."""
     tail = LogTail(path)
+    tail.new_lines()
     while True:
         for line in tail.new_lines():
             tell(line)

@@ -79,10 +79,13 @@ async def test_settings_meant_for_others_do_not_reach_a_program(
     assert program.log_path.read_text("utf-8") == "me False\n"
 
 
-async def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:
+async def test_a_log_is_followed_from_now_on_line_by_line(tmp_path: Path) -> None:
     path, told = tmp_path / "log", list[str]()
+    path.write_bytes(b"from before\n")
     following = asyncio.create_task(follow(path, told.append))
-    path.write_bytes(b"one\ntw")
+    await asyncio.sleep(0)
+    with path.open("ab") as log:
+        log.write(b"one\ntw")
     await eventually(lambda: told == ["one"])
     with path.open("ab") as log:
         log.write(b"o\n\xff\n")
