@@ -107,7 +107,7 @@ def session_key(address: Address, rules: KeyRules) -> str | NoConversation:
 def identity_of(address: Address, rules: KeyRules) -> ParsedKey | NoConversation:
     """Return what makes a conversation this one and no other.
 
-    Source: design section 4; the rows of the reference's key table are in its tests.
+    Source: docs/adr/0002-session-key-grammar.md.
     """
     chat_class = address.chat_class
     thread = _thread_in_key(address, chat_class)

@@ -1,4 +1,4 @@
-"""The rules of session keys, row by row of the key tables of the reference behaviour."""
+"""The rules of session keys, row by row of the table of an older gateway that sessions come from."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ ONE_FOR_ALL: Final = KeyRules(anonymous_dm="shared")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the reference's key table: its number, its input, its key and ours."""
+    """A row of the older key table: its number, its input, its key and ours."""
 
     number: int
     address: Address
@@ -70,7 +70,7 @@ _G = "120363000000000001@g.us"
 _KIM = "60123456789"
 _KIM_LID = "999999999999999@lid"
 
-# Rows 11 to 13 lead to no conversation any more; 41, 55 and 56 are errors of the reference.
+# Rows 11 to 13 lead to no conversation any more; 41, 55 and 56 were errors there.
 ROWS: Final = [
     Row(1, _address(_T, "dm", "111", "111"), "telegram:dm:111", "telegram:bot:dm:111"),
     Row(
@@ -353,7 +353,7 @@ CHANGED_ON_PURPOSE: Final = {
 
 @pytest.fixture(scope="module")
 def book() -> AliasBook:
-    """What the reference reads from its mapping files."""
+    """What the older gateway reads from its mapping files."""
     book = AliasBook()
     kim = replace(_address(_W, "dm", None, _KIM), sender_aliases=(_KIM_LID,))
     lee = replace(
@@ -421,7 +421,7 @@ def test_anonymous_dm_is_one_lane_per_account_where_that_was_asked_for() -> None
 
 @pytest.mark.parametrize("user", ["bad/id", "bad id@lid"], ids=["row 56", "row 55"])
 def test_ids_of_a_strange_form_are_opaque(user: str, book: AliasBook) -> None:
-    """The reference fails on them; here an id may be any text."""
+    """The older gateway fails on them; here an id may be any text."""
     resolved = book.resolve(_address(_W, "group", _G, user), persons=True)
     key = session_key(resolved.address, DEFAULT)
     assert isinstance(key, str)
