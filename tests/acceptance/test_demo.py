@@ -17,6 +17,7 @@ from typing import Final
 import psutil
 import pytest
 
+from chatlane.dev.binaries import server_directory
 from chatlane.dev.day import DAY_FILE
 from tests.support.eventually import eventually
 
@@ -32,10 +33,14 @@ INTERRUPTED: Final = 130
 
 @dataclass
 class Run:
-    """A command that was started here, and all that it prints."""
+    """A command that was started here, and all that it prints.
+
+    Attributes:
+        temporary: Where it makes its temporary files.
+    """
 
     process: asyncio.subprocess.Process
-    directory: Path
+    temporary: Path
     mark: str
     output: list[str] = field(default_factory=list)
 
@@ -79,25 +84,26 @@ class Run:
 async def started(directory: Path, *arguments: str) -> AsyncIterator[Run]:
     """Start Python with arguments and without a terminal; kill it at the end of the block."""
     mark = secrets.token_hex(8)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *arguments,
-        cwd=directory,
-        env={**os.environ, MARK: mark, "COLUMNS": "200"},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    run = Run(process, directory, mark)
-    reading = asyncio.create_task(run.read())
-    try:
-        yield run
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        await run.until_nothing_is_left()
-        await reading
+    with server_directory() as temporary:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *arguments,
+            cwd=directory,
+            env={**os.environ, MARK: mark, "COLUMNS": "200", "TMPDIR": str(temporary)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        run = Run(process, temporary, mark)
+        reading = asyncio.create_task(run.read())
+        try:
+            yield run
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            await run.until_nothing_is_left()
+            await reading
 
 
 async def test_the_demo_keeps_its_promises_while_everything_is_killed(
@@ -149,6 +155,7 @@ async def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing_behind(tmp_path: 
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == INTERRUPTED
         assert run.processes() == []
+        assert list(run.temporary.iterdir()) == []
     assert "interrupted; everything was stopped" in run.text
     assert "Traceback" not in run.text
 

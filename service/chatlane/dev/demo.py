@@ -184,7 +184,7 @@ def _accepted(feed: tuple[Publication, ...]) -> int:
 
 
 def _log_to(path: Path) -> None:
-    """Send what the client helpers log to a file: the demo breaks things on purpose."""
+    """Send what the clients log to a file: the demo breaks things on purpose."""
     handler = logging.FileHandler(path, delay=True)
     for name in ("chatlane_client", "nats"):
         logger = logging.getLogger(name)

@@ -1,6 +1,6 @@
 """The demo's feed: a JSON Lines file of what adapters publish and what must come of it.
 
-A line is an `event` (published through the adapter helper) or a `subject` with a `body` (text)
+A line is an `event` (published through the adapter client) or a `subject` with a `body` (text)
 or `raw` (base64) that goes out as it is. `expect` says what must come of it: `accepted`,
 `duplicate`, `kept` (stored in the log, starts nothing) or `dead:<reason>`; accepted lines name
 their conversation (`talk`) and agent. Other lines direct the player: `settle` waits until all
@@ -57,8 +57,8 @@ class Publication:
         number: Line number; the order of the feed.
         nats_id: The `Nats-Msg-Id` it is published with.
         event: The inbound event, as far as there is one.
-        subject: Where a raw body goes; None when the adapter helper publishes the event.
-        body: The raw body; None with the adapter helper.
+        subject: Where a raw body goes; None when the adapter client publishes the event.
+        body: The raw body; None with the adapter client.
         reason: Why it becomes a dead letter.
         talk: Name of its conversation.
         text: Its text as the transcript must have it.
