@@ -52,9 +52,18 @@ def echo_worker(
     """
     settings = read_client_settings(config)
     log_as_set(settings)
+    asyncio.run(_echo(settings, agent=agent, slots=slots, think=think, name=name))
+
+
+async def _echo(
+    settings: "Settings", *, agent: str, slots: int, think: timedelta, name: str | None
+) -> None:
+    from chatlane.app import bus_options
+    from chatlane.bus.connection import open_bus
     from chatlane.dev.echo import serve
 
-    asyncio.run(serve(settings.nats.url, agent=agent, slots=slots, think=think, name=name))
+    async with open_bus(bus_options(settings, f"echo worker of {agent}")) as bus:
+        await serve(bus.client, agent=agent, slots=slots, think=think, name=name)
 
 
 def log_as_set(settings: "Settings") -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 
-from chatlane_client.connection import open_connection
+from nats.aio.client import Client
+
 from chatlane_client.turn import Turn
 from chatlane_client.worker import TurnWorker, default_worker_name
 from chatlane_schemas import Attachment, TurnMessage
@@ -33,7 +34,7 @@ async def think_and_echo(think: timedelta, turn: Turn) -> str:
 
 
 async def serve(
-    nats_url: str,
+    client: Client,
     *,
     agent: str = "main",
     slots: int = 8,
@@ -43,22 +44,21 @@ async def serve(
     """Serve the turns of an agent until SIGTERM or SIGINT, and finish what is begun.
 
     Args:
-        nats_url: Where the server is.
+        client: An open connection.
         agent: The agent to stand in for.
         slots: Turns at the same time.
         think: How long an answer takes.
         name: Shown to people who look for the worker of a turn.
     """
-    async with open_connection(nats_url, name=f"echo worker of {agent}") as client:
-        worker = TurnWorker(
-            client,
-            agent,
-            partial(think_and_echo, think),
-            slots=slots,
-            principal=agent,
-            name=name or default_worker_name(),
-        )
-        loop = asyncio.get_running_loop()
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signal_number, worker.stop)
-        await worker.run()
+    worker = TurnWorker(
+        client,
+        agent,
+        partial(think_and_echo, think),
+        slots=slots,
+        principal=agent,
+        name=name or default_worker_name(),
+    )
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, worker.stop)
+    await worker.run()
