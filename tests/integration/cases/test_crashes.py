@@ -31,9 +31,10 @@ WRITTEN_WHEN_IT_ARRIVES = ("lanes", "sessions", "turns", "waiting", "seen", "out
 
 @pytest.mark.parametrize("table", WRITTEN_WHEN_IT_ARRIVES)
 async def test_what_failed_once_is_no_repeat_when_it_comes_again(
-    kernel: Kernel, table: str
+    own_kernel: Kernel, table: str
 ) -> None:
     """C16: mark, session, message and work item are there together or not at all."""
+    kernel = own_kernel
     await refuse_once(kernel.store, table)
     important = event(chat="701", user="701", mid="300", text="important")
     message = kernel.logged(important, at("09:00:00"))
@@ -55,9 +56,10 @@ async def test_what_failed_once_is_no_repeat_when_it_comes_again(
 
 @pytest.mark.parametrize("table", ["messages", "outbox"])
 async def test_a_result_that_failed_once_counts_when_it_comes_again(
-    kernel: Kernel, table: str
+    own_kernel: Kernel, table: str
 ) -> None:
     """C16, on the second log."""
+    kernel = own_kernel
     placed = await kernel.say(event(chat="701", user="701", mid="300", text="important"))
     claimed = await kernel.claim_live(placed.session)
     await refuse_once(kernel.store, table)
@@ -74,8 +76,9 @@ async def test_a_result_that_failed_once_counts_when_it_comes_again(
     assert kernel.metrics.counts["duplicates", "results"] == 1
 
 
-async def test_a_claim_that_failed_once_may_be_asked_again(kernel: Kernel) -> None:
+async def test_a_claim_that_failed_once_may_be_asked_again(own_kernel: Kernel) -> None:
     """C16: the transcript refuses the rows; nothing was granted."""
+    kernel = own_kernel
     placed = await kernel.say(event(chat="701", user="701", mid="300", text="important"))
     await refuse_once(kernel.store, "messages")
     turn = await kernel.live_turn(placed.session)

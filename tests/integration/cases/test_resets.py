@@ -26,15 +26,20 @@ async def zone_of_the_server(
 ) -> AsyncIterator[str]:
     """Let the process and the database live in some zone of their own."""
     zone: str = request.param
-    connection = await asyncpg.connect(database_url)
-    database = await connection.fetchval("SELECT current_database()")
-    await connection.execute(f"ALTER DATABASE {database} SET timezone = '{zone}'")
-    await connection.close()
+    await execute(database_url, "ALTER DATABASE {} SET timezone = '" + zone + "'")
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     yield zone
     monkeypatch.undo()
     time.tzset()
+    await execute(database_url, "ALTER DATABASE {} RESET timezone")
+
+
+async def execute(database_url: str, about_the_database: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    database = await connection.fetchval("SELECT current_database()")
+    await connection.execute(about_the_database.format(database))
+    await connection.close()
 
 
 async def talk(kernel: Kernel, *lines: tuple[datetime, str]) -> list[Placed]:
