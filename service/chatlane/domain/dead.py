@@ -9,6 +9,7 @@ from chatlane.domain.effects import DeadRow, Effects, Publication
 from chatlane.domain.ids import derived_id
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
+from chatlane_schemas.fields import scrubbed
 from chatlane_schemas.subjects import dead as dead_subject
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def bury(
             partition=partition,
             sequence=sequence,
             stored_at=at,
-            subject=subject,
+            # As it came it may hold a NUL, which no column takes.
+            subject=None if subject is None else scrubbed(subject),
             session_id=session_id,
             digest=digest,
             size_bytes=len(body),

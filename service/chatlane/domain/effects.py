@@ -56,17 +56,17 @@ class MessageRow(NamedTuple):
 
     session_id: UUID
     seq: int
-    id: UUID | None
     role: str
     content: str | None
-    details: str | None
-    author: str | None
-    platform_message_id: str | None
-    source: str | None
-    turn_id: UUID | None
-    reply_to: UUID | None
-    part: int | None
     created_at: datetime
+    id: UUID | None = None
+    details: str | None = None
+    author: str | None = None
+    platform_message_id: str | None = None
+    source: str | None = None
+    turn_id: UUID | None = None
+    reply_to: UUID | None = None
+    part: int | None = None
 
 
 class SeenRow(NamedTuple):

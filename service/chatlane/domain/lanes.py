@@ -226,9 +226,6 @@ class Placement:
                 author=_author(event),
                 platform_message_id=event.message_id,
                 source=arrived.source.model_dump_json(exclude_none=True),
-                turn_id=None,
-                reply_to=None,
-                part=None,
                 created_at=arrived.stored_at,
             )
         )

@@ -18,7 +18,7 @@ from chatlane.domain.states import Session, Turn
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
-from chatlane_schemas.results import Outcome, Role
+from chatlane_schemas.results import Outcome, Part, Role
 from chatlane_schemas.subjects import chat_token
 from chatlane_schemas.subjects import outbound as outbound_subject
 from chatlane_schemas.subjects import turn as turn_subject
@@ -176,23 +176,10 @@ def _finish(
     turn.outcome = result.outcome
     effects.changed_turns.append(turn)
     effects.messages.extend(_transcript(arrived, session, turn))
-    if turn.source is not None:
-        for number, part in enumerate(result.parts):
-            answer = OutboundMessage(
-                id=str(derived_id(arrived.stored_at, result.id.encode(), "answer", number)),
-                at=arrived.stored_at,
-                session_id=session.id,
-                out_seq=session.take_out_seq(),
-                agent=turn.agent,
-                target=turn.source,
-                kind=OutboundKind.ANSWER,
-                reply_to=turn.source.message_id,
-                turn_id=turn.id,
-                part=number,
-                text=part.text,
-                attachments=part.attachments,
-            )
-            effects.publications.append(_outbound(answer))
+    speaking = _Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
+    for number, part in enumerate(result.parts):
+        answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
+        speaking.say(part, answer_id, effects, number)
     effects.count(("turns_finished", turn.agent, result.outcome or ""))
     _free(
         session,
@@ -223,21 +210,9 @@ def fail_turn(
         detail=f"turn {turn.id} after {turn.attempt} attempts",
         session_id=session.id,
     )
-    if turn.source is not None:
-        notice = OutboundMessage(
-            id=str(derived_id(at, turn.id.bytes, "failure notice")),
-            at=at,
-            session_id=session.id,
-            out_seq=session.take_out_seq(),
-            agent=turn.agent,
-            target=turn.source,
-            kind=OutboundKind.NOTICE,
-            reply_to=turn.source.message_id,
-            turn_id=turn.id,
-            part=0,
-            text=_FAILURE_NOTICE,
-        )
-        effects.publications.append(_outbound(notice))
+    notice_id = derived_id(at, turn.id.bytes, "failure notice")
+    speaking = _Speaking(session, turn.agent, turn.source, at, turn.id, OutboundKind.NOTICE)
+    speaking.say(Part(text=_FAILURE_NOTICE), notice_id, effects)
     effects.count(("turns_finished", turn.agent, Outcome.FAILED))
     _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
 
@@ -285,60 +260,39 @@ def answer_stream(
 
 def _answer(arrived: ArrivedResult, session: Session, question: Question, effects: Effects) -> None:
     result = arrived.result
+    said = Part(text=result.text, attachments=result.attachments)
     effects.messages.append(
         MessageRow(
-            session_id=session.id,
-            seq=session.take_seq(),
-            id=None,
-            role=Role.ASSISTANT,
-            content=result.text,
+            session.id,
+            session.take_seq(),
+            Role.ASSISTANT,
+            result.text,
+            arrived.stored_at,
             details=without_nulls(
                 {"result_id": result.id, "attachments": result.attachments or None}
             ),
-            author=None,
-            platform_message_id=None,
-            source=None,
-            turn_id=None,
             reply_to=question.id,
             part=result.part,
-            created_at=arrived.stored_at,
         )
     )
-    answer = OutboundMessage(
-        id=str(derived_id(arrived.stored_at, result.id.encode(), "answer")),
-        at=arrived.stored_at,
-        session_id=session.id,
-        out_seq=session.take_out_seq(),
-        agent=session.agent,
-        target=question.source,
-        kind=OutboundKind.ANSWER,
-        reply_to=question.source.message_id,
-        part=result.part,
-        text=result.text,
-        attachments=result.attachments,
-    )
-    effects.publications.append(_outbound(answer))
+    answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
+    speaking = _Speaking(session, session.agent, question.source, arrived.stored_at)
+    speaking.say(said, answer_id, effects, result.part)
     effects.count(("stream_answers", session.agent))
 
 
 def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[MessageRow]:
     result = arrived.result
 
-    def row(role: str, content: str | None, details: str | None) -> MessageRow:
+    def row(role: str, content: str | None, details: dict[str, object]) -> MessageRow:
         return MessageRow(
-            session_id=session.id,
-            seq=session.take_seq(),
-            id=None,
-            role=role,
-            content=content,
-            details=details,
-            author=None,
-            platform_message_id=None,
-            source=None,
+            session.id,
+            session.take_seq(),
+            role,
+            content,
+            arrived.stored_at,
+            details=without_nulls(details),
             turn_id=turn.id,
-            reply_to=None,
-            part=None,
-            created_at=arrived.stored_at,
         )
 
     if result.transcript:
@@ -346,29 +300,65 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
             row(
                 entry.role,
                 entry.content,
-                without_nulls(
-                    {
-                        "tool_calls": entry.tool_calls,
-                        "tool_call_id": entry.tool_call_id,
-                        "tool_name": entry.tool_name,
-                    }
-                ),
+                {
+                    "tool_calls": entry.tool_calls,
+                    "tool_call_id": entry.tool_call_id,
+                    "tool_name": entry.tool_name,
+                },
             )
             for entry in result.transcript
         ]
     return [
-        row(Role.ASSISTANT, part.text, without_nulls({"attachments": part.attachments or None}))
+        row(Role.ASSISTANT, part.text, {"attachments": part.attachments or None})
         for part in result.parts
     ]
 
 
-def _outbound(message: OutboundMessage) -> Publication:
-    target = message.target
-    chat = target.chat.id if target.chat else None
-    sender = target.sender
-    token = chat_token(chat, sender.id if sender else None, sender.alt_id if sender else None)
-    subject = outbound_subject(target.platform, target.account, token)
-    return Publication(message.session_id, "OUTBOUND", subject, message.id, encode(message))
+@dataclass(frozen=True, slots=True)
+class _Speaking:
+    """Who says something to a chat, and where; without a target nothing is said."""
+
+    session: Session
+    agent: str
+    target: Source | None
+    at: datetime
+    turn_id: UUID | None = None
+    kind: OutboundKind = OutboundKind.ANSWER
+
+    def say(self, said: Part, message_id: UUID, effects: Effects, number: int = 0) -> None:
+        """Publish one message, in the order of the session."""
+        target = self.target
+        if target is None:
+            return
+        message = OutboundMessage(
+            id=str(message_id),
+            at=self.at,
+            session_id=self.session.id,
+            out_seq=self.session.take_out_seq(),
+            agent=self.agent,
+            target=target,
+            kind=self.kind,
+            reply_to=target.message_id,
+            turn_id=self.turn_id,
+            part=number,
+            text=said.text,
+            attachments=said.attachments,
+        )
+        effects.publications.append(
+            Publication(
+                self.session.id, "OUTBOUND", _subject_to(target), message.id, encode(message)
+            )
+        )
+
+
+def _subject_to(target: Source) -> str:
+    chat, sender = target.chat, target.sender
+    token = chat_token(
+        chat.id if chat else None,
+        sender.id if sender else None,
+        sender.alt_id if sender else None,
+    )
+    return outbound_subject(target.platform, target.account, token)
 
 
 def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:

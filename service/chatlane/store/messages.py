@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 INSERT_MESSAGES_SQL: Final[LiteralString] = """
 -- messages: transcript rows
 INSERT INTO messages (
-    session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
-    reply_to, part, created_at)
+    session_id, seq, role, content, created_at, id, details, author, platform_message_id, source,
+    turn_id, reply_to, part)
 SELECT * FROM unnest(
-    $1::uuid[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::jsonb[], $7::text[],
-    $8::text[], $9::jsonb[], $10::uuid[], $11::uuid[], $12::int[], $13::timestamptz[])
+    $1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::timestamptz[], $6::uuid[], $7::jsonb[],
+    $8::text[], $9::text[], $10::jsonb[], $11::uuid[], $12::uuid[], $13::int[])
 """
 
 
