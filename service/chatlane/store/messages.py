@@ -68,7 +68,9 @@ QUESTIONS_SQL: Final[LiteralString] = """
 SELECT question.session_id, question.id, question.source, want.part,
        answer.details ->> 'result_id' AS result_id
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
-JOIN messages AS question ON question.id = want.id AND question.source IS NOT NULL
+-- a message of a turn is answered by the result of the turn, which has a fence
+JOIN messages AS question
+    ON question.id = want.id AND question.source IS NOT NULL AND question.turn_id IS NULL
 LEFT JOIN messages AS answer ON answer.reply_to = want.id AND answer.part = want.part
 """
 

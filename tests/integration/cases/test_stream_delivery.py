@@ -158,3 +158,14 @@ async def test_a_result_of_a_turn_that_no_stream_agent_has_is_set_aside(
     }
     await kernel.decide([kernel.result(asked.session, body)])
     assert await kernel.dead() == [("results", "unknown_turn")]
+
+
+async def test_a_message_of_a_turn_has_no_stream_answer(kernel: Kernel) -> None:
+    """It would go past the attempt and token that fence the turn."""
+    placed = await kernel.say(event(**ANN, mid="1", text="hi", profile="turner"), at("09:00"))
+    claimed = await kernel.claim_live(placed.session, "turner")
+    question = {"session_id": str(placed.session), "id": str(claimed.messages[0].id)}
+    answer = kernel.stream_answer(question, "past the fence", at("09:01"), "turner")
+    await kernel.decide([answer])
+    assert await kernel.dead() == [("results", "invalid")]
+    assert await kernel.published("OUTBOUND") == []
