@@ -12,6 +12,7 @@ from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.sessions import (
+    ApiReply,
     SessionGet,
     SessionList,
     SessionListReply,
@@ -42,7 +43,7 @@ class Channel:
         address: Subject, with a name in braces for every variable token.
         direction: What the service does with the message; None between others.
         message: What is sent.
-        reply: What is answered, for requests.
+        replies: What is answered, for requests; the last is the refusal where that is another.
         stream: Where the server keeps it; None for what is not stored.
         description: What it is for.
     """
@@ -52,7 +53,7 @@ class Channel:
     direction: Direction | None
     message: type[Envelope]
     description: str
-    reply: type[Envelope] | None = None
+    replies: tuple[type[Envelope], ...] = ()
     stream: StreamName | None = None
 
 
@@ -65,7 +66,7 @@ def _request(
         address=subjects.filled(subjects.API, noun=noun, verb=verb),
         direction="receive",
         message=message,
-        reply=reply,
+        replies=(reply,),
         description=description,
     )
 
@@ -79,7 +80,7 @@ def _turn_request(
         address=subjects.filled(subjects.API_OF_AGENT, noun="turn", verb=verb),
         direction="receive",
         message=message,
-        reply=reply,
+        replies=(reply, ApiReply),
         description=description,
     )
 
@@ -169,5 +170,5 @@ CHANNELS: Final[tuple[Channel, ...]] = (
 
 def messages() -> tuple[type[Envelope], ...]:
     """Return every message of the table once, in its order."""
-    models = (model for channel in CHANNELS for model in (channel.message, channel.reply))
-    return tuple(dict.fromkeys(model for model in models if model is not None))
+    models = (model for channel in CHANNELS for model in (channel.message, *channel.replies))
+    return tuple(dict.fromkeys(models))

@@ -75,8 +75,8 @@ def _channels() -> Document:
     channels: Document = {}
     for channel in CHANNELS:
         channels[channel.name] = _channel(channel)
-        if channel.reply is not None:
-            channels[_reply_name(channel)] = _reply_channel(channel, channel.reply)
+        if channel.replies:
+            channels[_reply_name(channel)] = _reply_channel(channel)
     return channels
 
 
@@ -95,11 +95,11 @@ def _channel(channel: Channel) -> Document:
     return document
 
 
-def _reply_channel(channel: Channel, reply: type[Envelope]) -> Document:
+def _reply_channel(channel: Channel) -> Document:
     return {
         "address": None,
         "description": f"Answers to `{channel.name}`, on the reply subject of the request.",
-        "messages": _named(reply),
+        "messages": _named(*channel.replies),
     }
 
 
@@ -109,11 +109,14 @@ def _operation(channel: Channel, direction: Direction) -> Document:
         "channel": _reference("channels", channel.name),
         "messages": [_reference("channels", channel.name, "messages", channel.message.__name__)],
     }
-    if channel.reply is not None:
+    if channel.replies:
         name = _reply_name(channel)
         document["reply"] = {
             "channel": _reference("channels", name),
-            "messages": [_reference("channels", name, "messages", channel.reply.__name__)],
+            "messages": [
+                _reference("channels", name, "messages", reply.__name__)
+                for reply in channel.replies
+            ],
         }
     return document
 
@@ -126,9 +129,9 @@ def _message(message: type[Envelope]) -> Document:
     }
 
 
-def _named(message: type[Envelope]) -> Document:
-    name = message.__name__
-    return {name: _reference("components", "messages", name)}
+def _named(*messages: type[Envelope]) -> Document:
+    names = [message.__name__ for message in messages]
+    return {name: _reference("components", "messages", name) for name in names}
 
 
 def _reference(*steps: str) -> Document:

@@ -126,6 +126,6 @@ def test_every_channel_is_in_the_asyncapi_document() -> None:
     channels, operations = document["channels"], document["operations"]
     assert isinstance(channels, dict)
     assert isinstance(operations, dict)
-    replies = [f"{channel.name}Reply" for channel in CHANNELS if channel.reply]
+    replies = [f"{channel.name}Reply" for channel in CHANNELS if channel.replies]
     assert channels.keys() == {channel.name for channel in CHANNELS} | set(replies)
     assert len(operations) == sum(channel.direction is not None for channel in CHANNELS)
