@@ -348,7 +348,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
-            _answering(app, desk),
+            _answering(app, bus, desk),
         ):
             try:
                 async with (
@@ -383,9 +383,9 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay) -> tuple[Job, ...]:
 
 
 @asynccontextmanager
-async def _answering(app: App, desk: ClaimDesk) -> AsyncIterator[None]:
+async def _answering(app: App, bus: Bus, desk: ClaimDesk) -> AsyncIterator[None]:
     """Answer requests: of the session API, and the claims and renewals of workers."""
-    answering = Answering(app.metrics)
+    answering = Answering(app.metrics, lambda: bus.client.max_payload)
     turns = [
         TurnHandlers(agent.name, desk, answering, app.metrics)
         for agent in app.catalog.agents.values()

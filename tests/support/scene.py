@@ -65,6 +65,15 @@ class Scene:
         """Wait until so many messages are without an answer."""
         await eventually(lambda: len(self.crowd.unheard) >= count, _ANSWERED_WITHIN)
 
+    async def until_all_is_heard(self) -> None:
+        """Wait until everything that was written is answered."""
+
+        def is_heard() -> bool:
+            assert not self.crowd.unheard, sorted(self.crowd.unheard)
+            return True
+
+        await eventually(is_heard, _ANSWERED_WITHIN)
+
     async def verify(self, *, dead: Iterable[str] = ()) -> None:
         """Wait until everything is answered, and require that nothing went wrong."""
         await self.witness.until_settled(self.crowd)

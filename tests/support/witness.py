@@ -112,6 +112,16 @@ class Witness:
 
         await eventually(is_settled, timeout)
 
+    async def until_taken(self, count: int) -> None:
+        """Wait until so many messages have their place in a transcript."""
+
+        async def are_taken() -> bool:
+            taken = await self.value("SELECT count(*) FROM messages WHERE role = 'user'")
+            assert taken >= count, taken
+            return True
+
+        await eventually(are_taken, _PATIENCE)
+
     async def dead(self) -> Counter[str]:
         """Return how many dead letters there are, by reason."""
         return Counter(row[0] for row in await self.fetch(_DEAD))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane_schemas.codec import DecodeError, decode, encode
-from chatlane_schemas.envelope import Envelope, new_envelope_id
+from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
 
 if TYPE_CHECKING:
@@ -23,13 +23,23 @@ RequestT = TypeVar("RequestT", bound=Envelope)
 
 # Half of what NATS takes by default; larger answers are continued on another page.
 MAX_REPLY_BYTES: Final = 512 * 1024
+# Of the payload that the server takes, for the headers of an answer.
+_HEADER_BYTES: Final = 1024
 
 
 class Answering:
-    """Turns a request body into a reply body, whatever happens in between."""
+    """Turns a request body into a reply body, whatever happens in between.
 
-    def __init__(self, metrics: Metrics) -> None:
+    Args:
+        max_payload: Returns what the server takes in one message, headers included; a client
+            that sends more is closed for good.
+    """
+
+    def __init__(
+        self, metrics: Metrics, max_payload: Callable[[], int] = lambda: MAX_PAYLOAD_BYTES
+    ) -> None:
         self._metrics = metrics
+        self._max_payload = max_payload
 
     async def answer(
         self,
@@ -44,7 +54,15 @@ class Answering:
         error = reply.error if isinstance(reply, ApiReply) else None
         took = timedelta(seconds=time.monotonic() - started)
         self._metrics.api_answered(method, error.code if error else "ok", took)
-        return encode(reply)
+        return self._fitting(method, encode(reply))
+
+    def _fitting(self, method: str, body: bytes) -> bytes:
+        if len(body) <= self._max_payload() - _HEADER_BYTES:
+            return body
+        _log.error("answer_too_large", method=method, size_bytes=len(body))
+        return encode(
+            refusal(ApiErrorCode.INVALID, "the answer is larger than the NATS server takes")
+        )
 
     async def _reply(
         self,

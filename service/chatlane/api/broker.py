@@ -14,6 +14,9 @@ from faststream.nats import NatsBroker
 from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, NatsUserPassword
 from nats.errors import Error as NatsError
 
+from chatlane.bus.hardening import harden
+from chatlane.logs import get_logger
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable
@@ -27,6 +30,8 @@ _PENDING_BYTES: Final = 16 * 1024 * 1024
 # Claims in work when the process stops are answered; a worker repeats what is not.
 _GRACEFUL_SECONDS: Final = 5.0
 _READY_SECONDS: Final = 5.0
+
+_log = get_logger("api")
 
 
 def build_broker(
@@ -67,6 +72,7 @@ async def open_api(
     options: BusOptions, router: NatsRouter, *, on_closed: Callable[[], None]
 ) -> AsyncIterator[NatsBroker]:
     """Answer requests for the length of the block; at its end answer those in work, then stop."""
+    harden()
     broker = build_broker(options, router, on_closed=on_closed)
     await broker.start()
     try:
@@ -75,7 +81,11 @@ async def open_api(
             await _subscriptions_known(broker.connection)
         yield broker
     finally:
-        await broker.stop()
+        try:
+            await broker.stop()
+        except* NatsError as group:
+            # The connection is gone for good, and `on_closed` has been told.
+            _log.warning("api_stopped_unconnected", errors=len(group.exceptions))
 
 
 async def _subscriptions_known(client: Client) -> None:

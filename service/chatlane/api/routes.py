@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from faststream.nats import NatsRouter
@@ -20,6 +21,7 @@ QUEUE: Final = "routers"
 # A claim waits for the others of its transaction: one at a time would undo the sharing.
 _CONCURRENT: Final = 256
 _INBOX: Final = "_INBOX"
+_CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
 def build_router(sessions: SessionHandlers, turns: Iterable[TurnHandlers]) -> NatsRouter:
@@ -43,7 +45,7 @@ def _bind(router: NatsRouter, method: str, handle: Callable[[bytes], Awaitable[b
     subscriber = router.subscriber(
         f"chat.v1.api.*.{method}",
         queue=QUEUE,
-        parser=_replying_to_inboxes_only,
+        parser=_parsed_for_an_answer,
         decoder=_raw_body,
         max_workers=_CONCURRENT,
         title=method,
@@ -56,14 +58,18 @@ async def _raw_body(message: NatsMessage) -> bytes:
     return message.body
 
 
-async def _replying_to_inboxes_only(
+async def _parsed_for_an_answer(
     message: Msg, parse: Callable[[Msg], Awaitable[NatsMessage]]
 ) -> NatsMessage:
-    """Drop a reply subject that is no inbox.
+    """Drop what an answer must not repeat.
 
-    Whoever may ask could else make a router publish an answer where only routers may.
+    A reply subject that is no inbox: whoever may ask could else make a router publish an
+    answer where only routers may. A long correlation id: it becomes a header of the answer,
+    and an answer over `max_payload` closes our connection for good.
     """
     parsed = await parse(message)
     if not parsed.reply_to.startswith(_INBOX):
         parsed.reply_to = ""
+    if _CORRELATION.fullmatch(parsed.correlation_id) is None:
+        parsed.correlation_id = ""
     return parsed

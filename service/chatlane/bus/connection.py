@@ -16,6 +16,7 @@ from typing import Any, Final
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from chatlane.bus.hardening import harden
 from chatlane.errors import BusUnavailableError
 from chatlane.logs import get_logger
 
@@ -80,6 +81,7 @@ class Bus:
     """
 
     def __init__(self) -> None:
+        harden()
         self.client = Client()
         self.closed = asyncio.Event()
         self._is_closing = False

@@ -1,0 +1,59 @@
+"""Makes nats-py read on, whatever bytes a publisher puts into a subject, a reply or headers.
+
+The server takes any bytes but blanks there. nats-py 2.16 decodes subjects strictly and parses
+headers on trust: an exception there ends its read loop without a word, and a form feed in a
+subject is a protocol error to it. A router then hears nothing, or reconnects for ever, because
+the log gives it the same message again. There is no hook for any of this, and FastStream makes
+clients of its own, so the class itself is mended.
+"""
+
+import re
+from functools import wraps
+from typing import Any, Final
+
+from nats.aio.client import Client
+from nats.protocol import parser
+
+# As the server writes them: one blank between the parts, and only blanks end a subject.
+_MESSAGE: Final = re.compile(rb"\AMSG ([^ \t\r\n]+) (\d+) (([^ \t\r\n]+) )?(\d+)\r\n")
+_MESSAGE_WITH_HEADERS: Final = re.compile(
+    rb"\AHMSG ([^ \t\r\n]+) (\d+) (([^ \t\r\n]+) )?(\d+) (\d+)\r\n"
+)
+
+_process_headers = Client._process_headers  # noqa: SLF001 # see the module
+
+
+@wraps(_process_headers)
+async def _headers_or_none(self: Client, headers: bytes) -> Any:  # noqa: ANN401 # as nats-py has it
+    """Return the headers, or none where there is nothing that nats-py can read."""
+    try:
+        return await _process_headers(self, headers)
+    except (IndexError, UnicodeDecodeError):
+        return None
+
+
+def _message(  # noqa: PLR0917 # as nats-py calls it
+    self: Client,
+    sid: int,
+    subject: bytes,
+    reply: bytes,
+    data: bytes,
+    headers: dict[str, str] | None,
+) -> object:
+    """Build a message; what is no text in its subject becomes U+FFFD, which no subject of ours has."""
+    return self.msg_class(
+        subject=subject.decode(errors="replace"),
+        reply=reply.decode(errors="replace"),
+        data=data,
+        headers=headers,
+        _client=self,
+        _sid=sid,
+    )
+
+
+def harden() -> None:
+    """Mend nats-py for this process; once is enough, more does no harm."""
+    parser.MSG_RE = _MESSAGE
+    parser.HMSG_RE = _MESSAGE_WITH_HEADERS
+    Client._process_headers = _headers_or_none  # type: ignore[method-assign]  # noqa: SLF001
+    Client._build_message = _message  # type: ignore[method-assign]  # noqa: SLF001

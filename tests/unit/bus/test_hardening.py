@@ -1,0 +1,59 @@
+"""What nats-py does with the bytes of a stranger; pinned, because its inside is mended."""
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from chatlane.bus.hardening import harden
+
+
+async def parsed(wire: bytes) -> Msg:
+    """Return the one message that a client makes of what comes over the wire."""
+    harden()
+    client = Client()
+    subscription = Subscription(client, 1)
+    client._subs[1] = subscription
+    await client._ps.parse(wire)
+    assert subscription._pending_queue.qsize() == 1
+    message: Msg = subscription._pending_queue.get_nowait()
+    return message
+
+
+def with_headers(headers: bytes) -> bytes:
+    return b"HMSG a 1 %d %d\r\n%sx\r\n" % (len(headers), len(headers) + 1, headers)
+
+
+@pytest.mark.parametrize(
+    ("subject", "shown"),
+    [
+        (b"a.\xff\xfe", "a.\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"),
+        (b"a.\x0b\x0c\x1c\0b", "a.\x0b\x0c\x1c\0b"),
+        (b"a.b", "a.b"),
+    ],
+)
+async def test_any_subject_and_reply_are_taken(subject: bytes, shown: str) -> None:
+    message = await parsed(b"MSG %s 1 %s 2\r\nhi\r\n" % (subject, subject))
+    assert (message.subject, message.reply, message.data) == (shown, shown, b"hi")
+    message = await parsed(
+        b"HMSG %s 1 %s 18 20\r\nNATS/1.0\r\nk: v\r\n\r\nhi\r\n" % (subject, subject)
+    )
+    assert (message.subject, message.reply, message.headers) == (shown, shown, {"k": "v"})
+
+
+async def test_a_message_needs_no_reply() -> None:
+    assert (await parsed(b"MSG a 1 2\r\nhi\r\n")).reply == ""
+    assert (await parsed(with_headers(b"NATS/1.0\r\nk: v\r\n\r\n"))).reply == ""
+
+
+@pytest.mark.parametrize(
+    "headers", [b"abc", b"NATS/1.0", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b"NATS/1.0 409 \xff\r\n\r\n"]
+)
+async def test_headers_that_cannot_be_read_are_none(headers: bytes) -> None:
+    message = await parsed(with_headers(headers))
+    assert (message.headers, message.data) == (None, b"x")
+
+
+async def test_a_status_is_still_a_status() -> None:
+    message = await parsed(with_headers(b"NATS/1.0 503\r\n\r\n"))
+    assert message.headers == {"Status": "503"}
