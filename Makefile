@@ -128,7 +128,7 @@ up: image ## Start NATS, Postgres, two routers and an echo worker in containers
 
 .PHONY: down
 down: ## Stop them and remove their volumes
-	$(COMPOSE) down --volumes --timeout 15
+	$(COMPOSE) down --volumes --timeout 25
 
 .PHONY: image
 image: ## Build the container image
