@@ -77,7 +77,8 @@ class Scene:
     async def verify(self, *, dead: Iterable[str] = ()) -> None:
         """Wait until everything is answered, and require that nothing went wrong."""
         await self.witness.until_settled(self.crowd)
-        assert problems(await self.witness.history(self.crowd), dead=dead) == []
+        found = problems(await self.witness.history(self.crowd), dead=dead)
+        assert not found, "\n".join(found)
 
     def recovery(self, moment: float) -> str:
         """Say how long those waited who wrote at a moment or after it."""

@@ -130,7 +130,7 @@ class Witness:
         """Return everything there is to judge."""
         return History(
             sent=crowd.sent,
-            inbound=[_message_id(raw) for raw in await self.stream("INBOUND")],
+            inbound=[its for raw in await self.stream("INBOUND") if (its := _message_id(raw))],
             sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
             rows=[Row(*row) for row in await self.fetch(_ROWS)],
             turns=[Turn(*row) for row in await self.fetch(_TURNS)],
