@@ -1,0 +1,122 @@
+"""Logs that are not what they were: made anew, restored from a copy, cut off."""
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chatlane.dev.binaries import server_directory
+from chatlane.dev.servers import NatsServer, open_nats
+from tests.support.checker import problems
+from tests.support.crowd import people
+from tests.support.eventually import eventually
+from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
+from tests.support.service import apply_topology
+
+pytestmark = pytest.mark.acceptance
+
+MESSAGES = 4
+
+
+@pytest.fixture
+async def embedded_nats() -> AsyncIterator[NatsServer]:
+    """A server whose files the test can reach."""
+    with server_directory() as directory:
+        async with open_nats(directory / "nats") as server:
+            yield server
+
+
+async def test_a_log_that_is_made_anew_is_read_from_its_beginning(
+    nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    async with open_scene(tmp_path, nats_url, database_url, people(6)) as scene:
+        await scene.start(routers=1, workers=1, subscribers=1)
+        await _everybody_writes(scene)
+        await scene.verify()
+        said = list(scene.crowd.sent)
+        for name in ("INBOUND", "RESULTS"):
+            await scene.client.jetstream().delete_stream(name)
+        await apply_topology(scene.service.settings)
+        # What the log must hold is what was acknowledged since.
+        scene.crowd.sent.clear()
+        for person in scene.crowd.members:
+            for one in (its for its in said if its.key == person.key):
+                await scene.crowd.repeat(person, one)
+        await _everybody_writes(scene)
+        await scene.verify()
+        await scene.process("router 1").until_told("log_replaced")
+
+
+async def test_a_server_restored_from_a_copy_repeats_nothing(
+    embedded_nats: NatsServer, database_url: str, tmp_path: Path
+) -> None:
+    async with open_scene(tmp_path, embedded_nats.url, database_url, people(6)) as scene:
+        await scene.start(routers=1, workers=1, subscribers=1)
+        await _everybody_writes(scene)
+        await scene.witness.until_settled(scene.crowd)
+        store, copy = embedded_nats.directory / "store", tmp_path / "copy"
+        await embedded_nats.stop()
+        shutil.copytree(store, copy)
+        await embedded_nats.start()
+        await _everybody_writes(scene)
+        await scene.verify()
+        said = list(scene.crowd.sent)
+        await embedded_nats.kill()
+        shutil.rmtree(store)
+        shutil.copytree(copy, store)
+        await embedded_nats.start()
+        await _everybody_writes(scene)
+        await scene.witness.until_settled(scene.crowd)
+        await scene.process("router 1").until_told("log_replaced")
+        history = await scene.witness.history(scene.crowd)
+        # The end of every stream went with the old disk.
+        kept = [its for its in scene.crowd.sent if its.envelope_id in history.inbound]
+        lost = [its for its in scene.crowd.sent if its not in kept]
+        assert lost == said[len(said) // 2 :]
+        inbound = [*history.inbound, *(its.envelope_id for its in lost)]
+        found = problems(replace(history, inbound=inbound, routed=(), outbound=()))
+        assert [line for line in found if not _tells_of_a_lost_stream(line)] == []
+
+
+def _tells_of_a_lost_stream(line: str) -> bool:
+    return "was never published to its agent" in line or "the log has the messages" in line
+
+
+async def test_a_log_that_was_cut_off_is_told_and_passed_over(
+    nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    async with open_scene(tmp_path, nats_url, database_url, people(6)) as scene:
+        await scene.start(routers=1, workers=1, subscribers=1)
+        await _everybody_writes(scene)
+        await scene.verify()
+        await scene.process("router 1").stop()
+        await _everybody_writes(scene)
+        await scene.client.jetstream().purge_stream("INBOUND")
+        scene.crowd.unheard.clear()
+        scene.process("router 1").start()
+        await scene.witness.until_owned(ALL_PARTITIONS)
+
+        async def is_told() -> bool:
+            return set(await scene.witness.dead()) == {"log_truncated"}
+
+        await eventually(is_told, timedelta(seconds=20))
+        for person in scene.crowd.members:
+            await scene.crowd.say(person)
+        await scene.until_all_is_heard()
+        dead = await scene.witness.fetch(
+            "SELECT log, partition, sequence, detail FROM dead_letters ORDER BY partition"
+        )
+        assert {row[0] for row in dead} == {"inbound"}
+        assert len({row[1] for row in dead}) == len(dead)
+        assert all(row[3].startswith(f"sequences {row[2]} to ") for row in dead)
+        assert len(await scene.witness.stream("DEAD")) == len(dead)
+        scene.require_running()
+
+
+async def _everybody_writes(scene: Scene) -> None:
+    for _ in range(MESSAGES):
+        for person in scene.crowd.members:
+            await scene.crowd.say(person)
