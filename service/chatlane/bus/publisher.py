@@ -34,6 +34,7 @@ MAX_SUBJECT_BYTES: Final = 1024
 _SUBJECT: Final = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
 _MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,256}")
 _MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
+_NO_RESPONDERS: Final = "503"
 # "NATS/1.0", the name and separators of the one header, and the blank line.
 _HEADER_BYTES: Final = len(f"NATS/1.0\r\n{_MESSAGE_ID_HEADER}: \r\n\r\n")
 
@@ -166,13 +167,15 @@ class Publisher:
             raise OversizedMessageError(size, limit)
 
     async def _acknowledged(self, message: Msg) -> None:
+        outcome = _outcome(message)
+        if outcome is None:
+            return
         awaited = self._pending.pop(message.subject[self._token_at :], None)
         if awaited is None:
             return
         _, future = awaited
         if future.done():
             return
-        outcome = _outcome(message)
         if isinstance(outcome, Ack):
             future.set_result(outcome)
         else:
@@ -219,12 +222,23 @@ def _fail(future: asyncio.Future[Ack], kind: str) -> None:
         future.exception()
 
 
-def _outcome(message: Msg) -> Ack | str:
-    """Return the acknowledgement, or in words why there is none."""
+def _outcome(message: Msg) -> Ack | str | None:
+    """Return the acknowledgement, or in words why there is none; None for what is neither.
+
+    Whoever listens on the subject without JetStream sees our reply address and may answer to
+    it; the word of the stream is then still to come.
+    """
     if not message.data:
-        return "no stream takes this subject now"
-    answer = json.loads(message.data)
-    error = answer.get("error")
-    if error:
-        return f"refused with {error.get('code')}/{error.get('err_code')}"
-    return Ack(answer["seq"], answer.get("duplicate", False))
+        is_refused = (message.headers or {}).get("Status") == _NO_RESPONDERS
+        return "no stream takes this subject now" if is_refused else None
+    try:
+        answer = json.loads(message.data)
+    except ValueError:
+        return None
+    match answer:
+        case {"error": {"code": int() as code, **more}}:
+            return f"refused with {code}/{more.get('err_code')}"
+        case {"stream": str(), "seq": int() as sequence, **more}:
+            return Ack(sequence, more.get("duplicate") is True)
+        case _:
+            return None

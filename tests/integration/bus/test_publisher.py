@@ -5,7 +5,9 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from nats.aio.msg import Msg
 
+from chatlane.bus.connection import BusOptions, open_bus
 from chatlane.bus.publisher import open_publisher
 from chatlane.errors import BusUnavailableError, MalformedMessageError, OversizedMessageError
 from tests.support.backends import RunningServer
@@ -141,3 +143,20 @@ async def test_repeats_over_restarts_are_stored_once_and_in_order(
         numbers = [int(message.body) for message in stored if message]
         assert all(after == before + 1 for before, after in pairwise(numbers))
         assert len(numbers) == 400
+
+
+@pytest.mark.parametrize("answer", [b"", b"ok", b'"ok"', b"[]", b'{"text": "hello"}'])
+async def test_what_others_reply_to_a_message_is_no_acknowledgement(
+    logs: LogStreams, nats_url: str, answer: bytes
+) -> None:
+    """Whoever listens on a subject without JetStream sees our reply address, and may use it."""
+    async with open_bus(BusOptions(url=nats_url)) as other:
+
+        async def reply(message: Msg) -> None:
+            await message.respond(answer)
+
+        await other.client.subscribe(SUBJECT, cb=reply)
+        await other.client.flush()
+        acks = [await logs.publisher.publish(SUBJECT, b"{}", f"id-{n}") for n in range(2000)]
+        await logs.publisher.wait(acks)
+    assert [one.result().is_duplicate for one in acks] == [False] * 2000

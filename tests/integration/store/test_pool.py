@@ -1,0 +1,62 @@
+"""Transactions that are cut short: by a cancellation, or because their process stood still."""
+
+import asyncio
+import time
+from datetime import timedelta
+from random import SystemRandom
+
+import pytest
+
+from chatlane.bus.tasks import end_task
+from chatlane.errors import StoreUnavailableError
+from chatlane.routing.sweeper import Job, Sweeper
+from chatlane.store.pool import Store, open_store
+
+pytestmark = pytest.mark.integration
+
+
+async def started(store: Store) -> None:
+    """Return when a statement of another transaction runs."""
+    async with asyncio.timeout(5):
+        while True:
+            async with store.transaction() as connection:
+                if await connection.fetchval(
+                    "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+                    " AND datname = current_database()"
+                ):
+                    return
+
+
+async def sleep_in(store: Store) -> None:
+    async with store.transaction() as connection:
+        await connection.execute("SELECT pg_sleep(1)")
+
+
+async def test_a_cancelled_transaction_ends_its_task_as_cancelled(store: Store) -> None:
+    task = asyncio.create_task(sleep_in(store))
+    await started(store)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_work_that_is_cancelled_in_a_statement_ends(store: Store) -> None:
+    job = Job("sleep", timedelta(0), lambda: sleep_in(store))
+    task = asyncio.create_task(Sweeper([job], SystemRandom()).run())
+    await started(store)
+    async with asyncio.timeout(3):
+        await end_task(task)
+
+
+async def stand_still_in(store: Store) -> None:
+    async with store.transaction() as connection:
+        await connection.execute("SELECT 1")
+        time.sleep(0.4)  # noqa: ASYNC251 - as when the whole process is stopped
+        await connection.execute("SELECT 1")
+
+
+async def test_a_transaction_frozen_past_its_timeout_may_be_tried_again(database_url: str) -> None:
+    short = timedelta(milliseconds=50)
+    async with open_store(database_url, statement_timeout=short) as store:
+        with pytest.raises(StoreUnavailableError):
+            await stand_still_in(store)
