@@ -112,7 +112,11 @@ async def test_a_log_that_was_cut_off_is_told_and_passed_over(
         assert {row[0] for row in dead} == {"inbound"}
         assert len({row[1] for row in dead}) == len(dead)
         assert all(row[3].startswith(f"sequences {row[2]} to ") for row in dead)
-        assert len(await scene.witness.stream("DEAD")) == len(dead)
+
+        async def are_told() -> bool:
+            return len(await scene.witness.stream("DEAD")) == len(dead)
+
+        await eventually(are_told)
         scene.require_running()
 
 

@@ -29,17 +29,13 @@ async def test_a_killed_router_costs_nothing_but_time(scene: Scene, tell: Tell) 
 async def test_a_killed_worker_leaves_its_turns_to_the_other(scene: Scene, tell: Tell) -> None:
     await scene.start()
 
-    async def claimed() -> list[str]:
-        query = "SELECT id::text FROM turns WHERE state = 'claimed' AND worker = 'worker-1'"
-        return [row[0] for row in await scene.witness.fetch(query)]
-
     async with scene.crowd.talking(PER_SECOND):
         await scene.until_answers_flow()
         killed_at = monotonic()
         while True:
-            await eventually(claimed)
+            await eventually(lambda: scene.claimed_by("worker-1"))
             await scene.process("worker-1").kill()
-            if held := await claimed():
+            if held := await scene.claimed_by("worker-1"):
                 break
             scene.process("worker-1").start()
         await scene.until_answers_flow()

@@ -17,7 +17,7 @@ from tests.support.service import TURN_AGENT, TURN_LEASE
 pytestmark = pytest.mark.acceptance
 
 ANN = Person("ann")
-ROUNDS = 15
+ROUNDS = 12
 # Each of them starts a conversation while the router has at most so long to live.
 NEWCOMERS = 4
 LONGEST_LIFE = timedelta(milliseconds=200)

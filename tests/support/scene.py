@@ -45,6 +45,11 @@ class Scene:
         """Return a process by its name."""
         return self.service.processes[name]
 
+    async def claimed_by(self, worker: str) -> list[str]:
+        """Return the turns that a worker holds."""
+        query = "SELECT id::text FROM turns WHERE state = 'claimed' AND worker = $1"
+        return [row[0] for row in await self.witness.fetch(query, worker)]
+
     def require_running(self) -> None:
         """Fail when a process ended by itself."""
         for process in self.service.processes.values():

@@ -1,4 +1,4 @@
-"""SIGTERM of a router, which hands over at once, and SIGSTOP, which makes a zombie of it."""
+"""SIGTERM, after which all is handed over at once, and SIGSTOP, which makes zombies."""
 
 import signal
 from datetime import timedelta
@@ -14,9 +14,11 @@ from tests.support.scene import ALL_PARTITIONS, Scene, open_scene, seconds_since
 pytestmark = pytest.mark.acceptance
 
 PER_SECOND = 120
-ROUNDS = 2
+ROUNDS = 3
+SHORT_LEASE = timedelta(seconds=1.5)
 # So long that nobody can have waited for its end.
 LONG_LEASE = timedelta(seconds=10)
+LONG_THOUGHT = timedelta(milliseconds=300)
 
 
 async def redelivered(scene: Scene) -> int:
@@ -64,20 +66,51 @@ async def _stop_amid_traffic(scene: Scene, tell: Tell) -> None:
 
 
 async def test_a_router_that_wakes_up_after_its_lease_changes_nothing(
+    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+) -> None:
+    async with open_scene(tmp_path, nats_url, database_url, lease=SHORT_LEASE) as scene:
+        await scene.start()
+        async with scene.crowd.talking(PER_SECOND):
+            for number in range(1, ROUNDS + 1):
+                await scene.until_answers_flow()
+                tell(f"taken over after {await _freeze_until_forgotten(scene, number)}")
+        await scene.verify()
+        scene.require_running()
+
+
+async def _freeze_until_forgotten(scene: Scene, number: int) -> str:
+    """Freeze a router until the other has gone on without it, and wake it up."""
+    frozen = scene.process("router 1")
+    frozen_at = monotonic()
+    frozen.send(signal.SIGSTOP)
+    await scene.witness.until_owned(ALL_PARTITIONS)
+    taken_over = seconds_since(frozen_at)
+    await scene.until_answers_flow()
+    frozen.send(signal.SIGCONT)
+    await frozen.until_told("partitions_lost", number)
+    await scene.witness.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
+    return taken_over
+
+
+async def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
     scene: Scene, tell: Tell
 ) -> None:
-    await scene.start()
-    frozen = scene.process("router 1")
+    await scene.start(workers=0)
+    frozen = scene.service.worker("worker-1", think=LONG_THOUGHT)
+    scene.service.worker("worker-2", think=LONG_THOUGHT)
     async with scene.crowd.talking(PER_SECOND):
-        for number in range(1, ROUNDS + 1):
-            await scene.until_answers_flow()
-            frozen_at = monotonic()
-            frozen.send(signal.SIGSTOP)
-            await scene.witness.until_owned(ALL_PARTITIONS)
-            await scene.until_answers_flow()
-            tell(f"taken over after {seconds_since(frozen_at)}")
-            frozen.send(signal.SIGCONT)
-            await frozen.until_told("partitions_lost", number)
-            await scene.witness.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
+        await scene.until_answers_flow(10)
+        await eventually(lambda: scene.claimed_by("worker-1"))
+        frozen.send(signal.SIGSTOP)
+        held = await scene.claimed_by("worker-1")
+
+        async def are_answered() -> bool:
+            query = "SELECT count(*) FROM turns WHERE state = 'done' AND id = ANY($1::uuid[])"
+            return bool(await scene.witness.value(query, held) == len(held))
+
+        await eventually(are_answered, timedelta(seconds=20))
+        frozen.send(signal.SIGCONT)
+        await scene.until_answers_flow(10)
     await scene.verify()
-    scene.require_running()
+    late = await scene.witness.value("SELECT count(*) FROM late_results")
+    tell(f"{len(held)} turns were held, {late} late results")
