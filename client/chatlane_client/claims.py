@@ -11,7 +11,7 @@ from uuid import UUID
 from nats.aio.client import Client
 
 from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
-from chatlane_client.retry import Backoff, raise_if_cancelled, was_set_within
+from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.wire import ask
 from chatlane_schemas import (
     ClaimReply,
@@ -79,8 +79,8 @@ class ClaimClient:
             id=new_envelope_id(), at=datetime.now(UTC), turn_id=turn_id, worker=self._worker
         )
         heard_at: float | None = None
+        guard = CancellationGuard()
         for pause, seconds in zip(Backoff().pauses(), _PATIENCE.pauses(), strict=True):
-            raise_if_cancelled()
             asked_at = monotonic()
             try:
                 reply = await ask(
@@ -95,7 +95,9 @@ class ClaimClient:
                     heard_at = heard_at or asked_at
                 _log.info("claim_unanswered", extra={"turn_id": str(turn_id), "error": str(exc)})
             else:
+                guard.check()
                 return self._outcome(reply, heard_at or asked_at)
+            guard.check()
             if await was_set_within(stopping, pause):
                 break
         return None

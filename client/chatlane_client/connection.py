@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from ssl import SSLContext
 from typing import Final
 
@@ -57,10 +58,10 @@ async def open_connection(
         reconnect_time_wait=_RECONNECT_PAUSE.total_seconds(),
         pending_size=_PENDING_BYTES,
         drain_timeout=_DRAIN_PATIENCE.total_seconds(),
-        error_cb=_log_error,
-        disconnected_cb=_log_disconnect,
-        reconnected_cb=_log_reconnect,
-        closed_cb=_log_close,
+        error_cb=partial(_log_error, name),
+        disconnected_cb=partial(_log_disconnect, name),
+        reconnected_cb=partial(_log_reconnect, name),
+        closed_cb=partial(_log_close, name),
     )
     try:
         yield client
@@ -118,18 +119,19 @@ async def _close(client: Client) -> None:
         await client.close()
 
 
-async def _log_error(error: Exception) -> None:
+async def _log_error(name: str, error: Exception) -> None:
     # A refused publish shows only here: its caller sees nothing but a timeout.
-    _log.warning("nats_error_reported", extra={"error": f"{type(error).__name__}: {error}"})
+    text = f"{type(error).__name__}: {error}"
+    _log.warning("nats_error_reported", extra={"connection": name, "error": text})
 
 
-async def _log_disconnect() -> None:
-    _log.warning("nats_disconnected")
+async def _log_disconnect(name: str) -> None:
+    _log.warning("nats_disconnected", extra={"connection": name})
 
 
-async def _log_reconnect() -> None:
-    _log.info("nats_reconnected")
+async def _log_reconnect(name: str) -> None:
+    _log.info("nats_reconnected", extra={"connection": name})
 
 
-async def _log_close() -> None:
-    _log.info("nats_closed")
+async def _log_close(name: str) -> None:
+    _log.info("nats_closed", extra={"connection": name})

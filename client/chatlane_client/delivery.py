@@ -24,7 +24,7 @@ from nats.js.api import ConsumerInfo
 from chatlane_client.connection import closed_error_first, open_pull, until_connected
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
 from chatlane_client.ordering import Place, SessionOrder
-from chatlane_client.retry import Backoff, raise_if_cancelled, was_set_within
+from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_schemas import DecodeError, OutboundMessage, decode
 from chatlane_schemas.streams import StreamName, outbound_durable
 
@@ -111,6 +111,7 @@ class OutboundReader:
         Raises:
             ConnectionClosedError: The connection is gone for good.
         """
+        guard = CancellationGuard()
         with closed_error_first():
             async with (
                 open_pull(self._client, StreamName.OUTBOUND, self._durable) as source,
@@ -118,7 +119,7 @@ class OutboundReader:
             ):
                 pauses = Backoff().pauses()
                 while not self._stopping.is_set():
-                    raise_if_cancelled()
+                    guard.check()
                     if not await self._read(source, tasks):
                         await was_set_within(self._stopping, next(pauses))
             await self._set_back_held()
@@ -202,13 +203,15 @@ class OutboundReader:
     async def _serve(self, chat: str) -> None:
         """Work off what is queued for a chat, until there is nothing left."""
         queue = self._chats[chat]
-        while queue and await self._was_delivered(queue[0]):
+        guard = CancellationGuard()
+        while queue and await self._was_delivered(queue[0], guard):
             await self._acknowledge(queue.popleft())
         del self._chats[chat]
 
-    async def _was_delivered(self, delivery: _Delivery) -> bool:
+    async def _was_delivered(self, delivery: _Delivery, guard: CancellationGuard) -> bool:
         """Try until the platform has it; False when stopped before."""
         for pause in _DELIVERY_BACKOFF.pauses():
+            guard.check()
             if self._stopping.is_set():
                 break
             try:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from time import monotonic
 
 from chatlane_client.errors import InvalidAnswerError, RefusedRequestError, TransientError
-from chatlane_client.retry import Backoff, raise_if_cancelled
+from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_client.wire import ANSWER_WITHIN
 from chatlane_schemas import RenewReply, RenewStatus
 
@@ -59,12 +59,14 @@ class Lease:
 
     async def _renew(self, renew: Renew, until: float) -> RenewStatus | None:
         """Ask until there is an answer; None when there was none in time."""
+        guard = CancellationGuard()
         for pause in self._backoff().pauses():
-            raise_if_cancelled()
             asked_at = monotonic()
             if asked_at >= until:
                 return None
-            if reply := await self._try_renew(renew, until - asked_at):
+            reply = await self._try_renew(renew, until - asked_at)
+            guard.check()
+            if reply is not None:
                 if reply.status is RenewStatus.RENEWED:
                     self._begin(asked_at, reply.lease_ms / 1000)
                 return reply.status

@@ -35,17 +35,23 @@ async def was_set_within(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-def raise_if_cancelled() -> None:
-    """Raise a cancellation that was swallowed below; loops without end call it each time round.
+class CancellationGuard:
+    """Raises a cancellation that was swallowed below; loops check it each time round.
 
-    `asyncio.wait_for` of Python 3.11 loses one that comes together with the
-    result, and nats-py waits with it for everything.
+    `asyncio.wait_for` of Python 3.11 loses a cancellation that comes together
+    with the result, and nats-py waits with it for everything: without this,
+    every now and then a task that was cancelled goes on for ever.
     """
-    if is_cancelled():
-        raise asyncio.CancelledError
+
+    def __init__(self) -> None:
+        self._before = _cancellations()
+
+    def check(self) -> None:
+        """Raise if somebody has cancelled this task since the guard was made."""
+        if _cancellations() > self._before:
+            raise asyncio.CancelledError
 
 
-def is_cancelled() -> bool:
-    """Whether somebody wants this task to end."""
+def _cancellations() -> int:
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return task.cancelling() if task is not None else 0

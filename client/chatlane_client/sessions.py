@@ -13,7 +13,7 @@ from chatlane_client.errors import (
     TransientError,
     UnansweredRequestError,
 )
-from chatlane_client.retry import Backoff
+from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_client.wire import ask
 from chatlane_schemas import Envelope, new_envelope_id, subjects
 from chatlane_schemas.sessions import (
@@ -137,16 +137,16 @@ class SessionClient:
         """Ask until there is an answer; reading twice changes nothing."""
         subject = self._subject(noun, verb)
         try:
-            async with asyncio.timeout(self._patience.total_seconds()) as limit:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                guard = CancellationGuard()
                 for pause in Backoff().pauses():
                     if reply := await self._try_read(subject, request, model):
                         return reply
-                    if limit.expired():
-                        break
+                    guard.check()
                     await asyncio.sleep(pause)
         except TimeoutError as exc:
             raise UnansweredRequestError(subject, reached_nobody=False) from exc
-        raise UnansweredRequestError(subject, reached_nobody=False)
+        raise AssertionError("pauses never end")
 
     async def _try_read(
         self, subject: str, request: Envelope, model: type[ReplyT]

@@ -27,7 +27,7 @@ from chatlane_client.errors import (
     UnavailableServiceError,
     UnconfirmedPublishError,
 )
-from chatlane_client.retry import Backoff
+from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_schemas import DecodeError, Envelope, decode, encode
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
 
@@ -78,17 +78,16 @@ async def publish_stored(
     body = encode(message)
     patience = give_up_after.total_seconds() if give_up_after is not None else None
     try:
-        async with asyncio.timeout(patience) as limit:
+        async with asyncio.timeout(patience):
+            guard = CancellationGuard()
             for pause in backoff.pauses():
                 if stored := await _try_publish(client, subject, message, body, answer_within):
                     return stored
-                if limit.expired():
-                    # The end of our patience was swallowed below, see `raise_if_cancelled`.
-                    break
+                guard.check()
                 await asyncio.sleep(pause)
     except TimeoutError as exc:
         raise UnconfirmedPublishError(subject, message.id) from exc
-    raise UnconfirmedPublishError(subject, message.id)
+    raise AssertionError("pauses never end")
 
 
 async def publish_unstored(client: Client, subject: str, message: Envelope) -> None:

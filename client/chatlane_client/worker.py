@@ -32,7 +32,7 @@ from chatlane_client.errors import (
     TurnFailedError,
 )
 from chatlane_client.lease import Lease
-from chatlane_client.retry import Backoff, is_cancelled, raise_if_cancelled, was_set_within
+from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.sessions import SessionClient
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.wire import publish_stored, publish_unstored
@@ -115,20 +115,23 @@ class TurnWorker:
         Raises:
             ConnectionClosedError: The connection is gone for good.
         """
+        guard = CancellationGuard()
         with closed_error_first():
             async with (
                 open_pull(self._client, StreamName.TURNS, self._agent) as notices,
                 asyncio.TaskGroup() as slots,
             ):
-                while notice := await self._next_notice(notices):
+                while notice := await self._next_notice(notices, guard):
                     slots.create_task(self._serve(notice))
 
-    async def _next_notice(self, notices: JetStreamContext.PullSubscription) -> Msg | None:
+    async def _next_notice(
+        self, notices: JetStreamContext.PullSubscription, guard: CancellationGuard
+    ) -> Msg | None:
         """Return a notice together with a free slot, or None when stopping."""
         pauses = Backoff().pauses()
         await self._free_slots.acquire()
         while not self._stopping.is_set():
-            raise_if_cancelled()
+            guard.check()
             try:
                 await until_connected(self._client)
                 [notice] = await notices.fetch(1, timeout=_PULL_FOR.total_seconds())
@@ -193,14 +196,14 @@ class TurnWorker:
 
     async def _answer(self, grant: Grant) -> ResultMessage:
         """Return what the handler makes of a turn, be it a failure."""
+        guard = CancellationGuard()
         try:
             answer = await self._handler(self._turn(grant))
         except TurnFailedError as exc:
             return _failure(grant, exc.message, retry=exc.retry)
         except asyncio.CancelledError:
             # A handler may also let one out that was meant for something of its own.
-            if is_cancelled():
-                raise
+            guard.check()
             return _failure(grant, "CancelledError", retry=True)
         except Exception as exc:  # noqa: BLE001 - whatever it was, the turn has failed
             _log.exception("turn_failed", extra=_about(grant, reason=type(exc).__name__))

@@ -21,6 +21,7 @@ from nats.aio.msg import Msg
 
 from chatlane.domain.catalog import Agent
 from chatlane_client.connection import open_connection, until_connected
+from chatlane_client.retry import CancellationGuard
 from chatlane_client.wire import publish_stored
 from chatlane_schemas import (
     ClaimReply,
@@ -162,6 +163,7 @@ class FakeRouter:
     def __init__(self, url: str, agents: Iterable[Agent], slots: int) -> None:
         self.faults = Faults()
         self.claims: list[ClaimRequest] = []
+        self.renewals = 0
         self.results: list[ResultMessage] = []
         self._url = url
         self._slots = slots
@@ -210,7 +212,9 @@ class FakeRouter:
         self, client: Client, stream: str, handle: Callable[[str, bytes], None]
     ) -> None:
         """Handle a log in order; the position moves together with what was decided."""
+        guard = CancellationGuard()
         while True:
+            guard.check()
             await until_connected(client)
             try:
                 raw = await client.jetstream().get_msg(stream, self._handled[stream] + 1)
@@ -221,7 +225,9 @@ class FakeRouter:
             self._handled[stream] += 1
 
     async def _relay(self, client: Client) -> None:
+        guard = CancellationGuard()
         while True:
+            guard.check()
             if self._outbox:
                 await publish_stored(client, *self._outbox[0])
                 self._outbox.popleft()
@@ -423,6 +429,7 @@ class FakeRouter:
         )
 
     def _renew(self, request: RenewRequest) -> RenewReply | None:
+        self.renewals += 1
         turn = self._turns.get(request.turn_id)
         status = RenewStatus.UNKNOWN
         if turn is not None and turn.state == "done":

@@ -1,12 +1,13 @@
 """Pauses between tries, and cancellations that get lost."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from itertools import islice
 
 import pytest
 
-from chatlane_client.retry import Backoff, raise_if_cancelled, was_set_within
+from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 
 
 def test_pauses_grow_to_a_limit_and_are_jittered() -> None:
@@ -26,10 +27,10 @@ async def test_an_event_ends_a_pause() -> None:
 
 async def test_a_swallowed_cancellation_is_raised_again() -> None:
     async def swallow() -> None:
-        try:
+        guard = CancellationGuard()
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise_if_cancelled()
+        guard.check()
 
     task = asyncio.create_task(swallow())
     await asyncio.sleep(0)
@@ -38,5 +39,26 @@ async def test_a_swallowed_cancellation_is_raised_again() -> None:
         await task
 
 
-async def test_a_task_that_is_not_cancelled_goes_on() -> None:
-    raise_if_cancelled()
+async def test_what_tidies_up_after_a_cancellation_may_go_on() -> None:
+    async def tidy_up() -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        CancellationGuard().check()
+        return "tidy"
+
+    task = asyncio.create_task(tidy_up())
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == "tidy"
+
+
+async def test_a_swallowed_timeout_is_still_a_timeout() -> None:
+    async def swallow() -> None:
+        async with asyncio.timeout(0.001):
+            guard = CancellationGuard()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            guard.check()
+
+    with pytest.raises(TimeoutError):
+        await swallow()
