@@ -29,10 +29,13 @@ class StoreUnavailableError(TransientError):
 
     Attributes:
         sqlstate: Five characters, or "" when the connection itself failed.
+        is_held_up: Whether one row may be to blame, so that work on others need not wait.
     """
 
     def __init__(self, sqlstate: str = "", kind: str = "") -> None:
         self.sqlstate = sqlstate
+        # A row lock that somebody keeps, or a statement that took too long.
+        self.is_held_up = sqlstate in {"55P03", "57014"}
         super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip())
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from chatlane.errors import SupersededError, TransientError
+from chatlane.errors import StoreUnavailableError, SupersededError, TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.deciding import Deciding, Decoded, decoded
 from chatlane.routing.intake import Batch
@@ -128,12 +128,23 @@ class Batches:
             except TransientError as error:
                 self._metrics.batch_repeated("failed")
                 _log.warning("batch_waits", error=str(error), messages=len(batch.messages))
+                if isinstance(error, StoreUnavailableError) and error.is_held_up:
+                    await self._part(batch, known)
+                    return
                 await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
                 delay = min(2 * delay, _MAX_DELAY)
             else:
                 self._intake.committed(batch)
                 self._report(batch, timedelta(seconds=monotonic() - began))
                 return
+
+    async def _part(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Commit each partition by itself; the one that is held up waits, the others do not."""
+        if len(batch.slices) == 1:
+            self._intake.failed(batch, timedelta(seconds=_MAX_DELAY))
+            return
+        for part in _parts(batch):
+            await self._persist(part, known)
 
     async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Commit the messages and the cursors after them, or nothing.

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import structlog
-
 from chatlane.domain import claims
 from chatlane.domain.effects import Effects
 from chatlane.domain.turns import claimable, void_turn
 from chatlane.errors import StoreUnavailableError
+from chatlane.logs import get_logger
 from chatlane.store import messages, sessions, turns, waiting
 from chatlane_schemas.turns import (
     ClaimReply,
@@ -41,7 +40,7 @@ MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
 _MAX_BATCH: Final = 128
 
-_log = structlog.get_logger()
+_log = get_logger("claims")
 _Reply = TypeVar("_Reply", ClaimReply, RenewReply)
 
 
@@ -108,15 +107,21 @@ class ClaimDesk:
         try:
             await _Serving(self._store, batch).run()
         except StoreUnavailableError as error:
-            _refuse(batch, error)
+            if error.is_held_up and len(batch) > 1:
+                await self._serve_each(batch)
+            else:
+                _refuse(batch, error)
         except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
             _log.exception("claims_failed", count=len(batch))
             if len(batch) == 1:
                 _refuse(batch, StoreUnavailableError(kind=type(error).__name__))
             else:
-                # One of them is at fault; the others must not pay for it.
-                for asked in batch:
-                    await self._serve([asked])
+                await self._serve_each(batch)
+
+    async def _serve_each(self, batch: list[_Claim | _Renewal]) -> None:
+        """Serve one by one: one of them is at fault, and the others must not pay for it."""
+        for asked in batch:
+            await self._serve([asked])
 
 
 class _Serving:

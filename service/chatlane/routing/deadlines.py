@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.turns import expire_lease, repeat_notice
+from chatlane.errors import TransientError
+from chatlane.logs import get_logger
 from chatlane.store import sessions, turns, waiting
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _MOST_AT_ONCE: Final = 200
 _UNREAD_PAUSE: Final = timedelta(seconds=15)
+
+_log = get_logger("deadlines")
 
 
 class Deadlines:
@@ -60,16 +64,40 @@ class Deadlines:
         if later:
             async with self._store.transaction() as connection:
                 await turns.postpone(connection, later, _UNREAD_PAUSE)
-        now = {turn.id for turn in due} - later
+        now = [turn.id for turn in due if turn.id not in later]
         if now:
-            async with self._writer.writing() as writing:
-                await self._expire(writing, now)
+            await self._expire_all(now)
 
-    async def _expire(self, writing: Writing, ids: set[UUID]) -> None:
+    async def _expire_all(self, ids: Sequence[UUID]) -> None:
+        """Deal with turns together, or each alone when one of them fails the transaction."""
+        try:
+            await self._expire_together(ids)
+        except TransientError:
+            raise
+        except Exception as error:
+            if len(ids) == 1:
+                raise
+            _log.warning("turns_swept_alone", turns=len(ids), reason=type(error).__name__)
+            for one in ids:
+                await self._expire_alone(one)
+
+    async def _expire_alone(self, turn_id: UUID) -> None:
+        try:
+            await self._expire_together([turn_id])
+        except TransientError:
+            raise
+        except Exception:  # noqa: BLE001 - a bug with one turn must not keep all others waiting
+            _log.exception("turn_not_swept", turn_id=turn_id)
+
+    async def _expire_together(self, ids: Sequence[UUID]) -> None:
+        async with self._writer.writing() as writing:
+            await self._expire(writing, ids)
+
+    async def _expire(self, writing: Writing, ids: Sequence[UUID]) -> None:
         connection = writing.connection
         homes = await turns.find_sessions(connection, ids)
-        locked = await sessions.lock(connection, set(homes.values()))
-        found = await turns.lock(connection, ids)
+        locked = await sessions.lock_free(connection, set(homes.values()))
+        found = await turns.lock(connection, [one for one in ids if homes.get(one) in locked])
         busy = await waiting.sessions_with_waiting(connection, locked)
         effects = Effects()
         for turn in found.values():

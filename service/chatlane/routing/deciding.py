@@ -9,6 +9,7 @@ from chatlane.domain.aliases import AliasBook, AliasId
 from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement
 from chatlane.domain.turns import ArrivedResult
+from chatlane.logs import get_logger
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.moves import Joining, readdress
 from chatlane.routing.refused import Refused
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Lane, Session
     from chatlane.routing.writing import Writing
 
+_log = get_logger("deciding")
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -39,9 +42,13 @@ def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -
     """Decode one message; one that killed its readers is not looked into at all."""
     if is_killer:
         return Decoded(message, Refused(message, DeadReason.PROCESS_KILLER))
-    if message.log == "inbound":
-        return Decoded(message, prepare_inbound(message, catalog))
-    return Decoded(message, prepare_result(message))
+    try:
+        if message.log == "inbound":
+            return Decoded(message, prepare_inbound(message, catalog))
+        return Decoded(message, prepare_result(message))
+    except Exception as error:  # noqa: BLE001 - a bug, and no try would end otherwise
+        _log.exception("decode_failed", partition=message.partition, seq=message.sequence)
+        return Decoded(message, Refused(message, DeadReason.INTERNAL_ERROR, type(error).__name__))
 
 
 class Deciding:

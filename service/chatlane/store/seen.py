@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.errors import SupersededError
+from asyncpg import CheckViolationError
+
+from chatlane.errors import StoreUnavailableError, SupersededError
 from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
@@ -39,9 +41,14 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -
     Raises:
         SupersededError: One of them was marked since it was probed. Only what goes to no
             session can meet that: the others are probed under its lock.
+        StoreUnavailableError: The day has no partition yet; the sweep makes it.
     """
     if not rows:
         return
-    status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
+    try:
+        status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
+    except CheckViolationError as error:
+        # There is no other check: today has no partition, for which no message is to blame.
+        raise StoreUnavailableError(error.sqlstate or "", "seen has no partition") from error
     if int(status.rpartition(" ")[2]) != len(rows):
         raise SupersededError("seen")

@@ -29,6 +29,23 @@ async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dic
     return {row["id"]: _from_row(row) for row in rows}
 
 
+LOCK_FREE_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: lock those that nobody works on now; a sweep comes back for the others
+SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
+       ended_at, end_reason, last_activity_at, served_boundary, active_turn,
+       next_seq, next_arrival, next_out_seq, user_messages
+FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+
+async def lock_free(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
+) -> "dict[UUID, Session]":
+    """Return, locked, those of the sessions that no other transaction has locked."""
+    rows = await connection.fetch(LOCK_FREE_SESSIONS_SQL, sorted(ids))
+    return {row["id"]: _from_row(row) for row in rows}
+
+
 def _from_row(row: "Record") -> Session:
     session = Session(*row.values())
     if session.start_reason is not None:

@@ -1,0 +1,226 @@
+"""Batches that cannot be committed as they are: what waits, what goes on, what is set aside."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from chatlane.bus.inspection import LogIntact
+from chatlane.bus.tasks import end_task
+from chatlane.domain.log import LogMessage, PartitionId
+from chatlane.logs import configure_logging
+from chatlane.routing import deciding, inbound
+from chatlane.routing.batch import Batches
+from chatlane.routing.intake import Intake
+from chatlane.store import partitions, seen_days
+from chatlane.store.pool import Store, open_store
+from tests.support.eventually import eventually
+from tests.support.kernel import DAY, PARTITIONS, SLOTS, Kernel, catalog, event
+from tests.support.logs import restored_logging
+
+if TYPE_CHECKING:
+    from chatlane.bus.log_access import LogAccess
+
+pytestmark = pytest.mark.integration
+
+LEASE = timedelta(seconds=3)
+
+
+class FakeReader:
+    """Holds what a test puts in."""
+
+    is_caught_up = False
+    break_reason = ""
+
+    def __init__(self, on_arrival: Callable[[], None]) -> None:
+        self.messages: deque[LogMessage] = deque()
+        self.broken = asyncio.Event()
+        self.arrived = on_arrival
+
+    def drop(self, count: int) -> None:
+        for _ in range(count):
+            self.messages.popleft()
+
+    async def close(self) -> None:
+        self.broken.set()
+
+
+class FakeAccess:
+    """Opens fake readers on logs that are always as they were."""
+
+    is_reachable = True
+
+    def __init__(self) -> None:
+        self.readers: dict[PartitionId, FakeReader] = {}
+
+    async def inspect(self, *_of: object) -> LogIntact:
+        return LogIntact()
+
+    async def open(self, partition: PartitionId, **how: Any) -> FakeReader:  # noqa: ANN401
+        self.readers[partition] = reader = FakeReader(how["on_arrival"])
+        return reader
+
+
+class Router:
+    """A router that reads what a test says is in the log."""
+
+    def __init__(self, store: Store) -> None:
+        self.kernel = Kernel(store, catalog())
+        self.access = FakeAccess()
+        self.intake = Intake(
+            router=self.kernel.relay.router_id,
+            lease=LEASE,
+            access=cast("LogAccess", self.access),
+            transaction=store.transaction,
+            on_truncated=_never,
+        )
+        self.batches = Batches(
+            self.intake,
+            self.kernel.writer,
+            self.kernel.catalog,
+            self.kernel.metrics,
+            router_id=self.kernel.relay.router_id,
+            lease=LEASE,
+            slots=SLOTS,
+            max_messages=100,
+            linger=timedelta(milliseconds=1),
+            jitter=SystemRandom(),
+        )
+
+    async def take_all(self) -> None:
+        """Hold the whole inbound log."""
+        async with self.kernel.store.transaction() as connection:
+            await partitions.ensure(connection, "inbound", PARTITIONS)
+            claims = await partitions.claim_free(
+                connection,
+                self.kernel.relay.router_id,
+                "inbound",
+                except_for=(),
+                limit=PARTITIONS,
+                lease=LEASE,
+            )
+        self.intake.hold(claims)
+        await eventually(lambda: len(self.access.readers) == PARTITIONS)
+
+    def hear(self, chat: str, text: str) -> None:
+        """Let a message of a chat arrive in the log."""
+        message = self.kernel.logged(event(chat=chat, user=chat, text=text, mid=text), DAY)
+        reader = self.access.readers[PartitionId(message.log, message.partition)]
+        reader.messages.append(message)
+        reader.arrived()
+
+    async def heard(self) -> set[str]:
+        """Return what was routed."""
+        return {row[0] for row in await self.kernel.fetch("SELECT content FROM waiting")}
+
+    async def has_routed(self, *texts: str) -> None:
+        """Wait until these messages are routed, and no others."""
+
+        async def check() -> bool:
+            assert await self.heard() == set(texts)
+            return True
+
+        await eventually(check)
+
+
+async def _never(*_of: object) -> None:
+    raise AssertionError("nothing was lost")
+
+
+@asynccontextmanager
+async def running(store: Store) -> AsyncIterator[Router]:
+    router = Router(store)
+    await router.take_all()
+    task = asyncio.create_task(router.batches.run())
+    try:
+        yield router
+        assert not task.done(), task.exception()
+    finally:
+        await end_task(task)
+        await router.intake.close()
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    async with open_store(database_url) as opened:
+        async with opened.transaction() as connection:
+            await seen_days.create(connection, timedelta(days=3))
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def logs_as_in_production() -> Iterator[None]:
+    """What structlog does by default with an exception takes seconds."""
+    with restored_logging():
+        configure_logging(json=True)
+        yield
+
+
+@pytest.fixture
+async def router(store: Store) -> AsyncIterator[Router]:
+    async with running(store) as opened:
+        yield opened
+
+
+async def test_a_message_that_no_transaction_takes_is_set_aside_alone(router: Router) -> None:
+    await router.kernel.fetch("ALTER TABLE waiting ADD CHECK (content <> 'poison')")
+    for text in ("a", "b", "poison", "c"):
+        router.hear("1", text)
+    router.hear("2", "d")
+    await router.has_routed("a", "b", "c", "d")
+    assert await router.kernel.dead() == [("inbound", "internal_error")]
+
+
+async def test_a_bug_met_while_decoding_costs_one_message(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = inbound.prepare_inbound
+
+    def prepare_or_fail(message: LogMessage, *rest: Any) -> Any:  # noqa: ANN401
+        if b"poison" in message.body:
+            raise RuntimeError
+        return prepare(message, *rest)
+
+    monkeypatch.setattr(deciding, "prepare_inbound", prepare_or_fail)
+    for text in ("a", "poison", "b"):
+        router.hear("1", text)
+    await router.has_routed("a", "b")
+    assert await router.kernel.dead() == [("inbound", "internal_error")]
+
+
+async def test_a_conversation_that_somebody_has_locked_holds_up_no_other(router: Router) -> None:
+    router.hear("1", "first")
+    await router.has_routed("first")
+    async with router.kernel.store.transaction() as connection:
+        await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        await connection.execute("SELECT FROM sessions FOR UPDATE")
+        router.hear("1", "held up")
+        router.hear("2", "not held up")
+        await router.has_routed("first", "not held up")
+        router.hear("1", "behind it")
+        router.hear("2", "not held up either")
+        await router.has_routed("first", "not held up", "not held up either")
+    await router.has_routed("first", "held up", "behind it", "not held up", "not held up either")
+
+
+async def test_a_day_without_a_table_for_its_marks_costs_no_message(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = await router.kernel.fetch(
+        "SELECT relid::text FROM pg_partition_tree('seen') WHERE isleaf"
+    )
+    for day in days:
+        await router.kernel.fetch(f"DROP TABLE {day[0]}")
+    tries: list[str] = []
+    monkeypatch.setattr(router.kernel.metrics, "batch_repeated", tries.append)
+    router.hear("1", "a")
+    await eventually(lambda: len(tries) > 5)
+    async with router.kernel.store.transaction() as connection:
+        await seen_days.create(connection, timedelta(days=3))
+    await router.has_routed("a")
+    assert await router.kernel.dead() == []
