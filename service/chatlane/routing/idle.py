@@ -115,7 +115,14 @@ class IdleCheck:
         return False
 
     async def _advance(self, feeds: Sequence[PartitionFeed], state: StreamState) -> None:
-        idle = [feed for feed in feeds if feed.is_idle]
+        # Meanwhile a message may have taken one past this end of the log, or to another log.
+        idle = [
+            feed
+            for feed in feeds
+            if feed.is_idle
+            and feed.position.cursor < state.last_sequence
+            and feed.position.generation == state.generation
+        ]
         steps = [
             Advance(
                 feed.partition,

@@ -225,6 +225,28 @@ async def test_idle_partitions_follow_the_end_of_the_log(store: Store, logs: Log
         await eventually(has_noted(store, {2: ["one", "two"], 0: ["three"], 1: ["four"]}))
 
 
+async def test_an_idle_check_that_was_overtaken_moves_no_cursor_back(
+    store: Store, logs: LogStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(store, logs) as router:
+        await logs.publish(2, ["one"])
+        await eventually(has_noted(store, {2: ["one"]}))
+        await router.idle_check.check()
+        find_last_sequence = router.access.find_last_sequence
+
+        async def overtaken(partition: PartitionId) -> int | None:
+            found = await find_last_sequence(partition)
+            if partition == ("inbound", 0):
+                await logs.publish(0, ["two"])
+                await eventually(has_noted(store, {2: ["one"], 0: ["two"]}))
+                await eventually(lambda: all(feed.is_idle for feed in router.intake.feeds))
+            return found
+
+        monkeypatch.setattr(router.access, "find_last_sequence", overtaken)
+        await router.idle_check.check()
+        assert await cursors(store) == [2, 1, 1, 1]
+
+
 async def test_a_reader_that_fell_silent_is_found_out(store: Store, logs: LogStreams) -> None:
     async with running(store, logs) as router:
         await router.idle_check.check()
