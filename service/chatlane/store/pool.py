@@ -6,7 +6,7 @@ session lock, and prepared statements can be switched off for old versions.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,10 @@ _TRANSIENT_CLASSES: Final = ("08", "53", "57P")
 _TRANSIENT_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "25006"})
 # After these the connection may be pinned to a server that will never take a write again.
 _STALE_SERVER: Final = ("25006", "57P", "08")
+
+# An internal error is what asyncpg says on a connection that the dying server has told it is
+# ending, between two statements.
+_BROKEN: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 def is_transient(sqlstate: str) -> bool:
@@ -82,7 +86,9 @@ class Store:
                 try:
                     yield connection
                 except BaseException:
-                    if not connection.is_closed():
+                    # Where that fails there is no connection; what was raised first is told,
+                    # above all a cancellation.
+                    with suppress(asyncpg.PostgresError, *_BROKEN):
                         await connection.execute("ROLLBACK")
                     raise
                 await connection.execute("COMMIT")
@@ -98,14 +104,7 @@ class Store:
             if is_transient(sqlstate):
                 raise StoreUnavailableError(sqlstate, type(error).__name__) from error
             raise
-        # An internal error is what asyncpg says on a connection that the dying server has
-        # told it is ending, between two statements.
-        except (
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,
-            OSError,
-            TimeoutError,
-        ) as error:
+        except _BROKEN as error:
             raise StoreUnavailableError(kind=type(error).__name__) from error
 
     def _expire_soon(self) -> None:

@@ -2,15 +2,19 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from random import SystemRandom
 
 import pytest
+from asyncpg import InterfaceError
+from asyncpg.pool import PoolConnectionProxy
 
 from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.sweeper import Job, Sweeper
 from chatlane.store.pool import Store, open_store
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -46,6 +50,33 @@ async def test_work_that_is_cancelled_in_a_statement_ends(store: Store) -> None:
     await started(store)
     async with asyncio.timeout(3):
         await end_task(task)
+
+
+async def raise_without_connection(store: Store) -> None:
+    async with store.transaction() as connection:
+        pid = await connection.fetchval("SELECT pg_backend_pid()")
+        async with store.transaction() as other:
+            await other.execute("SELECT pg_terminate_backend($1, 5000)", pid)
+        await eventually(connection_is_lost(connection))
+        raise KeyError
+
+
+def connection_is_lost(connection: PoolConnectionProxy) -> Callable[[], bool]:
+    def check() -> bool:
+        try:
+            return bool(connection.is_closed())
+        except InterfaceError:
+            # The pool has taken it back.
+            return True
+
+    return check
+
+
+async def test_what_ended_a_transaction_is_told_although_its_connection_is_lost(
+    store: Store,
+) -> None:
+    with pytest.raises(KeyError):
+        await raise_without_connection(store)
 
 
 async def stand_still_in(store: Store) -> None:
