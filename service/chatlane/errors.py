@@ -15,6 +15,10 @@ Anything outside the tree is a bug: logged with its traceback, retried, bisected
 message, and dead-lettered.
 """
 
+from typing import Final
+
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+
 
 class ChatlaneError(Exception):
     """Root of everything the service raises on purpose."""
@@ -29,13 +33,12 @@ class StoreUnavailableError(TransientError):
 
     Attributes:
         sqlstate: Five characters, or "" when the connection itself failed.
-        is_held_up: Whether one row may be to blame, so that work on others need not wait.
+        is_held_up: Whether somebody keeps a lock; work on other rows need not wait for it.
     """
 
     def __init__(self, sqlstate: str = "", kind: str = "") -> None:
         self.sqlstate = sqlstate
-        # A row lock that somebody keeps, or a statement that took too long.
-        self.is_held_up = sqlstate in {"55P03", "57014"}
+        self.is_held_up = sqlstate == _LOCK_NOT_AVAILABLE
         super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip())
 
 

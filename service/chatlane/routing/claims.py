@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
 _MAX_BATCH: Final = 128
+# So often one batch waits for a lock; who comes after that asks again.
+_MOST_HELD_UP: Final = 3
 
 _log = get_logger("claims")
 _Reply = TypeVar("_Reply", ClaimReply, RenewReply)
@@ -120,8 +122,13 @@ class ClaimDesk:
 
     async def _serve_each(self, batch: list[_Claim | _Renewal]) -> None:
         """Serve one by one: one of them is at fault, and the others must not pay for it."""
-        for asked in batch:
+        held_up = 0
+        for place, asked in enumerate(batch, 1):
             await self._serve([asked])
+            held_up += _is_held_up(asked)
+            if held_up == _MOST_HELD_UP:
+                _refuse(batch[place:], StoreUnavailableError(kind="too many locks"))
+                return
 
 
 class _Serving:
@@ -272,6 +279,11 @@ def _refuse(batch: list[_Claim | _Renewal], error: StoreUnavailableError) -> Non
     for asked in batch:
         if not asked.answer.done():
             asked.answer.set_exception(error)
+
+
+def _is_held_up(asked: _Claim | _Renewal) -> bool:
+    error = None if asked.answer.cancelled() else asked.answer.exception()
+    return isinstance(error, StoreUnavailableError) and error.is_held_up
 
 
 def _resolve(future: asyncio.Future[_Reply], reply: _Reply) -> None:
