@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from chatlane.store.partitions import Claim, Holding
     from chatlane.store.routers import Peer
 
-# Rows of routers dead for so long tell nobody anything.
-_FORGET_AFTER: Final = timedelta(days=1)
 _STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
 # An expiry is looked at just after it, not just before.
@@ -120,7 +118,6 @@ class Ownership:
         """Look again and again, until `stop`."""
         self._stopped.clear()
         try:
-            await self._prune()
             while not self._is_stopping:
                 await self._try_to_look()
                 await self._pause()
@@ -160,13 +157,6 @@ class Ownership:
             self._next_look = self._loop.time() + _PAUSE_AFTER_BUG.total_seconds()
         else:
             self._is_outage = False
-
-    async def _prune(self) -> None:
-        try:
-            async with self._transaction() as connection:
-                await routers.prune(connection, _FORGET_AFTER)
-        except TransientError:
-            return
 
     async def _pause(self) -> None:
         """Wait for the next look; a lost partition is looked at once."""
