@@ -230,10 +230,9 @@ async def test_a_router_keeps_answering(fortress: Fortress, name: str) -> None:
 
 
 async def test_what_comes_out_larger_than_it_went_in_is_set_aside(
-    postgres_server: RunningPostgres, database_url: str, tmp_path: Path
+    database_url: str, tmp_path: Path
 ) -> None:
     """The server takes little; people write what only just fits, workers repeat all of it."""
-    del postgres_server
     members = people(2 * len(ROOM_LEFT), [TURN_AGENT, STREAM_AGENT])
     with server_directory() as directory:
         async with (

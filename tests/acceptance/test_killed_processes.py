@@ -1,5 +1,6 @@
 """SIGKILL of a router and of a worker in the middle of steady traffic."""
 
+from datetime import timedelta
 from time import monotonic
 
 import pytest
@@ -11,6 +12,8 @@ from tests.support.scene import ALL_PARTITIONS, Scene, seconds_since
 pytestmark = pytest.mark.acceptance
 
 PER_SECOND = 120
+# A worker spends most of its time on its turns.
+THOUGHT = timedelta(milliseconds=200)
 
 
 async def test_a_killed_router_costs_nothing_but_time(scene: Scene, tell: Tell) -> None:
@@ -27,8 +30,9 @@ async def test_a_killed_router_costs_nothing_but_time(scene: Scene, tell: Tell) 
 
 
 async def test_a_killed_worker_leaves_its_turns_to_the_other(scene: Scene, tell: Tell) -> None:
-    await scene.start()
-
+    await scene.start(workers=0)
+    for name in ("worker-1", "worker-2"):
+        scene.service.worker(name, think=THOUGHT)
     async with scene.crowd.talking(PER_SECOND):
         await scene.until_answers_flow()
         killed_at = monotonic()
