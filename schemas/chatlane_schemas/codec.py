@@ -57,6 +57,12 @@ def encode(message: Envelope) -> bytes:
     return message.__pydantic_serializer__.to_json(message, exclude_none=True)
 
 
+def encode_part(message: Envelope, fields: set[str]) -> str:
+    """Return some fields of a message as JSON text, those left out that are none."""
+    part = message.__pydantic_serializer__.to_json(message, include=fields, exclude_none=True)
+    return part.decode()
+
+
 def decode(model: type[MessageT], body: bytes) -> MessageT:
     """Return the message in a body.
 

@@ -1,7 +1,10 @@
 """The full address of an inbound message, kept as it came."""
 
+from typing import Final
+
 from pydantic import Field
 
+from chatlane_schemas.codec import encode_part
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import Name, PlatformId, PlatformName
 from chatlane_schemas.inbound import Chat, InboundEvent, Sender
@@ -20,6 +23,9 @@ class Source(Record):
     message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
 
 
+_FIELDS: Final = set(Source.model_fields)
+
+
 def source_of(event: InboundEvent) -> Source:
     """Return the address of a decoded event.
 
@@ -35,3 +41,8 @@ def source_of(event: InboundEvent) -> Source:
         sender=event.sender,
         message_id=event.message_id,
     )
+
+
+def source_json(event: InboundEvent) -> str:
+    """Return `source_of(event)` as JSON text, without making it."""
+    return encode_part(event, _FIELDS)

@@ -154,12 +154,12 @@ def lookups(address: Address, *, persons: bool) -> set[AliasId]:
     platform, account = address.platform, address.account
     peer, sender = people_in(address) if persons else NO_PEOPLE
     people = sender if peer is None else (peer, *sender)
-    chats = [chat for chat in (address.chat_id, address.migrate_to) if chat and peer is None]
     found = {AliasId(platform, account, AliasKind.PERSON, form) for form in people}
-    found.update(
-        AliasId(platform, account, AliasKind.CHAT, chat_alias(chat, address.scope))
-        for chat in chats
-    )
+    if peer is None:
+        for chat in (address.chat_id, address.migrate_to):
+            if chat is not None:
+                alias = chat_alias(chat, address.scope)
+                found.add(AliasId(platform, account, AliasKind.CHAT, alias))
     return found
 
 

@@ -7,8 +7,7 @@ its messages would have decided alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.effects import (
     Effects,
@@ -26,6 +25,7 @@ from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, SessionEnded, SessionStarted
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.source import source_json, source_of
 from chatlane_schemas.subjects import event as event_subject
 from chatlane_schemas.subjects import routed as routed_subject
 from chatlane_schemas.subjects import slot_of
@@ -38,14 +38,12 @@ if TYPE_CHECKING:
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
-    from chatlane_schemas.source import Source
 
 _STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """One inbound message with everything a decision needs to know about it.
 
     Attributes:
@@ -57,7 +55,6 @@ class Arrived:
     """
 
     event: InboundEvent
-    source: Source
     session_key: str
     former_keys: tuple[str, ...]
     digests: tuple[bytes, ...]
@@ -112,7 +109,7 @@ class Placement:
             self._deliver_stream(arrived, session)
         else:
             self._deliver_turn(arrived, session)
-        self._effects.count(("routed", arrived.source.platform))
+        self._effects.count(("routed", arrived.event.platform))
 
     def _session_for(self, arrived: Arrived) -> Session:
         lane = self.lanes.get(arrived.session_key)
@@ -139,7 +136,7 @@ class Placement:
             id=derived_id(arrived.stored_at, arrived.digests[0], "session"),
             session_key=arrived.session_key,
             agent=arrived.agent.name,
-            platform=arrived.source.platform,
+            platform=arrived.event.platform,
             started_at=arrived.stored_at,
             start_reason=reason,
             served_boundary=served_boundary_at(arrived.stored_at, arrived.policy)
@@ -155,7 +152,7 @@ class Placement:
             session_id=session.id,
             session_key=session.session_key,
             agent=session.agent,
-            source=arrived.source,
+            source=source_of(arrived.event),
             reason=reason,
             previous_session_id=previous.id if previous else None,
         )
@@ -202,7 +199,7 @@ class Placement:
                 size_bytes=arrived.size_bytes,
                 content=event.text,
                 details=_details(event),
-                source=arrived.source.model_dump_json(exclude_none=True),
+                source=source_json(event),
                 stored_at=arrived.stored_at,
             )
         )
@@ -225,7 +222,7 @@ class Placement:
                 details=_details(event),
                 author=_author(event),
                 platform_message_id=event.message_id,
-                source=arrived.source.model_dump_json(exclude_none=True),
+                source=source_json(event),
                 created_at=arrived.stored_at,
             )
         )
@@ -238,7 +235,7 @@ class Placement:
             agent=arrived.agent.name,
             seq=seq,
             kind=event.kind,
-            source=arrived.source,
+            source=source_of(event),
             text=event.text,
             attachments=event.attachments,
             reply_to=event.reply_to,
@@ -259,7 +256,8 @@ class Placement:
         )
 
     def _mark_seen(self, arrived: Arrived, session_id: UUID | None, place: int | None) -> None:
-        self._effects.seen.extend(SeenRow(digest, session_id, place) for digest in arrived.digests)
+        for digest in arrived.digests:
+            self._effects.seen.append(SeenRow(digest, session_id, place))
 
 
 def _clock_of(session: Session) -> SessionClock:

@@ -64,8 +64,7 @@ class ResetPolicy:
         return self.mode in {"daily", "both"}
 
 
-@dataclass(frozen=True, slots=True)
-class SessionClock:
+class SessionClock(NamedTuple):
     """The times of a session that a reset depends on.
 
     Attributes:

@@ -178,7 +178,7 @@ def _finish(
     effects.messages.extend(_transcript(arrived, session, turn))
     speaking = _Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     for number, part in enumerate(result.parts):
-        answer_id = derived_id(arrived.stored_at, _trigger(arrived), "answer", number)
+        answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
         speaking.say(part, answer_id, effects, number)
     effects.count(("turns_finished", turn.agent, result.outcome or ""))
     _free(
@@ -275,7 +275,7 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
             part=result.part,
         )
     )
-    answer_id = derived_id(arrived.stored_at, _trigger(arrived), "answer")
+    answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
     speaking = _Speaking(session, session.agent, question.source, arrived.stored_at)
     speaking.say(said, answer_id, effects, result.part)
     effects.count(("stream_answers", session.agent))
@@ -374,11 +374,6 @@ def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:
         )
     )
     effects.count(("late_results", arrived.agent))
-
-
-def _trigger(arrived: ArrivedResult) -> bytes:
-    """Return what answers follow from: workers choose result ids, so the session is part of it."""
-    return arrived.result.session_id.bytes + arrived.result.id.encode()
 
 
 def _refuse(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.aliases import AliasBook, AliasId
 from chatlane.domain.effects import Effects
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 _log = get_logger("deciding")
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     """One message of a log and what it turned out to be."""
 
     message: LogMessage

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.aliases import AliasBook, AliasId, lookups
 from chatlane.domain.dedupe import digests
@@ -15,7 +14,6 @@ from chatlane.routing.refused import Refused
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
-from chatlane_schemas.source import source_of
 from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
 
 if TYPE_CHECKING:
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from chatlane_schemas.inbound import Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A decoded event whose platform, account and profile are declared; not yet placed."""
 
     message: LogMessage
@@ -108,7 +105,6 @@ def arrive(one: Prepared, book: AliasBook, catalog: Catalog) -> Arrived | Refuse
     former = [session_key(address, one.platform.keys) for address in resolved.former]
     return Arrived(
         event=one.event,
-        source=source_of(one.event),
         session_key=key,
         former_keys=tuple(other for other in former if isinstance(other, str) and other != key),
         digests=digests(one.event, one.address, resolved.person),

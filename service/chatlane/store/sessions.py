@@ -25,7 +25,8 @@ FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 
 async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dict[UUID, Session]":
     """Return the sessions by id, locked until the transaction ends; unknown ids are absent."""
-    rows = await connection.fetch(LOCK_SESSIONS_SQL, sorted(ids))
+    wanted = sorted(ids)
+    rows = await connection.fetch(LOCK_SESSIONS_SQL, wanted) if wanted else []
     return {row["id"]: _from_row(row) for row in rows}
 
 

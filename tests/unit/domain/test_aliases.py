@@ -1,6 +1,5 @@
 """One person under several ids, and chats whose id changed."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -140,7 +139,7 @@ def test_link_given_by_the_adapter_works_in_both_directions() -> None:
 
 def test_link_may_come_as_the_stable_id() -> None:
     router = Router()
-    linked = replace(dm(f"{P1}@s.whatsapp.net"), sender_alt_id=L1)
+    linked = dm(f"{P1}@s.whatsapp.net")._replace(sender_alt_id=L1)
 
     assert router.key(linked) == router.key(dm(L1))
 
@@ -267,7 +266,7 @@ def test_sender_of_the_same_kind_of_id_is_not_the_chats_person() -> None:
 def test_link_counts_for_one_account_only() -> None:
     router = Router()
     router.key(dm(P1, P1, L1))
-    elsewhere = replace(dm(L1), account="other")
+    elsewhere = dm(L1)._replace(account="other")
 
     assert router.key(elsewhere) == f"agent:main:whatsapp:other:dm:{L1}"
 
@@ -283,7 +282,7 @@ def test_platform_without_aliases_is_left_alone() -> None:
 def test_signal_number_and_uuid_are_one_person() -> None:
     uuid = "ab12cd34-0000-4000-8000-0123456789ab"
     router = Router()
-    both = replace(dm(None, "+15551234567", platform="signal"), sender_alt_id=uuid)
+    both = dm(None, "+15551234567", platform="signal")._replace(sender_alt_id=uuid)
     key = router.key(both)
 
     assert key == router.key(dm(None, "+15551234567", platform="signal"))
@@ -295,7 +294,7 @@ def test_signal_number_and_uuid_are_one_person() -> None:
 
 def test_any_platform_can_be_told_that_people_have_several_ids() -> None:
     router = Router()
-    both = replace(group("ou_1", platform="feishu", chat="oc"), sender_alt_id="on_1")
+    both = group("ou_1", platform="feishu", chat="oc")._replace(sender_alt_id="on_1")
     first = router.key(both)
 
     assert first == router.key(group("ou_1", platform="feishu", chat="oc"))
@@ -315,7 +314,7 @@ def test_moved_chat_keeps_the_old_id_in_keys() -> None:
     router = Router()
     ann = group("7", chat="-4518", platform="telegram")
     key, learned = router.handle(move("-4518", "-1002471"), persons=False)
-    moved = replace(ann, chat_id="-1002471", chat_kind="supergroup")
+    moved = ann._replace(chat_id="-1002471", chat_kind="supergroup")
 
     assert learned.merges == (Merge("telegram", "bot", AliasKind.CHAT, "-1002471", "-4518"),)
     assert router.key(ann, persons=False) == router.key(moved, persons=False)
@@ -359,7 +358,7 @@ def test_move_never_takes_an_id_that_belongs_to_another_chat() -> None:
 
 def test_move_of_no_chat_says_nothing() -> None:
     router = Router()
-    nowhere = replace(move("A", "B"), chat_id=None)
+    nowhere = move("A", "B")._replace(chat_id=None)
 
     assert router.handle(nowhere, persons=False)[1] == Learned()
     assert router.rows == {}
@@ -375,8 +374,8 @@ def test_event_without_a_chat_is_in_no_moved_one() -> None:
 def test_move_in_one_workspace_leaves_the_other_alone() -> None:
     router = Router()
     router.handle(move("C1", "C2", scope="T1"), persons=False)
-    here = replace(group("7", chat="C2", platform="telegram"), scope="T1")
-    there = replace(here, scope="T2")
+    here = group("7", chat="C2", platform="telegram")._replace(scope="T1")
+    there = here._replace(scope="T2")
 
     assert ":group:C1:" in router.key(here, persons=False)
     assert ":group:C2:" in router.key(there, persons=False)
@@ -388,7 +387,7 @@ def test_scope_and_chat_cannot_be_mistaken_for_another_chat() -> None:
 
 def test_migration_event_may_call_the_chat_what_it_likes() -> None:
     router = Router()
-    router.handle(replace(move("A", "B"), chat_kind="dm"), persons=False)
+    router.handle(move("A", "B")._replace(chat_kind="dm"), persons=False)
 
     assert ":group:A:" in router.key(group("7", chat="B", platform="telegram"), persons=False)
 
@@ -398,7 +397,7 @@ def test_moved_whatsapp_group_keeps_its_members() -> None:
     router.key(group(P1))
     router.key(group(L1))
     first = router.key(group(P1, L1))
-    router.handle(replace(move(GROUP, "99@g.us"), platform="whatsapp"))
+    router.handle(move(GROUP, "99@g.us")._replace(platform="whatsapp"))
     moved = group(L1, chat="99@g.us")
 
     assert first == router.key(moved)

@@ -3,7 +3,7 @@
 Each event is one line of its case: kind of chat, chat, thread, user, and what is special.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -269,4 +269,4 @@ def test_source_is_never_rewritten() -> None:
     assert source.chat is not None
 
     assert (source.chat.id, source.thread_id) == ("-1002471", "1")
-    assert replace(address_of(case.events[1]), thread_id=None).chat_id == "-1002471"
+    assert address_of(case.events[1])._replace(thread_id=None).chat_id == "-1002471"

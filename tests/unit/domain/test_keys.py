@@ -1,6 +1,6 @@
 """The rules of session keys, row by row of the table of an older gateway that sessions come from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import combinations
 from typing import Final
@@ -355,9 +355,8 @@ CHANGED_ON_PURPOSE: Final = {
 def book() -> AliasBook:
     """What the older gateway reads from its mapping files."""
     book = AliasBook()
-    kim = replace(_address(_W, "dm", None, _KIM), sender_aliases=(_KIM_LID,))
-    lee = replace(
-        _address(_W, "dm", None, "15550000001@s.whatsapp.net"),
+    kim = _address(_W, "dm", None, _KIM)._replace(sender_aliases=(_KIM_LID,))
+    lee = _address(_W, "dm", None, "15550000001@s.whatsapp.net")._replace(
         sender_aliases=("88880000000000@lid", "1555001"),
     )
     for person in (kim, lee):
@@ -414,7 +413,7 @@ def test_anonymous_dm_is_one_lane_per_account_where_that_was_asked_for() -> None
     anonymous = _address("signal", "dm", None)
 
     assert session_key(anonymous, ONE_FOR_ALL) == "agent:main:signal:bot:dm:"
-    assert session_key(replace(anonymous, account="other"), ONE_FOR_ALL) == (
+    assert session_key(anonymous._replace(account="other"), ONE_FOR_ALL) == (
         "agent:main:signal:other:dm:"
     )
 
@@ -438,7 +437,7 @@ def test_platform_is_folded_and_ids_are_not() -> None:
 def test_account_is_in_the_key() -> None:
     address = _address(_T, "dm", "111")
 
-    assert session_key(address, DEFAULT) != session_key(replace(address, account="b2"), DEFAULT)
+    assert session_key(address, DEFAULT) != session_key(address._replace(account="b2"), DEFAULT)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +460,7 @@ def test_which_telegram_threads_count(
     thread: str,
     in_key: str | None,
 ) -> None:
-    address = replace(_address(_T, kind, "-60", "7", thread), is_forum=is_forum)
+    address = _address(_T, kind, "-60", "7", thread)._replace(is_forum=is_forum)
     identity = identity_of(address, DEFAULT)
 
     assert isinstance(identity, ParsedKey)
@@ -469,7 +468,7 @@ def test_which_telegram_threads_count(
 
 
 def test_is_forum_means_nothing_on_other_platforms() -> None:
-    address = replace(_address("discord", "thread", "9", "7", "1"), is_forum=False)
+    address = _address("discord", "thread", "9", "7", "1")._replace(is_forum=False)
     identity = identity_of(address, DEFAULT)
 
     assert isinstance(identity, ParsedKey)
@@ -477,7 +476,7 @@ def test_is_forum_means_nothing_on_other_platforms() -> None:
 
 
 def test_reply_chain_in_a_plain_group_keeps_sessions_private() -> None:
-    chain = replace(_address(_T, "group", "-60", "7", "41"), is_forum=False)
+    chain = _address(_T, "group", "-60", "7", "41")._replace(is_forum=False)
 
     assert session_key(chain, DEFAULT) == "agent:main:telegram:bot:group:-60:user=7"
 
@@ -540,7 +539,7 @@ def test_long_ids_fit_an_index_row_or_are_refused() -> None:
     long_id = "é" * 128
     address = _address("custom", "group", long_id, long_id, long_id)
     fits = session_key(address, PRIVATE_THREADS)
-    refused = session_key(replace(address, scope=long_id), PRIVATE_THREADS)
+    refused = session_key(address._replace(scope=long_id), PRIVATE_THREADS)
 
     assert isinstance(fits, str)
     assert len(fits) <= MAX_KEY_BYTES

@@ -1,6 +1,6 @@
 """Which session a message belongs to and what happens to it there, as pure decisions."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -17,7 +17,6 @@ from chatlane_schemas.codec import decode
 from chatlane_schemas.events import SessionEnded, SessionStarted
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.routed import RoutedMessage
-from chatlane_schemas.source import source_of
 
 START = datetime(2026, 5, 11, 9, tzinfo=UTC)
 KEY = "agent:main:telegram:bot:dm:701"
@@ -66,7 +65,6 @@ class World:
         )
         return Arrived(
             event=event,
-            source=source_of(event),
             session_key=key,
             former_keys=(),
             digests=(sha256(f"{key}/{event.kind}/{mid}".encode()).digest(),),
@@ -154,8 +152,8 @@ def test_a_repeat_changes_nothing_within_a_batch_and_between_batches() -> None:
 
 def test_any_of_its_digests_makes_a_message_a_repeat() -> None:
     world = World()
-    one = replace(world.message("1"), digests=(b"as it came", b"canonical"))
-    other = replace(world.message("2"), digests=(b"another form", b"canonical"))
+    one = world.message("1")._replace(digests=(b"as it came", b"canonical"))
+    other = world.message("2")._replace(digests=(b"another form", b"canonical"))
     effects = world.place(one, other)
     assert [row.digest for row in effects.seen] == [b"as it came", b"canonical"]
     assert effects.counts["duplicates", "inbound"] == 1
@@ -176,7 +174,7 @@ def test_other_kinds_are_marked_as_seen_and_start_nothing(kind: Kind) -> None:
 
 def test_a_bot_that_may_not_speak_is_marked_as_seen_and_starts_nothing() -> None:
     world = World()
-    effects = world.place(replace(world.message("1"), is_ignored=True))
+    effects = world.place(world.message("1")._replace(is_ignored=True))
     assert effects.counts == {("kept", "bot"): 1}
     assert len(effects.seen) == 1
     assert not world.sessions

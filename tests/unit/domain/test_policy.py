@@ -81,7 +81,7 @@ def test_deadline_arithmetic_of_the_reference(
 def test_running_turn_or_hold_keeps_the_session() -> None:
     """Row 24 of the deadline table."""
     policy = policy_of("both")
-    held = replace(clock_of(at("07-09 03:00"), policy), is_held=True)
+    held = clock_of(at("07-09 03:00"), policy)._replace(is_held=True)
 
     assert reset_reason(held, policy, at("07-10 05:00")) is None
 
@@ -132,9 +132,9 @@ class Talk:
     def say(self, now: datetime, *, is_busy: bool = False) -> str:
         """Return the letter of the session a message at `now` is in."""
         if self.clock is not None:
-            clock = replace(self.clock, is_held=is_busy)
+            clock = self.clock._replace(is_held=is_busy)
             if reset_reason(clock, self.policy, now) is None:
-                self.clock = replace(self.clock, last_activity_at=now)
+                self.clock = self.clock._replace(last_activity_at=now)
                 return chr(ord("A") + self.sessions)
             self.sessions += 1
         self.clock = SessionClock(now, served_boundary_at(now, self.policy), now)

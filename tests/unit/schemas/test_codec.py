@@ -15,10 +15,13 @@ from chatlane_schemas import (
     OutboundMessage,
     ResultMessage,
     RoutedMessage,
+    Source,
     decode,
     encode,
+    source_of,
 )
 from chatlane_schemas.envelope import MAX_BODY_BYTES, MAX_PAYLOAD_BYTES
+from chatlane_schemas.source import source_json
 
 EVENT = {
     "v": 1,
@@ -64,6 +67,14 @@ def test_what_is_none_is_not_written() -> None:
         b'{"v":1,"id":"e1","at":"2026-03-01T12:00:00Z","kind":"message","platform":"telegram",'
         b'"account":"main_bot","attachments":[]}'
     )
+
+
+def test_a_source_is_written_as_if_it_had_been_made() -> None:
+    sender = {"id": "7", "name": "Ann", "aliases": ["+1"]}
+    event = decode(InboundEvent, body(scope="", sender=sender, message_id=7, thread_id="t"))
+    written = source_json(event)
+    assert Source.model_validate_json(written) == source_of(event)
+    assert json.loads(written) == json.loads(source_of(event).model_dump_json(exclude_none=True))
 
 
 def test_encoded_text_is_utf_8() -> None:
