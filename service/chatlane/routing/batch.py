@@ -41,6 +41,10 @@ _MAX_DELAY: Final = 1.0
 _MOST_RACES: Final = 30
 # A message that fails as often as this alone in its transaction is set aside.
 _TRIES_ALONE: Final = 3
+# Decoding lets the transaction before it go on after so many messages, about 0.1 ms.
+_BREATH: Final = 8
+
+_Ready = tuple["Batch", "Mapping[LogMessage, Decoded]"]
 
 
 class LostPartitionsError(TransientError):
@@ -85,20 +89,33 @@ class Batches:
         self._jitter = jitter
 
     async def run(self) -> None:
-        """Commit batches until cancelled.
+        """Commit batches until cancelled; while one is in the database the next is decoded.
 
         Hand the partitions back first: then no batch is running that a cancellation could cut.
         """
+        ahead: _Ready | None = None
         while True:
-            batch = await self._intake.next_batch(self._max_messages, self._linger)
-            await self._settle(batch, self._decode(batch))
+            if ahead is None:
+                batch = await self._intake.next_batch(self._max_messages, self._linger)
+                ahead = batch, await self._decode(batch)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._settle(*ahead))
+                ahead = await self._decode_ahead()
 
-    def _decode(self, batch: Batch) -> dict[LogMessage, Decoded]:
-        return {
-            message: decoded(message, self._catalog, is_killer=one.is_process_killer)
-            for one in batch.slices
-            for message in one.messages
-        }
+    async def _decode_ahead(self) -> _Ready | None:
+        """Decode the next batch if it is full already; a small one had better grow meanwhile."""
+        await asyncio.sleep(0)
+        batch = self._intake.full_batch(self._max_messages)
+        return None if batch is None else (batch, await self._decode(batch))
+
+    async def _decode(self, batch: Batch) -> Mapping[LogMessage, Decoded]:
+        known: dict[LogMessage, Decoded] = {}
+        for one in batch.slices:
+            for message in one.messages:
+                known[message] = decoded(message, self._catalog, is_killer=one.is_process_killer)
+                if len(known) % _BREATH == 0:
+                    await asyncio.sleep(0)
+        return known
 
     async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Retry until committed; split when the error is not one that waiting cures."""

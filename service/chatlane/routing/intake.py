@@ -212,6 +212,13 @@ class Intake:
             else:
                 await self._changed.wait()
 
+    def full_batch(self, max_messages: int, max_bytes: int = DEFAULT_BATCH_BYTES) -> Batch | None:
+        """Hand out a batch now, if there are enough messages for a full one and no suspects."""
+        if self._exclusive is not None:
+            return None
+        suspects, ready = self._survey()
+        return None if suspects or ready < max_messages else self._assemble(max_messages, max_bytes)
+
     def current(self, batch: Batch) -> Batch:
         """Return what of a batch is still valid."""
         return Batch(tuple(one for one in batch.slices if self._find(one) is not None))

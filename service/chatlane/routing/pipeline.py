@@ -35,7 +35,7 @@ DEFAULT_WINDOW: Final = 256
 # What a row occupies besides its payload, measured.
 _ROW_BYTES: Final = 1000
 # The pump lets acknowledgements in between so many publishes.
-_BREATH: Final = 64
+_BREATH: Final = 32
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
 # An error that is in none of our classes is a bug: tried again, but not for ever.
@@ -187,6 +187,10 @@ class Pipeline:
                 await self._pump(outlet)
 
     async def _pump(self, outlet: _Outlet) -> None:
+        # Half a window at a time: otherwise each acknowledgement lets one publish out, and each
+        # publish is a write of its own to the socket.
+        if outlet.in_flight > self._window // 2:
+            return
         for sent in count(1):
             if not outlet.ready or outlet.in_flight >= self._window:
                 return

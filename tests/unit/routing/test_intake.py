@@ -249,3 +249,14 @@ async def test_a_release_waits_for_what_is_out_and_offers_no_more(world: World) 
     world.intake.committed(batch)
     await asyncio.wait_for(releasing, 5)
     assert [one.partition.number for one in world.intake.tenures] == [1]
+
+
+async def test_a_full_batch_is_handed_out_at_once(world: World) -> None:
+    await world.hold(0, 1)
+    world.deliver(0, 1, 2)
+    assert world.intake.full_batch(4) is None
+    world.deliver(1, 3, 4, 5)
+    batch = world.intake.full_batch(4)
+    assert batch is not None
+    assert contents(batch) == {0: [1, 2], 1: [3, 4]}
+    assert world.intake.full_batch(4) is None

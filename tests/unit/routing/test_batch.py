@@ -1,0 +1,112 @@
+"""How batches follow each other: the next one is decoded while one is being committed."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+from typing_extensions import override
+
+from chatlane.domain.log import LogMessage, PartitionId
+from chatlane.routing.batch import Batches
+from chatlane.routing.deciding import Decoded
+from chatlane.routing.intake import Batch, Intake, Slice
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from chatlane.domain.catalog import Catalog
+    from chatlane.metrics import Metrics
+    from chatlane.routing.writing import Writer
+
+NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
+PARTITION = PartitionId("inbound", 0)
+
+
+def batch_of(*sequences: int) -> Batch:
+    messages = tuple(
+        LogMessage(*PARTITION, sequence, NOON, "no.such.subject", None, b"")
+        for sequence in sequences
+    )
+    return Batch((Slice(partition=PARTITION, epoch=1, cursor=sequences[0] - 1, messages=messages),))
+
+
+class FakeIntake:
+    """Hands out full batches as long as there are some, then small ones."""
+
+    def __init__(self, full: list[Batch]) -> None:
+        self.full = full
+        self.small: asyncio.Queue[Batch] = asyncio.Queue()
+        self.done: list[Batch] = []
+
+    async def next_batch(self, *_limits: object) -> Batch:
+        return self.full.pop(0) if self.full else await self.small.get()
+
+    def full_batch(self, *_limits: object) -> Batch | None:
+        return self.full.pop(0) if self.full else None
+
+    def current(self, batch: Batch) -> Batch:
+        return batch
+
+    def committed(self, batch: Batch) -> None:
+        self.done.append(batch)
+
+
+class GatedBatches(Batches):
+    """Commits when the test says so."""
+
+    def __init__(self, intake: FakeIntake) -> None:
+        self.may_commit = asyncio.Semaphore(0)
+        self.attempts: list[Batch] = []
+        super().__init__(
+            cast("Intake", intake),
+            cast("Writer", None),
+            cast("Catalog", None),
+            cast("Metrics", _Silent()),
+            router_id=uuid4(),
+            lease=timedelta(seconds=3),
+            slots=1,
+            max_messages=2,
+            linger=timedelta(0),
+            jitter=SystemRandom(),
+        )
+
+    @override
+    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        assert known.keys() == set(batch.messages)
+        self.attempts.append(batch)
+        await self.may_commit.acquire()
+
+
+class _Silent:
+    def __getattr__(self, _name: str) -> Any:  # noqa: ANN401 - any method of the metrics
+        return lambda *_values: None
+
+
+async def test_the_next_full_batch_is_taken_while_one_is_committed() -> None:
+    first, second, third = batch_of(1, 2), batch_of(3, 4), batch_of(5, 6)
+    intake = FakeIntake([first, second, third])
+    batches = GatedBatches(intake)
+    running = asyncio.create_task(batches.run())
+    await eventually(lambda: batches.attempts == [first] and intake.full == [third])
+    batches.may_commit.release()
+    await eventually(lambda: batches.attempts == [first, second] and intake.full == [])
+    assert intake.done == [first]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_small_batch_waits_for_the_one_before() -> None:
+    """It grows meanwhile, and what comes late is not held up by an early start."""
+    first, small = batch_of(1, 2), batch_of(3)
+    intake = FakeIntake([first])
+    intake.small.put_nowait(small)
+    batches = GatedBatches(intake)
+    running = asyncio.create_task(batches.run())
+    await eventually(lambda: batches.attempts == [first])
+    assert intake.small.qsize() == 1
+    batches.may_commit.release()
+    await eventually(lambda: batches.attempts == [first, small])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
