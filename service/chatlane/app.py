@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.metadata import version
@@ -225,8 +225,8 @@ async def run(settings: Settings) -> int:
         stopping.cancel()
         if not routing.done() and app.intake is None:
             # Still waiting for its dependencies: there is nothing to hand back.
-            routing.cancel()
-        with suppress(asyncio.CancelledError):
+            await end_task(routing)
+        else:
             await routing
     return 1 if app.has_ended.is_set() else 0
 
