@@ -104,7 +104,7 @@ async def measure_case(rig: Rig, case: Case, messages: int, into: Measured) -> N
     await rig.run("generator", "fill", rig.nats.url, case.profile, messages, chats)
     bare = partial(_bare, rig, first, min(messages, _BARE_MESSAGES))
     before = await bare()
-    async with rig.program("router", "router") as router:
+    async with rig.chatlane("router") as router:
         into.runs.append(await rig.throughput(router, partial(case.count, rig), messages))
     into.bare.append((before, await bare()))
 
@@ -117,7 +117,7 @@ async def _bare(rig: Rig, first_sequence: int, messages: int) -> float:
 async def measure_latency(rig: Rig) -> dict[str, Any]:
     """Return percentiles of the time to the notification of a turn at a steady rate."""
     await rig.reset()
-    async with rig.program("router", "router") as router:
+    async with rig.chatlane("router") as router:
         await rig.until_owned(router)
         return await rig.run(
             "generator",
@@ -133,8 +133,8 @@ async def measure_turns(rig: Rig) -> Throughput:
     """Return how many turns go round: claim, result, transcript, answer to the chat."""
     await rig.reset()
     await rig.run("generator", "fill", rig.nats.url, "default", _TURNS, _TURNS)
-    async with rig.program("router", "router") as router:
+    async with rig.chatlane("router") as router:
         await rig.until(router, partial(rig.stored, "TURNS"), _TURNS)
         slots = ("--slots", str(_WORKER_SLOTS))
-        async with rig.program("worker", "echo-worker", *slots):
+        async with rig.chatlane("echo-worker", *slots):
             return await rig.throughput(router, partial(rig.stored, "OUTBOUND"), _TURNS)

@@ -1,6 +1,6 @@
 """Publishes chat messages, as a process of its own: a backlog at once, or a steady flow.
 
-Usage: `python generator.py fill NATS_URL PROFILE MESSAGES CHATS` or
+Usage: `python generator.py fill NATS_URL PROFILE MESSAGES CHATS [FIRST]` or
 `python generator.py flow NATS_URL PER_SECOND SECONDS WARM_UP_SECONDS`. `flow` is an open loop: it
 publishes at the intended times, however long the answers take, and prints one line of JSON about
 the time from a message to the notification of its turn.
@@ -56,15 +56,20 @@ async def publish(
     )
 
 
-async def fill(url: str, profile: str, messages: int, chats: int) -> None:
-    """Publish messages to `chats` new chats in turn, as fast as the server takes them."""
+async def fill(url: str, profile: str, messages: int, chats: int, first: int | None) -> None:
+    """Publish messages to `chats` chats in turn, as fast as the server takes them.
+
+    The chats are new ones, unless a number is given for the first message: then several calls
+    are one long series to the same chats.
+    """
     client = await nats.connect(url)
     jetstream = client.jetstream(publish_async_max_pending=_IN_FLIGHT)
-    run = uuid4().hex
+    run = uuid4().hex if first is None else "series"
+    numbers = range(first or 0, (first or 0) + messages)
     await asyncio.gather(
         *[
             await publish(jetstream, profile, f"{run}-{number % chats}", str(number))
-            for number in range(messages)
+            for number in numbers
         ]
     )
     await client.close()
@@ -163,8 +168,8 @@ def _percentiles(values: Sequence[float]) -> dict[str, float]:
 def main(command: str, url: str, *rest: str) -> None:
     """Run one of the two commands."""
     if command == "fill":
-        profile, messages, chats = rest
-        asyncio.run(fill(url, profile, int(messages), int(chats)))
+        profile, messages, chats, *first = rest
+        asyncio.run(fill(url, profile, int(messages), int(chats), int(first[0]) if first else None))
     else:
         per_second, seconds, warm_up = rest
         asyncio.run(flow(url, int(per_second), float(seconds), float(warm_up)))

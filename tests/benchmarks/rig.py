@@ -98,9 +98,13 @@ class Rig:
     database: asyncpg.Connection
     partitions: int
 
+    def script(self, name: str, *arguments: object) -> Program:
+        """Return one of the programs here, to be started."""
+        return Program(name, [str(_HERE / f"{name}.py"), *map(str, arguments)], self.directory)
+
     async def run(self, name: str, *arguments: object) -> dict[str, Any]:
         """Run one of the programs here to its end and return what it reports."""
-        program = Program(name, [str(_HERE / f"{name}.py"), *map(str, arguments)], self.directory)
+        program = self.script(name, *arguments)
         program.start()
 
         async def has_ended() -> bool:
@@ -113,10 +117,15 @@ class Rig:
         return report
 
     @asynccontextmanager
-    async def program(self, name: str, *arguments: str) -> AsyncIterator[Program]:
+    async def chatlane(self, *arguments: str) -> AsyncIterator[Program]:
         """Run one of chatlane's commands for the length of the block."""
         command = ["-m", "chatlane", *arguments, "--config", str(self.config)]
-        program = Program(name, command, self.directory)
+        async with self.running(Program(arguments[0], command, self.directory)) as program:
+            yield program
+
+    @asynccontextmanager
+    async def running(self, program: Program) -> AsyncIterator[Program]:
+        """Run a program for the length of the block; it must not end by itself."""
         program.start()
         try:
             yield program
@@ -140,14 +149,20 @@ class Rig:
         info = await self.client.jetstream().stream_info(stream)
         return info.state.last_seq
 
-    async def until(self, program: Program, count: Callable[[], Awaitable[int]], total: int) -> int:
+    async def until(
+        self,
+        program: Program,
+        count: Callable[[], Awaitable[int]],
+        total: int,
+        patience: timedelta = _PATIENCE,
+    ) -> int:
         """Wait until there are so many, and return how many there are then.
 
         Raises:
             ServerStartError: The program ended by itself.
-            TimeoutError: It took longer than two minutes.
+            TimeoutError: It took longer than `patience`.
         """
-        async with asyncio.timeout(_PATIENCE.total_seconds()):
+        async with asyncio.timeout(patience.total_seconds()):
             while (found := await count()) < total:
                 program.require_running()
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
