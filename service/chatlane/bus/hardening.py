@@ -14,10 +14,11 @@ from typing import Any, Final
 from nats.aio.client import Client
 from nats.protocol import parser
 
-# As the server writes them: one blank between the parts, and only blanks end a subject.
-_MESSAGE: Final = re.compile(rb"\AMSG ([^ \t\r\n]+) (\d+) (([^ \t\r\n]+) )?(\d+)\r\n")
+# As the server writes them: only blanks end a subject, and there are two where a reply is empty,
+# as in some answers of JetStream.
+_MESSAGE: Final = re.compile(rb"\AMSG ([^ \t\r\n]+) (\d+) +(([^ \t\r\n]+) )?(\d+)\r\n")
 _MESSAGE_WITH_HEADERS: Final = re.compile(
-    rb"\AHMSG ([^ \t\r\n]+) (\d+) (([^ \t\r\n]+) )?(\d+) (\d+)\r\n"
+    rb"\AHMSG ([^ \t\r\n]+) (\d+) +(([^ \t\r\n]+) )?(\d+) (\d+)\r\n"
 )
 
 _process_headers = Client._process_headers  # noqa: SLF001 # see the module

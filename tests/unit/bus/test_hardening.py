@@ -46,6 +46,14 @@ async def test_a_message_needs_no_reply() -> None:
     assert (await parsed(with_headers(b"NATS/1.0\r\nk: v\r\n\r\n"))).reply == ""
 
 
+async def test_an_empty_reply_leaves_two_blanks() -> None:
+    """So the server writes some answers of JetStream."""
+    message = await parsed(b"MSG a 1  2\r\nhi\r\n")
+    assert (message.reply, message.data) == ("", b"hi")
+    message = await parsed(b"HMSG a 1  18 20\r\nNATS/1.0\r\nk: v\r\n\r\nhi\r\n")
+    assert (message.reply, message.headers, message.data) == ("", {"k": "v"}, b"hi")
+
+
 @pytest.mark.parametrize(
     "headers", [b"abc", b"NATS/1.0", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b"NATS/1.0 409 \xff\r\n\r\n"]
 )
