@@ -351,6 +351,8 @@ class Commotion:
         self, connection: "PoolConnectionProxy", writer: OutboxWriter, session: UUID
     ) -> None:
         text = str(uuid4())
+        # Everybody writes to few sessions here; on a busy machine the usual second is short.
+        await connection.execute("SET LOCAL lock_timeout = '20s'")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", session.int % 2**31)
         await connection.execute("INSERT INTO said (session, text) VALUES ($1, $2)", session, text)
         await writer.insert(connection, [said(text, session)])
