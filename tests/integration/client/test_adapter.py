@@ -91,8 +91,10 @@ async def state_of(client: Client) -> ConsumerInfo:
 
 
 async def all_acknowledged(client: Client) -> bool:
-    info = await state_of(client)
-    assert (info.num_ack_pending, info.num_pending) == (0, 0)
+    stream = await client.jetstream().stream_info(StreamName.OUTBOUND)
+    floor = (await state_of(client)).ack_floor
+    assert floor
+    assert floor.stream_seq == stream.state.last_seq
     return True
 
 
