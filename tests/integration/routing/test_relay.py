@@ -327,7 +327,8 @@ class Commotion:
                     await self.act(relay)
 
     async def act(self, relay: Relay) -> None:
-        with contextlib.suppress(ZeroDivisionError, CommitLostError):
+        # A deadlock rolls back: the second session is locked after rows of the first were deleted.
+        with contextlib.suppress(ZeroDivisionError, CommitLostError, StoreUnavailableError):
             await self.speak(relay)
         if self.chance.random() < 0.3:
             await relay.adopt_orphans()
