@@ -5,6 +5,7 @@ digest, a number or an id of ours.
 """
 
 import re
+from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -200,6 +201,7 @@ def routed_filter(agent: str, slot: int) -> str:
     return f"{ROOT}.routed.{declared_name(agent)}.{_index(slot, 'slot')}.*"
 
 
+@cache
 def turn(agent: str) -> str:
     """Return the subject of the notifications for a turn agent."""
     return f"{ROOT}.turn.{declared_name(agent)}"
@@ -220,6 +222,7 @@ def outbound_filter(platform: str, account: str) -> str:
     return f"{ROOT}.outbound.{declared_name(platform)}.{declared_name(account)}.*"
 
 
+@cache
 def event(noun: str, verb: str) -> str:
     """Return the subject of an event, such as `session`, `started`."""
     return f"{ROOT}.event.{declared_name(noun)}.{declared_name(verb)}"

@@ -125,6 +125,8 @@ class Bus:
                 max_reconnect_attempts=-1,
                 ping_interval=_seconds(_PING_INTERVAL),
                 max_outstanding_pings=_MAX_OUTSTANDING_PINGS,
+                # The publisher checks what it sends, and more strictly; all else is built here.
+                skip_subject_validation=True,
                 pending_size=_PENDING_BYTES,
                 flush_timeout=_seconds(_FLUSH_TIMEOUT),
                 error_cb=self._error,

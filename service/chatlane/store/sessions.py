@@ -25,7 +25,7 @@ FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 
 async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dict[UUID, Session]":
     """Return the sessions by id, locked until the transaction ends; unknown ids are absent."""
-    wanted = sorted(ids)
+    wanted = list(ids)
     rows = await connection.fetch(LOCK_SESSIONS_SQL, wanted) if wanted else []
     return {row["id"]: _from_row(row) for row in rows}
 
@@ -104,41 +104,52 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
 
 
 UPDATE_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: counters and state of those locked before; of indexed columns only the agent can
--- change, and only after the settings did
+-- sessions: counters and state of those locked before; no indexed column changes
 UPDATE sessions SET
-    agent = new.agent,
-    ended_at = new.ended_at, end_reason = new.end_reason, parent_id = new.parent_id,
-    link_kind = new.link_kind, last_activity_at = new.last_activity_at,
-    active_turn = new.active_turn, next_seq = new.next_seq, next_arrival = new.next_arrival,
+    last_activity_at = new.last_activity_at, active_turn = new.active_turn,
+    next_seq = new.next_seq, next_arrival = new.next_arrival,
     next_out_seq = new.next_out_seq, user_messages = new.user_messages
 FROM unnest(
-    $1::uuid[], $2::timestamptz[], $3::text[], $4::uuid[], $5::text[], $6::timestamptz[],
-    $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
-    AS new (id, ended_at, end_reason, parent_id, link_kind, last_activity_at, active_turn,
-            next_seq, next_arrival, next_out_seq, user_messages, agent)
+    $1::uuid[], $2::timestamptz[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
+    $7::bigint[])
+    AS new (id, last_activity_at, active_turn, next_seq, next_arrival, next_out_seq,
+            user_messages)
+WHERE sessions.id = new.id
+"""
+
+END_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: how those locked before have ended
+UPDATE sessions SET
+    ended_at = new.ended_at, end_reason = new.end_reason, parent_id = new.parent_id,
+    link_kind = new.link_kind
+FROM unnest($1::uuid[], $2::timestamptz[], $3::text[], $4::uuid[], $5::text[])
+    AS new (id, ended_at, end_reason, parent_id, link_kind)
 WHERE sessions.id = new.id
 """
 
 
 async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session]) -> None:
     """Write back sessions that this transaction has locked."""
-    rows = [
+    changed = list(sessions)
+    if not changed:
+        return
+    counters = [
         (
             session.id,
-            session.ended_at,
-            session.end_reason,
-            session.parent_id,
-            session.link_kind,
             session.last_activity_at,
             session.active_turn,
             session.next_seq,
             session.next_arrival,
             session.next_out_seq,
             session.user_messages,
-            session.agent,
         )
-        for session in sessions
+        for session in changed
     ]
-    if rows:
-        await connection.execute(UPDATE_SESSIONS_SQL, *columns(rows, 12))
+    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 7))
+    ends = [
+        (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)
+        for session in changed
+        if session.ended_at is not None
+    ]
+    if ends:
+        await connection.execute(END_SESSIONS_SQL, *columns(ends, 5))
