@@ -104,16 +104,17 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
 
 
 UPDATE_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: counters and state of those locked before; no indexed column changes
+-- sessions: counters and state of those locked before; of indexed columns only the agent can
+-- change, and only after the settings did
 UPDATE sessions SET
-    last_activity_at = new.last_activity_at, active_turn = new.active_turn,
+    agent = new.agent, last_activity_at = new.last_activity_at, active_turn = new.active_turn,
     next_seq = new.next_seq, next_arrival = new.next_arrival,
     next_out_seq = new.next_out_seq, user_messages = new.user_messages
 FROM unnest(
     $1::uuid[], $2::timestamptz[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
-    $7::bigint[])
+    $7::bigint[], $8::text[])
     AS new (id, last_activity_at, active_turn, next_seq, next_arrival, next_out_seq,
-            user_messages)
+            user_messages, agent)
 WHERE sessions.id = new.id
 """
 
@@ -142,10 +143,11 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.next_arrival,
             session.next_out_seq,
             session.user_messages,
+            session.agent,
         )
         for session in changed
     ]
-    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 7))
+    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 8))
     ends = [
         (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)
         for session in changed
