@@ -22,7 +22,6 @@ from chatlane.domain.dedupe import digests
 from chatlane.domain.ids import derived_id
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import KeyRules, ResetPolicy
-from chatlane.domain.sources import address_of
 from chatlane.errors import TransientError
 from chatlane.metrics import Metrics
 from chatlane.routing.claims import ClaimDesk
@@ -497,7 +496,7 @@ def message_id_of(message: LogMessage, declared: Catalog) -> UUID | None:
     content = decoded(message, declared).content
     if not isinstance(content, Prepared):
         return None
-    first = digests(content.event, address_of(content.event))[0]
+    first = digests(content.heard.event, content.heard.address)[0]
     return derived_id(message.stored_at, first, "message")
 
 

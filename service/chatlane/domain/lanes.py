@@ -25,7 +25,7 @@ from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, SessionEnded, SessionStarted
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.routed import RoutedMessage
-from chatlane_schemas.source import source_json, source_of
+from chatlane_schemas.source import source_of
 from chatlane_schemas.subjects import event as event_subject
 from chatlane_schemas.subjects import routed as routed_subject
 from chatlane_schemas.subjects import slot_of
@@ -50,6 +50,8 @@ class Arrived(NamedTuple):
         former_keys: Keys under which the same conversation may have begun.
         digests: What makes it a repeat; the first also names what follows from it.
         stored_at: When JetStream stored it: the only clock of the decision.
+        source: Its `Source` as JSON text.
+        details: What is stored of it besides text and source, as JSON text.
         is_ignored: Of a bot that may not speak here, our own echo included.
         moves_to: The new id of its chat, where the event was the first to tell it.
     """
@@ -62,6 +64,8 @@ class Arrived(NamedTuple):
     policy: ResetPolicy
     stored_at: datetime
     size_bytes: int
+    source: str
+    details: str
     is_ignored: bool = False
     moves_to: str | None = None
 
@@ -198,8 +202,8 @@ class Placement:
                 platform_message_id=event.message_id,
                 size_bytes=arrived.size_bytes,
                 content=event.text,
-                details=_details(event),
-                source=source_json(event),
+                details=arrived.details,
+                source=arrived.source,
                 stored_at=arrived.stored_at,
             )
         )
@@ -219,10 +223,10 @@ class Placement:
                 id=message_id,
                 role="user",
                 content=event.text,
-                details=_details(event),
+                details=arrived.details,
                 author=_author(event),
                 platform_message_id=event.message_id,
-                source=source_json(event),
+                source=arrived.source,
                 created_at=arrived.stored_at,
             )
         )
@@ -279,7 +283,8 @@ def _author(event: InboundEvent) -> str | None:
     return None if sender is None else (sender.id or sender.alt_id)
 
 
-def _details(event: InboundEvent) -> str:
+def details_json(event: InboundEvent) -> str:
+    """Return what is stored of a message besides its text and source."""
     if not (event.attachments or event.reply_to or event.sent_at) and event.kind is Kind.MESSAGE:
         return _PLAIN_DETAILS
     details = {

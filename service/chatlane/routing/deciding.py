@@ -86,7 +86,7 @@ class Deciding:
         book = AliasBook(known)
         placed: list[Arrived] = []
         for one in prepared:
-            arrived = arrive(one, book, self._catalog)
+            arrived = arrive(one, book)
             if isinstance(arrived, Refused):
                 arrived.bury(self._effects)
             else:

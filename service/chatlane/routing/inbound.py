@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.domain.aliases import AliasBook, AliasId, lookups
+from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.dedupe import digests
 from chatlane.domain.keys import NoConversation, session_key
-from chatlane.domain.lanes import Arrived
+from chatlane.domain.lanes import Arrived, details_json
 from chatlane.domain.people import person_form
 from chatlane.domain.sources import Address, address_of
 from chatlane.routing.refused import Refused
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
+from chatlane_schemas.source import source_json
 from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
 
 if TYPE_CHECKING:
     from chatlane.domain.catalog import Account, Agent, Catalog, Platform
     from chatlane.domain.log import LogMessage
+    from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.inbound import Sender
 
 
-class Prepared(NamedTuple):
-    """A decoded event whose platform, account and profile are declared; not yet placed."""
+class Heard(NamedTuple):
+    """A decoded event whose platform, account and profile are declared."""
 
     message: LogMessage
     event: InboundEvent
@@ -31,11 +33,7 @@ class Prepared(NamedTuple):
     platform: Platform
     account: Account
     agent: Agent
-
-    @property
-    def lookups(self) -> set[AliasId]:
-        """The aliases it depends on; of a DM too, whose chat may have moved as well."""
-        return lookups(self.address, persons=self.platform.person_aliases)
+    policy: ResetPolicy
 
     @property
     def is_ignored(self) -> bool:
@@ -64,6 +62,20 @@ class Prepared(NamedTuple):
         return not own_forms.isdisjoint(person_form(self.platform.name, one) for one in theirs)
 
 
+class Prepared(NamedTuple):
+    """A message as far as it can be told before the transaction: by then it is nearly placed.
+
+    Attributes:
+        lookups: The aliases it depends on; of a DM too, whose chat may have moved as well.
+        plain: What it is while nothing is known under any of them; None where people have
+            several ids, so that this is never so.
+    """
+
+    heard: Heard
+    lookups: set[AliasId]
+    plain: Arrived | Refused | None
+
+
 def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused:
     """Decode one message and check that its credential and profile may say this."""
     try:
@@ -80,38 +92,53 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
     if isinstance(profile, DeadReason):
         return Refused(message, profile)
     platform = catalog.platforms[event.platform]
-    return Prepared(
+    address = address_of(event)
+    heard = Heard(
         message=message,
         event=event,
-        address=address_of(event),
+        address=address,
         platform=platform,
         account=platform.accounts[event.account],
         agent=profile.agent,
+        policy=catalog.reset_policy_for(event.platform, address.chat_class),
     )
+    persons = platform.person_aliases
+    plain = None if persons else _arrived(heard, Resolved(address))
+    return Prepared(heard, lookups(address, persons=persons), plain)
 
 
-def arrive(one: Prepared, book: AliasBook, catalog: Catalog) -> Arrived | Refused:
-    """Resolve who and where, learning links on the way, and derive key and digests."""
-    persons = one.platform.person_aliases
+def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
+    """Resolve who and where, learning links on the way."""
+    heard = one.heard
+    persons = heard.platform.person_aliases
     learned = book.learn(
-        one.address, one.message.stored_at, persons=persons, own_ids=one.account.own_ids
+        heard.address, heard.message.stored_at, persons=persons, own_ids=heard.account.own_ids
     )
     if learned.refused_move:
-        return Refused(one.message, DeadReason.INVALID, "migrate_to: the id of another chat")
-    resolved = book.resolve(one.address, persons=persons)
-    key = session_key(resolved.address, one.platform.keys)
+        return Refused(heard.message, DeadReason.INVALID, "migrate_to: the id of another chat")
+    resolved = book.resolve(heard.address, persons=persons)
+    if one.plain is not None and resolved.address is heard.address and not learned.merges:
+        return one.plain
+    return _arrived(heard, resolved, heard.address.migrate_to if learned.merges else None)
+
+
+def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> Arrived | Refused:
+    """Derive key and digests."""
+    key = session_key(resolved.address, heard.platform.keys)
     if isinstance(key, NoConversation):
-        return Refused(one.message, key.reason, key.detail)
-    former = [session_key(address, one.platform.keys) for address in resolved.former]
+        return Refused(heard.message, key.reason, key.detail)
+    former = [session_key(address, heard.platform.keys) for address in resolved.former]
     return Arrived(
-        event=one.event,
+        event=heard.event,
         session_key=key,
         former_keys=tuple(other for other in former if isinstance(other, str) and other != key),
-        digests=digests(one.event, one.address, resolved.person),
-        agent=one.agent,
-        policy=catalog.reset_policy_for(one.event.platform, one.address.chat_class),
-        stored_at=one.message.stored_at,
-        size_bytes=len(one.message.body),
-        is_ignored=one.is_ignored,
-        moves_to=one.address.migrate_to if learned.merges else None,
+        digests=digests(heard.event, heard.address, resolved.person),
+        agent=heard.agent,
+        policy=heard.policy,
+        stored_at=heard.message.stored_at,
+        size_bytes=len(heard.message.body),
+        source=source_json(heard.event),
+        details=details_json(heard.event),
+        is_ignored=heard.is_ignored,
+        moves_to=moves_to,
     )

@@ -10,13 +10,14 @@ import pytest
 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
-from chatlane.domain.lanes import Arrived, Placement
+from chatlane.domain.lanes import Arrived, Placement, details_json
 from chatlane.domain.policy import ResetPolicy
 from chatlane.domain.states import Lane, Session
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import SessionEnded, SessionStarted
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.source import source_json
 
 START = datetime(2026, 5, 11, 9, tzinfo=UTC)
 KEY = "agent:main:telegram:bot:dm:701"
@@ -72,6 +73,8 @@ class World:
             policy=self.policy,
             stored_at=at,
             size_bytes=100,
+            source=source_json(event),
+            details=details_json(event),
         )
 
     def end_turns(self) -> None:
