@@ -220,13 +220,19 @@ class Ownership:
 
     async def _renew_idle(self, connection: PoolConnectionProxy, now: float) -> set[PartitionId]:
         due = [
-            feed.tenure
+            feed
             for feed in self._holder.feeds
             if feed.is_quiet and now - feed.renewed_at >= self._renew_seconds
         ]
         if not due:
             return set()
-        return await partitions.renew_idle(connection, self._router, due, self._lease)
+        return await partitions.renew_idle(
+            connection,
+            self._router,
+            [feed.tenure for feed in due],
+            self._lease,
+            caught_up={feed.partition for feed in due if feed.is_idle},
+        )
 
     async def _claim(
         self,

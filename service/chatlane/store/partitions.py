@@ -4,7 +4,7 @@ Rows are locked in the order of (log, id) before anything else in a transaction.
 looks for work skips locked rows, so nobody ever waits for the batch of another router.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.log import LogName, LogPosition, PartitionId
@@ -30,7 +30,8 @@ class Claim(NamedTuple):
     """A partition just taken, and what its last owners left.
 
     Attributes:
-        dirty: Take-overs without hand-back since the last committed batch, this one included.
+        dirty: Take-overs without hand-back since the last committed batch or since an owner had
+            read everything, this one included.
         had_owner: Whether it was taken from a router that had not handed it back.
     """
 
@@ -157,16 +158,18 @@ async def claim_free(
 RENEW_IDLE_SQL: Final[LiteralString] = """
 -- partitions: renew the leases of idle ones; a locked row is in a batch, which renews it
 WITH mine AS (
-    SELECT p.log, p.id
+    SELECT p.log, p.id, want.is_caught_up
     FROM partitions AS p
-    JOIN unnest($2::text[], $3::int[], $4::bigint[]) AS want (log, id, epoch)
+    JOIN unnest($2::text[], $3::int[], $4::bigint[], $5::bool[])
+        AS want (log, id, epoch, is_caught_up)
         ON p.log = want.log AND p.id = want.id AND p.epoch = want.epoch
     WHERE p.owner = $1
     ORDER BY p.log, p.id
     FOR NO KEY UPDATE OF p SKIP LOCKED
 )
 UPDATE partitions AS p
-SET lease_until = clock_timestamp() + $5::interval
+SET lease_until = clock_timestamp() + $6::interval,
+    dirty = CASE WHEN mine.is_caught_up THEN 0 ELSE p.dirty END
 FROM mine
 WHERE p.log = mine.log AND p.id = mine.id
 RETURNING p.log, p.id
@@ -178,9 +181,21 @@ async def renew_idle(
     router: "UUID",
     tenures: Iterable[Tenure],
     lease: "timedelta",
+    *,
+    caught_up: Collection[PartitionId] = (),
 ) -> set[PartitionId]:
-    """Renew leases; returns those renewed."""
-    return await _fetch_ids(connection, RENEW_IDLE_SQL, router, *_tenure_columns(tenures), lease)
+    """Renew leases; returns those renewed.
+
+    Args:
+        connection: In a transaction.
+        router: Who holds the partitions.
+        tenures: The partitions no transaction works on.
+        lease: How long they stay ours without another renewal.
+        caught_up: Those read to their end. None of their messages ended a router, however many
+            routers died before.
+    """
+    rows = [(*tenure.partition, tenure.epoch, tenure.partition in caught_up) for tenure in tenures]
+    return await _fetch_ids(connection, RENEW_IDLE_SQL, router, *columns(rows, 4), lease)
 
 
 HAND_BACK_SQL: Final[LiteralString] = """

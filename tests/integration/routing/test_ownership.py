@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -25,6 +26,11 @@ def hold_everything(*of: SmallRouter) -> bool:
         if sorted(held) != sorted(ALL):
             return False
     return True
+
+
+async def highest_dirty(store: Store) -> int:
+    async with store.transaction() as connection:
+        return cast("int", await connection.fetchval("SELECT max(dirty) FROM partitions"))
 
 
 async def test_one_router_takes_both_logs_whole(store: Store, logs: LogStreams) -> None:
@@ -61,9 +67,8 @@ async def test_a_router_that_stops_hands_back_at_once(store: Store, logs: LogStr
         # Long before any lease ends.
         await eventually(lambda: hold_everything(both[1]), timedelta(seconds=5))
         async with store.transaction() as connection:
-            dirty = await connection.fetchval("SELECT max(dirty) FROM partitions")
             assert [peer.id for peer in await routers.live(connection)] == [both[1].router_id]
-    assert dirty == 0
+    assert await highest_dirty(store) == 0
 
 
 async def test_a_stop_waits_for_the_running_batch(store: Store, logs: LogStreams) -> None:
@@ -101,10 +106,12 @@ async def test_a_frozen_router_loses_everything_and_notices(store: Store, logs: 
         await frozen.freeze()
         other.start()
         await eventually(lambda: hold_everything(other))
-        async with store.transaction() as connection:
-            rows = await connection.fetch("SELECT DISTINCT dirty, epoch - 1 FROM partitions")
-        # Twice each: once by a claim, once when it was bound to its log.
-        assert [row[0] for row in rows] == [1]
+        # Whoever reads a partition to its end suspects nothing in it of having ended the other.
+
+        async def is_trusted() -> bool:
+            return await highest_dirty(store) == 0
+
+        await eventually(is_trusted)
         frozen.start()
         await eventually(lambda: shares([frozen, other]) == [16, 16])
         await eventually(lambda: hold_everything(frozen, other))
@@ -157,8 +164,7 @@ async def test_a_router_without_its_log_lets_others_have_it(store: Store, logs: 
             feed.break_off("cut")
         await eventually(lambda: hold_everything(other))
         assert not cut.held()
-        async with store.transaction() as connection:
-            assert await connection.fetchval("SELECT max(dirty) FROM partitions") == 0
+        assert await highest_dirty(store) == 0
         cut.access.is_cut = False
         await eventually(lambda: shares([cut, other]) == [16, 16])
 

@@ -238,6 +238,18 @@ async def test_renewals_reach_what_is_still_ours_and_not_in_a_transaction(store:
     assert [one.partition.number for one in await claim(store, OTHER)] == [1]
 
 
+async def test_a_partition_read_to_its_end_is_no_longer_suspect(store: Store) -> None:
+    await claim(store, OTHER, lease=timedelta(0))
+    claims = await claim(store)
+    assert {one.dirty for one in claims} == {1}
+    async with store.transaction() as connection:
+        await partitions.renew_idle(
+            connection, ME, [tenure(one) for one in claims], timedelta(0), caught_up={FIRST}
+        )
+    again = await claim(store, OTHER)
+    assert {one.partition.number: one.dirty for one in again} == {0: 1, 1: 2, 2: 2, 3: 2}
+
+
 async def test_routers_live_as_long_as_they_are_heard_of(store: Store) -> None:
     first, second = sorted((ME, OTHER))
     async with store.transaction() as connection:
