@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -12,6 +12,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
+from chatlane.bus.tasks import end_task
 from chatlane_client import AdapterClient
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
 from tests.support.checker import Received, Sent
@@ -94,9 +95,7 @@ class Crowd:
         try:
             yield
         finally:
-            delivering.cancel()
-            with suppress(asyncio.CancelledError):
-                await delivering
+            await end_task(delivering)
 
     async def _receive(self, message: OutboundMessage) -> None:
         target = message.target

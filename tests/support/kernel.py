@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from typing_extensions import override
 
+from chatlane.bus.tasks import end_task
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
 from chatlane.domain.dedupe import digests
 from chatlane.domain.ids import derived_id
@@ -201,7 +202,7 @@ class Kernel:
         self.deadlines = Deadlines(store, self.writer, declared, self._unread)
         self._sequence = 0
         self._askers = 0
-        self._desk_task: asyncio.Future[None]
+        self._desk_task: asyncio.Task[None]
 
     async def _unread(self, agent: str) -> int:
         return self.unread[agent]
@@ -358,15 +359,14 @@ class Kernel:
     async def _serving(self) -> AsyncIterator[None]:
         """Let the desk serve while anybody waits for it."""
         if self._askers == 0:
-            self._desk_task = asyncio.ensure_future(self.desk.run())
+            self._desk_task = asyncio.create_task(self.desk.run())
         self._askers += 1
         try:
             yield
         finally:
             self._askers -= 1
             if self._askers == 0:
-                self._desk_task.cancel()
-                await asyncio.wait([self._desk_task])
+                await end_task(self._desk_task)
 
     async def live_turn(self, session_id: UUID) -> UUID | None:
         """Return the turn that holds a session."""

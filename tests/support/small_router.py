@@ -18,6 +18,7 @@ from typing_extensions import override
 from chatlane.bus.inspection import Inspection, LogTruncated
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.reader import LogReader, ReaderLimits
+from chatlane.bus.tasks import end_task
 from chatlane.domain.log import LogPosition, PartitionId
 from chatlane.errors import BusUnavailableError, TransientError
 from chatlane.routing.idle import IdleCheck
@@ -112,9 +113,7 @@ class SmallRouter:
 
     async def freeze(self) -> None:
         """Do nothing more, as after SIGSTOP: nothing is renewed and nothing is handed back."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*map(end_task, self._tasks))
 
     async def stop(self) -> None:
         """Hand everything back and end."""

@@ -13,6 +13,7 @@ from typing import Final
 import nats.errors
 from nats.aio.client import Client
 
+from chatlane.bus.tasks import end_task
 from chatlane.dev.feed import Address, Cue, Pause, Publication, Settle, Step
 from chatlane.dev.history import Answer
 from chatlane.dev.observer import Observer, chat_of
@@ -177,9 +178,7 @@ class Player:
             self._tasks.discard(task)
 
     async def _cancel(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*map(end_task, self._tasks))
 
     async def _publish(self, publication: Publication) -> None:
         if publication.body is None:

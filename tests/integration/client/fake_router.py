@@ -19,6 +19,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from chatlane.bus.tasks import end_task
 from chatlane.domain.catalog import Agent
 from chatlane_client.connection import open_connection, until_connected
 from chatlane_client.retry import CancellationGuard
@@ -190,9 +191,7 @@ class FakeRouter:
             try:
                 yield
             finally:
-                for loop in loops:
-                    loop.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
+                await asyncio.gather(*map(end_task, loops))
 
     @property
     def has_open_turn(self) -> bool:

@@ -11,6 +11,7 @@ from uuid import uuid4
 from nats.aio.client import Client
 
 from chatlane.bus.jetstream import JetStream
+from chatlane.bus.tasks import end_task
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
 from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_connection
@@ -66,9 +67,7 @@ async def running(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Ta
     try:
         yield task
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await end_task(task)
 
 
 @contextlib.asynccontextmanager

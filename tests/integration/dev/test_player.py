@@ -19,6 +19,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from chatlane.bus import topology
 from chatlane.bus.jetstream import JetStream
+from chatlane.bus.tasks import end_task
 from chatlane.dev.feed import Cue, Pause, Publication, Settle, Step, parse_step
 from chatlane.dev.observer import Observer, read_dead_notices, read_log
 from chatlane.dev.player import Player, Score
@@ -88,9 +89,7 @@ class Answerer:
         try:
             yield
         finally:
-            reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
+            await end_task(reading)
             await log.unsubscribe()
 
     async def _run(self, log: JetStreamContext.PullSubscription) -> None:

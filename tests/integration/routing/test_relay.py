@@ -14,6 +14,7 @@ from nats.js import JetStreamContext
 
 from chatlane.bus.connection import BusOptions, open_bus
 from chatlane.bus.publisher import open_publisher
+from chatlane.bus.tasks import end_task
 from chatlane.domain.effects import Publication
 from chatlane.errors import StoreUnavailableError
 from chatlane.metrics import Metrics
@@ -72,9 +73,7 @@ class World:
             yield relay
         finally:
             if task:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await end_task(task)
             await self.see(router_id, timedelta(seconds=-1))
 
     async def see(self, router_id: UUID, until: timedelta) -> None:
@@ -422,8 +421,7 @@ async def test_a_killed_server_costs_no_row_and_no_order(
                     await nats_server.kill()
             await nats_server.start()
             assert await relay.drain(timedelta(seconds=20))
-            task.cancel()
-            await asyncio.wait({task})
+            await end_task(task)
         stored = await bodies(jetstream, 2000)
     wanted = sorted(row.payload.decode() for row in rows)
     assert sorted(stored) == wanted
