@@ -39,6 +39,7 @@ class Case:
         chats: The messages go to so many chats in turn; 0 is a new chat for each.
         target: The least ratio that is accepted; None where none was promised.
         count: Tells how many messages are done.
+        routers: So many share the work.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Case:
     chats: int
     target: float | None
     count: Callable[[Rig], Awaitable[int]]
+    routers: int = 1
 
 
 CASES: Final = (
@@ -68,6 +70,16 @@ CASES: Final = (
         _CHATS,
         0.75,
         _arrived,
+    ),
+    Case(
+        "busy-2",
+        f"into {_CHATS:,} sessions with a live turn, two routers",
+        "default",
+        80_000,
+        _CHATS,
+        0.75,
+        _arrived,
+        routers=2,
     ),
     Case(
         "stream",
@@ -104,8 +116,8 @@ async def measure_case(rig: Rig, case: Case, messages: int, into: Measured) -> N
     await rig.run("generator", "fill", rig.nats.url, case.profile, messages, chats)
     bare = partial(_bare, rig, first, min(messages, _BARE_MESSAGES))
     before = await bare()
-    async with rig.chatlane("router") as router:
-        into.runs.append(await rig.throughput(router, partial(case.count, rig), messages))
+    async with rig.routers(case.routers) as routers:
+        into.runs.append(await rig.throughput(routers, partial(case.count, rig), messages))
     into.bare.append((before, await bare()))
 
 
@@ -137,4 +149,4 @@ async def measure_turns(rig: Rig) -> Throughput:
         await rig.until(router, partial(rig.stored, "TURNS"), _TURNS)
         slots = ("--slots", str(_WORKER_SLOTS))
         async with rig.chatlane("echo-worker", *slots):
-            return await rig.throughput(router, partial(rig.stored, "OUTBOUND"), _TURNS)
+            return await rig.throughput([router], partial(rig.stored, "OUTBOUND"), _TURNS)

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -62,6 +62,14 @@ TAKEN_SQL: Final[LiteralString] = """
 -- bench: how many partitions of both logs have an owner
 SELECT count(*) FROM partitions WHERE lease_until > clock_timestamp()
 """
+SHARED_SQL: Final[LiteralString] = """
+-- bench: among how many routers the partitions of each log are shared out evenly
+SELECT CASE WHEN max(held) - min(held) <= 1 THEN count(DISTINCT owner) ELSE 0 END
+FROM (
+    SELECT owner, count(*) AS held FROM partitions
+    WHERE lease_until > clock_timestamp() GROUP BY owner, log
+) AS shares
+"""
 
 
 class Throughput(NamedTuple):
@@ -117,11 +125,20 @@ class Rig:
         return report
 
     @asynccontextmanager
-    async def chatlane(self, *arguments: str) -> AsyncIterator[Program]:
+    async def chatlane(self, *arguments: str, name: str | None = None) -> AsyncIterator[Program]:
         """Run one of chatlane's commands for the length of the block."""
         command = ["-m", "chatlane", *arguments, "--config", str(self.config)]
-        async with self.running(Program(arguments[0], command, self.directory)) as program:
+        async with self.running(Program(name or arguments[0], command, self.directory)) as program:
             yield program
+
+    @asynccontextmanager
+    async def routers(self, count: int) -> AsyncIterator[list[Program]]:
+        """Run so many routers for the length of the block."""
+        async with AsyncExitStack() as stack:
+            yield [
+                await stack.enter_async_context(self.chatlane("router", name=f"router-{number}"))
+                for number in range(1, count + 1)
+            ]
 
     @asynccontextmanager
     async def running(self, program: Program) -> AsyncIterator[Program]:
@@ -176,16 +193,25 @@ class Rig:
 
         await self.until(router, taken, 2 * self.partitions)
 
+    async def until_shared(self, routers: Sequence[Program]) -> None:
+        """Wait until no router has more partitions than another."""
+
+        async def shared() -> int:
+            return int(await self.database.fetchval(SHARED_SQL))
+
+        await self.until(routers[0], shared, len(routers))
+
     async def throughput(
-        self, program: Program, count: Callable[[], Awaitable[int]], total: int
+        self, routers: Sequence[Program], count: Callable[[], Awaitable[int]], total: int
     ) -> Throughput:
-        """Return the speed from the first tenth of `total` to its end.
+        """Return the speed from the first tenth of `total`, and their fair share, to its end.
 
         Raises:
             TimeoutError: It took longer than two minutes.
         """
-        begin = self._reading(program, await self.until(program, count, total // 10))
-        end = self._reading(program, await self.until(program, count, total))
+        await self.until_shared(routers)
+        begin = self._reading(routers, await self.until(routers[0], count, total // 10))
+        end = self._reading(routers, await self.until(routers[0], count, total))
         counted = end.done - begin.done
         return Throughput(
             counted / (end.at - begin.at),
@@ -195,11 +221,14 @@ class Rig:
             },
         )
 
-    def _reading(self, program: Program, done: int) -> _Reading:
-        pids = {program.name: program.pid, "nats": self.nats.pid, "postgres": self.postgres.pid}
-        return _Reading(
-            perf_counter(), done, {name: _cpu_seconds(pid) for name, pid in pids.items() if pid}
-        )
+    def _reading(self, routers: Sequence[Program], done: int) -> _Reading:
+        pids = {
+            "router": [router.pid for router in routers],
+            "nats": [self.nats.pid],
+            "postgres": [self.postgres.pid],
+        }
+        seconds = {name: sum(_cpu_seconds(pid) for pid in its if pid) for name, its in pids.items()}
+        return _Reading(perf_counter(), done, seconds)
 
 
 def _cpu_seconds(pid: int) -> float:
