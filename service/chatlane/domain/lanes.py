@@ -15,13 +15,12 @@ from chatlane.domain.effects import (
     Publication,
     SeenRow,
     WaitingRow,
-    without_nulls,
 )
 from chatlane.domain.ids import derived_id
 from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn
-from chatlane_schemas.codec import encode
+from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.events import EndReason, SessionEnded, SessionStarted
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.routed import RoutedMessage
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 
 _STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
+_DETAILS_WITHOUT_ATTACHMENTS: Final = {"kind", "reply_to", "sent_at"}
+_DETAILS: Final = {*_DETAILS_WITHOUT_ATTACHMENTS, "attachments"}
 
 
 class Arrived(NamedTuple):
@@ -285,12 +286,8 @@ def _author(event: InboundEvent) -> str | None:
 
 def details_json(event: InboundEvent) -> str:
     """Return what is stored of a message besides its text and source."""
-    if not (event.attachments or event.reply_to or event.sent_at) and event.kind is Kind.MESSAGE:
+    if event.attachments:
+        return encode_part(event, _DETAILS)
+    if event.kind is Kind.MESSAGE and not (event.reply_to or event.sent_at):
         return _PLAIN_DETAILS
-    details = {
-        "kind": event.kind,
-        "attachments": event.attachments or None,
-        "reply_to": event.reply_to,
-        "sent_at": event.sent_at,
-    }
-    return without_nulls(details)
+    return encode_part(event, _DETAILS_WITHOUT_ATTACHMENTS)
