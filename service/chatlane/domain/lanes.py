@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 _STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
-_DETAILS_WITHOUT_ATTACHMENTS: Final = {"kind", "reply_to", "sent_at"}
-_DETAILS: Final = {*_DETAILS_WITHOUT_ATTACHMENTS, "attachments"}
+_DETAIL_FIELDS: Final = {"kind", "reply_to", "sent_at"}
+_DETAIL_FIELDS_WITH_FILES: Final = {*_DETAIL_FIELDS, "attachments"}
 
 
 class Arrived(NamedTuple):
@@ -287,7 +287,8 @@ def _author(event: InboundEvent) -> str | None:
 def details_json(event: InboundEvent) -> str:
     """Return what is stored of a message besides its text and source."""
     if event.attachments:
-        return encode_part(event, _DETAILS)
+        return encode_part(event, _DETAIL_FIELDS_WITH_FILES)
+    # No attachments are an empty list, which is not left out by itself.
     if event.kind is Kind.MESSAGE and not (event.reply_to or event.sent_at):
         return _PLAIN_DETAILS
-    return encode_part(event, _DETAILS_WITHOUT_ATTACHMENTS)
+    return encode_part(event, _DETAIL_FIELDS)
