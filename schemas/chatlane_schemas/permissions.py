@@ -26,6 +26,12 @@ from chatlane_schemas.streams import (
 
 _API: Final = "$JS.API"
 _LOGS: Final = (StreamName.INBOUND, StreamName.RESULTS)
+_WITH_READERS: Final = (
+    StreamName.ROUTED,
+    StreamName.TURNS,
+    StreamName.OUTBOUND,
+    StreamName.ADVISORIES,
+)
 _SAID_BY_ROUTERS: Final = (
     subjects.ROUTED,
     subjects.TURN,
@@ -92,8 +98,8 @@ def router(principal: str) -> Permissions:
             "_INBOX.>",
             *_look_at_all_streams(),
             *(subject for log in _LOGS for subject in _reading_a_log(log)),
-            # The body of what could not be delivered.
-            f"{_API}.STREAM.MSG.GET.{StreamName.ROUTED}",
+            # The body of what could not be delivered, and the age of what is not read.
+            *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _WITH_READERS),
             *_reading(StreamName.ADVISORIES, ADVISORIES_DURABLE),
         ),
         subscribe=(

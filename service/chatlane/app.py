@@ -22,6 +22,7 @@ from chatlane.api.routes import build_router
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus import topology
+from chatlane.bus.backlogs import Backlogs
 from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
@@ -42,6 +43,7 @@ from chatlane.routing.losses import bury_loss
 from chatlane.routing.ownership import Ownership
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
+from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.writing import Writer
@@ -359,7 +361,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             access=access,
             transaction=transaction,
         )
-        sweeper = Sweeper(_jobs(app, bus, writer, relay), jitter)
+        sweeper = Sweeper(_jobs(app, bus, writer, relay, intake), jitter)
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
@@ -382,19 +384,30 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
                 await intake.close()
 
 
-def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay) -> tuple[Job, ...]:
+def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> tuple[Job, ...]:
     jetstream = JetStream(bus.client)
     transaction = app.store.transaction
     deadlines = Deadlines(app.store, writer, app.catalog, _unread(jetstream))
     undeliverable = UndeliverableMessages(AdvisoryQueue(bus.client), transaction, app.metrics)
     retention = LogRetention(LogUpkeep(bus.client), transaction, app.settings.streams.replay_window)
-    return sweeping_jobs(
+    declared = declared_topology(app.settings)
+    survey = Survey(
+        Backlogs(bus.client),
+        transaction,
+        lambda: intake.feeds,
+        app.metrics,
+        declared_streams=declared.streams,
+        declared_durables=declared.durables,
+        lease=app.settings.router.lease,
+    )
+    routine = sweeping_jobs(
         Upkeep(transaction, app.settings.streams.replay_window),
         adopt_orphans=relay.adopt_orphans,
         sweep_turns=deadlines.sweep,
         collect_undeliverable=undeliverable.collect,
         keep_logs=retention.keep,
     )
+    return (*routine, *survey.jobs())
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ cheap enough for once per batch; the counts of a batch are added up before they 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import (
@@ -19,26 +20,37 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from chatlane_schemas.dead import DeadReason, Stage
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
+_LOGS: Final = ("inbound", "results")
 # A batch takes milliseconds, a take-over seconds; a lease of 30 s is the longest wait counted.
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+# Turns wait for workers, and work for as long as they like.
+_LONG_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 _MESSAGES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its full name, what it is, and what it says."""
+    """One metric: its full name, what it is, and what it says.
+
+    Attributes:
+        values: Of each label, when all of them are shown as 0 from the start. A rise from
+            nothing to 1 is none for Prometheus, so what an alarm waits for must be there before.
+    """
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()
 
 
 ROUTED: Final = Metric(
@@ -64,6 +76,7 @@ DEAD_LETTERS: Final = Metric(
     "counter",
     "Messages set aside, by where and why.",
     ("stage", "reason"),
+    values=(tuple(Stage), tuple(DeadReason)),
 )
 SESSIONS_STARTED: Final = Metric(
     "chatlane_sessions_started_total",
@@ -76,6 +89,7 @@ BATCHES: Final = Metric(
     "counter",
     "Batches by outcome: committed, superseded (a partition was lost), failed (tried again).",
     ("outcome",),
+    values=(("committed", "superseded", "failed"),),
 )
 BATCH_SECONDS: Final = Metric(
     "chatlane_batch_seconds",
@@ -85,6 +99,25 @@ BATCH_SECONDS: Final = Metric(
 )
 BATCH_MESSAGES: Final = Metric(
     "chatlane_batch_messages", "histogram", "Messages in a committed batch.", buckets=_MESSAGES
+)
+STAGE_SECONDS: Final = Metric(
+    "chatlane_stage_seconds",
+    "histogram",
+    "Seconds of a batch by stage: queue, decode, wait, fence, read, decide, write, commit.",
+    ("stage",),
+    buckets=_SECONDS,
+)
+PARTITION_LAG: Final = Metric(
+    "chatlane_partition_lag_seconds",
+    "gauge",
+    "Age of the oldest message read and not committed, or how long it cannot be read; else 0.",
+    ("log", "partition"),
+)
+LEASE_LEFT: Final = Metric(
+    "chatlane_partition_lease_seconds",
+    "gauge",
+    "What is left of the lease that ends first, of the partitions this process reads.",
+    ("log",),
 )
 LOG_LAG: Final = Metric(
     "chatlane_log_lag_seconds",
@@ -164,6 +197,60 @@ CLAIM_SECONDS: Final = Metric(
     "From a claim or renewal to its answer.",
     buckets=_SECONDS,
 )
+TURN_WAITED: Final = Metric(
+    "chatlane_turn_wait_seconds",
+    "histogram",
+    "From the message that made a turn to its first claim.",
+    ("agent",),
+    buckets=_LONG_SECONDS,
+)
+TURNS: Final = Metric(
+    "chatlane_turns",
+    "gauge",
+    "Live turns of the whole service by state: ready, claimed, overdue (a lease that ended).",
+    ("agent", "state"),
+)
+OLDEST_READY: Final = Metric(
+    "chatlane_oldest_ready_turn_seconds",
+    "gauge",
+    "How long the oldest turn that no worker holds has been there, of the whole service.",
+    ("agent",),
+)
+OUTBOX_OLDEST: Final = Metric(
+    "chatlane_outbox_oldest_seconds",
+    "gauge",
+    "Age of the oldest outbox row of the whole service that is not deleted yet.",
+)
+UNOWNED: Final = Metric(
+    "chatlane_partitions_unowned",
+    "gauge",
+    "Partitions of the whole service that no router holds under a valid lease.",
+    ("log",),
+)
+UNREAD: Final = Metric(
+    "chatlane_unread_messages",
+    "gauge",
+    "Messages that a worker group or an account has not acknowledged.",
+    ("stream", "reader"),
+)
+OLDEST_UNREAD: Final = Metric(
+    "chatlane_oldest_unread_seconds",
+    "gauge",
+    "Age of the oldest message that a worker group or an account has not acknowledged.",
+    ("stream", "reader"),
+)
+STREAM_KEEPS: Final = Metric(
+    "chatlane_stream_keeps_seconds",
+    "gauge",
+    "How long a stream keeps what nobody reads; logs have no such limit.",
+    ("stream",),
+)
+STREAM_BYTES: Final = Metric(
+    "chatlane_stream_bytes", "gauge", "Bytes that a stream holds.", ("stream",)
+)
+STREAM_LIMIT: Final = Metric(
+    "chatlane_stream_limit_bytes", "gauge", "Bytes at which a stream is full.", ("stream",)
+)
 PARTITIONS_OWNED: Final = Metric(
     "chatlane_partitions_owned", "gauge", "Partitions this process reads now.", ("log",)
 )
@@ -190,6 +277,7 @@ LOG_ALARMS: Final = Metric(
     "counter",
     "The log is not what was read before: generation, tail_lost, time_at_cursor, truncated.",
     ("log", "kind"),
+    values=(_LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated")),
 )
 API_REQUESTS: Final = Metric(
     "chatlane_api_requests_total",
@@ -228,6 +316,9 @@ METRICS: Final = (
     BATCHES,
     BATCH_SECONDS,
     BATCH_MESSAGES,
+    STAGE_SECONDS,
+    PARTITION_LAG,
+    LEASE_LEFT,
     LOG_LAG,
     OUTBOX_BACKLOG,
     PUBLISHED,
@@ -243,6 +334,16 @@ METRICS: Final = (
     TURNS_FINISHED,
     LATE_RESULTS,
     CLAIM_SECONDS,
+    TURN_WAITED,
+    TURNS,
+    OLDEST_READY,
+    OUTBOX_OLDEST,
+    UNOWNED,
+    UNREAD,
+    OLDEST_UNREAD,
+    STREAM_KEEPS,
+    STREAM_BYTES,
+    STREAM_LIMIT,
     PARTITIONS_OWNED,
     TAKEOVERS,
     PARTITIONS_LOST,
@@ -301,6 +402,9 @@ class Metrics:
             for metric in METRICS
             if metric.kind == "histogram"
         }
+        for metric, counter in self._counters.items():
+            for labels in product(*metric.values) if metric.values else ():
+                counter.labels(*labels)
         self._set(BUILD, 1, version)
 
     def render(self) -> bytes:
@@ -317,6 +421,11 @@ class Metrics:
         self._add(BATCHES, 1, "committed")
         self._observe(BATCH_SECONDS, took.total_seconds())
         self._observe(BATCH_MESSAGES, messages)
+
+    def stages_took(self, laps: Mapping[str, float]) -> None:
+        """Observe how many seconds each stage of a batch took."""
+        for stage, seconds in laps.items():
+            self._observe(STAGE_SECONDS, seconds, stage)
 
     def batch_repeated(self, outcome: Literal["superseded", "failed"]) -> None:
         """Count a batch that was rolled back and starts over."""
@@ -394,6 +503,17 @@ class Metrics:
     def loop_lag(self, lag: timedelta) -> None:
         """Show how late the last heartbeat was."""
         self._set(LOOP_LAG, lag.total_seconds())
+
+    def turn_waited(self, agent: str, waited: timedelta) -> None:
+        """Observe how long a turn was there before its first claim."""
+        self._observe(TURN_WAITED, waited.total_seconds(), agent)
+
+    def show(self, gauge: Metric, values: Mapping[tuple[str, ...], float]) -> None:
+        """Show a gauge with these labels and no others, so that what is gone is not shown on."""
+        if gauge.labels:
+            self._gauges[gauge].clear()
+        for labels, value in values.items():
+            self._set(gauge, value, *labels)
 
     def _add(self, metric: Metric, count: float, *labels: str) -> None:
         counter = self._counters[metric]

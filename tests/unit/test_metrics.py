@@ -3,7 +3,13 @@
 import inspect
 from datetime import timedelta
 
-from chatlane.metrics import _DECIDED, METRICS, Metrics
+from chatlane.metrics import (
+    _DECIDED,
+    BUILD,
+    METRICS,
+    TURNS,
+    Metrics,
+)
 
 SPAN = timedelta(seconds=0.2)
 
@@ -11,9 +17,13 @@ SPAN = timedelta(seconds=0.2)
 def _touch_everything(metrics: Metrics) -> None:
     """Call every method once with whatever its signature asks for."""
     for name, method in inspect.getmembers(metrics, inspect.ismethod):
-        if not name.startswith("_") and name not in {"render", "decided"}:
+        if not name.startswith("_") and name not in {"render", "decided", "show", "stages_took"}:
             parameters = inspect.signature(method).parameters.values()
             method(**{its.name: _value_for(str(its.annotation)) for its in parameters})
+    metrics.stages_took({"commit": 0.2})
+    for metric in METRICS:
+        if metric.kind == "gauge" and metric is not BUILD:
+            metrics.show(metric, {("label",) * len(metric.labels): 1})
     metrics.decided({(name, *metric.labels): 1 for name, metric in _DECIDED.items()})
 
 
@@ -56,3 +66,14 @@ def test_page_has_no_creation_times() -> None:
     _touch_everything(metrics)
 
     assert b"_created" not in metrics.render()
+
+
+def test_what_is_gone_is_not_shown_on() -> None:
+    metrics = Metrics()
+    metrics.show(TURNS, {("main", "ready"): 2, ("main", "claimed"): 1})
+
+    metrics.show(TURNS, {("main", "claimed"): 4})
+
+    page = metrics.render().decode()
+    assert 'chatlane_turns{agent="main",state="claimed"} 4.0' in page
+    assert 'state="ready"' not in page

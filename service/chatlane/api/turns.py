@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from chatlane_schemas.turns import ClaimReply, ClaimRequest, RenewReply, RenewRequest
+from chatlane.domain.ids import time_of
+from chatlane_schemas.turns import (
+    ClaimReply,
+    ClaimRequest,
+    ClaimStatus,
+    RenewReply,
+    RenewRequest,
+)
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -49,6 +56,9 @@ class TurnHandlers:
         started = time.monotonic()
         reply = await self._desk.claim(self.agent, request)
         self._metrics.turns_claimed(self.agent, reply.status)
+        if reply.status is ClaimStatus.CLAIMED and reply.attempt == 1:
+            waited = datetime.now(UTC) - time_of(reply.turn_id)
+            self._metrics.turn_waited(self.agent, max(timedelta(0), waited))
         self._metrics.claim_took(timedelta(seconds=time.monotonic() - started))
         return reply
 

@@ -150,6 +150,14 @@ class JetStream:
         """Return the message with this sequence, asked of the stream's leader."""
         return _stored_message(await self.find(f"STREAM.MSG.GET.{stream}", {"seq": sequence}))
 
+    async def find_next_message(
+        self, stream: str, sequence: int, subject: str
+    ) -> StoredMessage | None:
+        """Return the first message from `sequence` on with this subject or filter."""
+        return _stored_message(
+            await self.find(f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject})
+        )
+
     async def find_last_message(self, stream: str, subject: str) -> StoredMessage | None:
         """Return the newest message on a subject or filter, asked of the stream's leader."""
         return _stored_message(

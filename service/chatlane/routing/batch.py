@@ -109,12 +109,16 @@ class Batches:
         return None if batch is None else (batch, await self._decode(batch))
 
     async def _decode(self, batch: Batch) -> Mapping[LogMessage, Decoded]:
+        began = monotonic()
+        oldest = min(one.messages[0].stored_at for one in batch.slices)
+        queued = max(0.0, (datetime.now(UTC) - oldest).total_seconds())
         known: dict[LogMessage, Decoded] = {}
         for one in batch.slices:
             for message in one.messages:
                 known[message] = decoded(message, self._catalog, is_killer=one.is_process_killer)
                 if len(known) % _BREATH == 0:
                     await asyncio.sleep(0)
+        self._metrics.stages_took({"queue": queued, "decode": monotonic() - began})
         return known
 
     async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
@@ -174,6 +178,7 @@ class Batches:
             TransientError: Trying again may help.
         """
         async with self._writer.writing() as writing:
+            writing.lap("wait")
             advanced = await partitions.advance(
                 writing.connection,
                 self._router_id,
@@ -182,6 +187,7 @@ class Batches:
             )
             if len(advanced) < len(batch.slices):
                 raise LostPartitionsError({one.partition for one in batch.slices} - advanced)
+            writing.lap("fence")
             messages = [known[message] for message in batch.messages]
             await Deciding(self._catalog, self._slots).run(writing, messages)
 

@@ -71,11 +71,14 @@ class Deciding:
                 content.bury(self._effects)
         arrived = await self._address(writing, prepared)
         loaded = await self._load(writing, arrived, results)
+        writing.lap("read")
         for one in arrived:
             await loaded.place(one)
         if results:
             await loaded.settle(results)
+        writing.lap("decide")
         await loaded.write()
+        writing.lap("write")
 
     async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
         """Resolve who and where each message is, in order, learning links on the way."""

@@ -134,6 +134,17 @@ class PartitionFeed:
         """Return for how many seconds the log could not be read."""
         return now - self._unreadable_since if self._unreadable_since is not None else 0.0
 
+    def lag(self, now: datetime, loop_now: float) -> timedelta:
+        """Return how old the oldest message is that was read and is not committed.
+
+        While the log cannot be read: for how long at least; what is in it is not known.
+        """
+        reader = self._reader
+        lag = timedelta(seconds=self.unreadable_for(loop_now))
+        if reader is not None and reader.messages:
+            lag = max(lag, now - reader.messages[0].stored_at)
+        return lag
+
     def available(self, now: float) -> int:
         """Return how many messages can be handed out now."""
         reader = self._reader

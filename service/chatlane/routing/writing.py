@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from chatlane.store import (
@@ -32,12 +33,23 @@ class Writing:
 
     Attributes:
         connection: For reads and locks; writes go through `write`.
+        laps: Seconds by stage, as far as `lap` was called.
     """
 
-    def __init__(self, connection: PoolConnectionProxy, outbox: OutboxWriter) -> None:
+    def __init__(
+        self, connection: PoolConnectionProxy, outbox: OutboxWriter, asked_at: float
+    ) -> None:
         self.connection = connection
         self._outbox = outbox
         self.effects: list[Effects] = []
+        self.laps: dict[str, float] = {}
+        self._lap_began = asked_at
+
+    def lap(self, stage: str) -> None:
+        """Count the time since the lap before, or since the transaction was asked for."""
+        now = monotonic()
+        self.laps[stage] = self.laps.get(stage, 0.0) + now - self._lap_began
+        self._lap_began = now
 
     async def write(
         self,
@@ -82,8 +94,12 @@ class Writer:
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Writing]:
         """Run the block in one transaction; what it wrote is published once that is committed."""
+        asked_at = monotonic()
         async with self._relay.ordered() as outbox, self._store.transaction() as connection:
-            writing = Writing(connection, outbox)
+            writing = Writing(connection, outbox, asked_at)
             yield writing
+        if writing.laps:
+            writing.lap("commit")
+            self._metrics.stages_took(writing.laps)
         for effects in writing.effects:
             self._metrics.decided(effects.counts)

@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from chatlane.app import declared_topology, open_app, route
+from chatlane.app import App, declared_topology, open_app, route
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
 from chatlane.settings import load_settings
@@ -37,8 +37,8 @@ profiles = ["default", "$stream_agent"]
 
 
 @contextlib.asynccontextmanager
-async def real_router(directory: Path, nats_url: str, dsn: str) -> AsyncIterator[None]:
-    """Route until the end of the block.
+async def real_router(directory: Path, nats_url: str, dsn: str) -> AsyncIterator[App]:
+    """Route until the end of the block; yields the running router.
 
     Args:
         directory: For the configuration.
@@ -68,7 +68,7 @@ async def real_router(directory: Path, nats_url: str, dsn: str) -> AsyncIterator
         routing = asyncio.create_task(route(app, stop))
         await eventually(lambda: app.intake is not None and len(app.intake.feeds) == 2 * PARTITIONS)
         try:
-            yield
+            yield app
         finally:
             stop.set()
             await routing

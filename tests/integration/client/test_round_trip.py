@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("any_router")]
 @pytest.fixture(params=["fake", "real"])
 def routing(
     request: pytest.FixtureRequest, bus_url: str, tmp_path: Path
-) -> AbstractAsyncContextManager[None]:
+) -> AbstractAsyncContextManager[object]:
     """The fake that the other tests rely on, and the router itself."""
     if request.param == "fake":
         return FakeRouter(bus_url, AGENTS, SLOTS).running()
@@ -61,7 +61,7 @@ def routing(
 
 
 @pytest.fixture
-async def any_router(routing: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+async def any_router(routing: AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
     async with routing:
         yield
 

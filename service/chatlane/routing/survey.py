@@ -1,0 +1,159 @@
+"""Looks around now and then, and shows in the metrics what no single batch can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from chatlane import metrics as its
+from chatlane.routing.sweeper import Job
+from chatlane.store import survey
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.bus.backlogs import Backlog
+    from chatlane.metrics import Metrics
+    from chatlane.routing.feed import PartitionFeed
+    from chatlane_schemas.streams import DurableSpec, StreamSpec
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+
+class Streams(Protocol):
+    """The streams as the survey sees them."""
+
+    async def find(self, durable: DurableSpec) -> Backlog | None:
+        """Return what a durable has before it, or None when there is no such durable."""
+        ...
+
+    async def find_size(self, stream: StreamName) -> int | None:
+        """Return how many bytes a stream holds, or None when there is no such stream."""
+        ...
+
+
+class Survey:
+    """Fills the gauges. Every router shows the same about the service: take their maximum.
+
+    Args:
+        streams: Asked about durables and sizes.
+        transaction: Opens one.
+        feeds: The partitions held now.
+        metrics: Where it is shown.
+        declared_streams: Those whose size and age are shown.
+        declared_durables: Those whose backlog is shown.
+        lease: Of the partitions held.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        transaction: Transaction,
+        feeds: Callable[[], Sequence[PartitionFeed]],
+        metrics: Metrics,
+        *,
+        declared_streams: Iterable[StreamSpec],
+        declared_durables: Iterable[DurableSpec],
+        lease: timedelta,
+    ) -> None:
+        self._streams = streams
+        self._transaction = transaction
+        self._feeds = feeds
+        self._metrics = metrics
+        self._declared_streams = tuple(declared_streams)
+        self._declared_durables = tuple(declared_durables)
+        self._lease = lease
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return what to do how often."""
+        return (
+            Job("partition figures", timedelta(seconds=1), self.look_at_partitions),
+            Job("database figures", timedelta(seconds=10), self.look_at_database),
+            Job("stream figures", timedelta(seconds=20), self.look_at_streams),
+        )
+
+    async def look_at_partitions(self) -> None:
+        """Show how far each partition that is read here is behind."""
+        now, loop_now = datetime.now(UTC), asyncio.get_running_loop().time()
+        lags: dict[tuple[str, ...], float] = {}
+        left: dict[tuple[str, ...], float] = {}
+        for feed in self._feeds():
+            log, number = feed.partition
+            lags[log, str(number)] = feed.lag(now, loop_now).total_seconds()
+            lease_left = self._lease.total_seconds() - (loop_now - feed.renewed_at)
+            left[(log,)] = min(lease_left, left.get((log,), lease_left))
+        self._metrics.show(its.PARTITION_LAG, lags)
+        self._metrics.show(its.LEASE_LEFT, left)
+
+    async def look_at_database(self) -> None:
+        """Show turns, leases and the outbox of the whole service.
+
+        Raises:
+            StoreUnavailableError: Next time.
+        """
+        async with self._transaction() as connection:
+            figures = await survey.look(connection)
+        self._metrics.show(
+            its.TURNS, {(turns.agent, turns.state): turns.number for turns in figures.turns}
+        )
+        self._metrics.show(
+            its.OLDEST_READY,
+            {
+                (turns.agent,): turns.oldest_seconds
+                for turns in figures.turns
+                if turns.state == "ready"
+            },
+        )
+        self._metrics.show(its.UNOWNED, {(log,): n for log, n in figures.unowned.items()})
+        self._metrics.show(its.OUTBOX_OLDEST, {(): figures.outbox_oldest_seconds})
+
+    async def look_at_streams(self) -> None:
+        """Show what is unread, and how full the streams are.
+
+        Raises:
+            BusUnavailableError: Next time.
+        """
+        unread: dict[tuple[str, ...], float] = defaultdict(float)
+        oldest: dict[tuple[str, ...], float] = defaultdict(float)
+        for durable in self._declared_durables:
+            backlog = await self._streams.find(durable)
+            if backlog is None:
+                continue
+            labels = (durable.stream, _reader(durable))
+            unread[labels] += backlog.unread
+            age = timedelta(0) if backlog.oldest_at is None else _age(backlog.oldest_at)
+            oldest[labels] = max(oldest[labels], age.total_seconds())
+        sizes = {
+            one.name: await self._streams.find_size(one.name) for one in self._declared_streams
+        }
+        self._metrics.show(its.UNREAD, unread)
+        self._metrics.show(its.OLDEST_UNREAD, oldest)
+        self._metrics.show(
+            its.STREAM_BYTES, {(name,): size for name, size in sizes.items() if size is not None}
+        )
+        self._metrics.show(
+            its.STREAM_LIMIT, {(one.name,): one.max_bytes for one in self._declared_streams}
+        )
+        self._metrics.show(
+            its.STREAM_KEEPS,
+            {
+                (one.name,): one.max_age.total_seconds()
+                for one in self._declared_streams
+                if one.max_age is not None
+            },
+        )
+
+
+def _reader(durable: DurableSpec) -> str:
+    """Return who reads: the slots of an agent are one reader."""
+    return durable.name.rpartition("-")[0] if durable.stream is StreamName.ROUTED else durable.name
+
+
+def _age(moment: datetime) -> timedelta:
+    return max(timedelta(0), datetime.now(UTC) - moment)

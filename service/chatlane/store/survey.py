@@ -1,0 +1,73 @@
+"""What an operator watches: figures of the whole service, read at a glance and without locks."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class LiveTurns(NamedTuple):
+    """The live turns of an agent in one state.
+
+    Attributes:
+        state: ready, claimed, or overdue: claimed under a lease that ended.
+        oldest_seconds: How long the oldest of them has been there.
+    """
+
+    agent: str
+    state: str
+    number: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one look found.
+
+    Attributes:
+        unowned: By log, the partitions without a valid lease.
+        outbox_oldest_seconds: Age of the oldest outbox row; 0 when there is none.
+    """
+
+    turns: tuple[LiveTurns, ...]
+    unowned: dict[str, int]
+    outbox_oldest_seconds: float
+
+
+LIVE_TURNS_SQL: Final[LiteralString] = """
+-- survey: live turns by agent and state, from the partial index that holds no others
+SELECT agent, state, count(*),
+       extract(epoch FROM clock_timestamp() - min(created_at))::float8
+FROM (
+    SELECT agent, created_at,
+           CASE WHEN state = 'claimed' AND due_at < clock_timestamp() THEN 'overdue'
+                ELSE state END AS state
+    FROM turns WHERE state IN ('ready', 'claimed') AND due_at > '-infinity'
+) AS live
+GROUP BY agent, state ORDER BY agent, state
+"""
+
+UNOWNED_SQL: Final[LiteralString] = """
+-- survey: partitions that nobody reads
+SELECT log, count(*) FILTER (WHERE owner IS NULL OR lease_until < clock_timestamp())
+FROM partitions GROUP BY log ORDER BY log
+"""
+
+OUTBOX_OLDEST_SQL: Final[LiteralString] = """
+-- survey: since when the oldest outbox row waits to be published or deleted
+SELECT extract(epoch FROM clock_timestamp() - created_at)::float8
+FROM outbox ORDER BY id LIMIT 1
+"""
+
+
+async def look(connection: "PoolConnectionProxy") -> Figures:
+    """Return the figures of now; reads live turns and small tables only."""
+    turns = await connection.fetch(LIVE_TURNS_SQL)
+    unowned = await connection.fetch(UNOWNED_SQL)
+    oldest: float | None = await connection.fetchval(OUTBOX_OLDEST_SQL)
+    return Figures(
+        turns=tuple(LiveTurns(*row.values()) for row in turns),
+        unowned={row[0]: row[1] for row in unowned},
+        outbox_oldest_seconds=oldest or 0.0,
+    )

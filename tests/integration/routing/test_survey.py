@@ -1,0 +1,181 @@
+"""The gauges tell what the servers hold."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from chatlane.bus.backlogs import Backlogs
+from chatlane.bus.connection import Bus, BusOptions, open_bus
+from chatlane.bus.jetstream import JetStream
+from chatlane.bus.topology import apply
+from chatlane.domain.catalog import Agent
+from chatlane.metrics import Metrics
+from chatlane.routing.survey import Survey
+from chatlane.store import partitions
+from chatlane.store.pool import Store
+from chatlane_schemas import subjects
+from chatlane_schemas.streams import declared_durables, declared_streams
+from tests.support.eventually import eventually
+from tests.support.log_streams import LogStreams
+from tests.support.small_router import open_routers
+
+pytestmark = pytest.mark.integration
+
+SESSION = uuid4()
+STREAMS = declared_streams(
+    2, max_bytes=dict.fromkeys((its.name for its in declared_streams()), 2**24)
+)
+DURABLES = declared_durables(
+    [Agent("main"), Agent("desk", delivery="stream")], [("test", "bot")], slots=2
+)
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Bus]:
+    async with open_bus(BusOptions(url=nats_url)) as opened:
+        await apply(JetStream(opened.client), STREAMS, DURABLES)
+        yield opened
+
+
+def surveying(bus: Bus, store: Store, metrics: Metrics) -> Survey:
+    return Survey(
+        Backlogs(bus.client),
+        store.transaction,
+        tuple,
+        metrics,
+        declared_streams=STREAMS,
+        declared_durables=DURABLES,
+        lease=timedelta(seconds=3),
+    )
+
+
+def shown(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+async def test_what_a_reader_has_not_acknowledged_is_shown_with_its_age(
+    bus: Bus, store: Store
+) -> None:
+    metrics = Metrics()
+    jetstream = bus.client.jetstream()
+    for slot in (0, 1, 1):
+        await jetstream.publish(subjects.routed("desk", slot, SESSION), b"{}")
+    await jetstream.publish(subjects.outbound("test", "bot", "none"), b"{}")
+
+    await surveying(bus, store, metrics).look_at_streams()
+
+    desk = {"stream": "ROUTED", "reader": "desk"}
+    bot = {"stream": "OUTBOUND", "reader": "test=bot"}
+    idle = {"stream": "TURNS", "reader": "main"}
+    assert shown(metrics, "chatlane_unread_messages", **desk) == 3
+    assert shown(metrics, "chatlane_unread_messages", **bot) == 1
+    assert shown(metrics, "chatlane_unread_messages", **idle) == 0
+    assert 0 < (shown(metrics, "chatlane_oldest_unread_seconds", **desk) or 0) < 60
+    assert shown(metrics, "chatlane_oldest_unread_seconds", **idle) == 0
+    assert shown(metrics, "chatlane_stream_keeps_seconds", stream="OUTBOUND") == 72 * 3600
+    assert shown(metrics, "chatlane_stream_keeps_seconds", stream="INBOUND") is None
+    assert (shown(metrics, "chatlane_stream_bytes", stream="ROUTED") or 0) > 0
+    assert shown(metrics, "chatlane_stream_limit_bytes", stream="ROUTED") == 2**24
+
+
+async def test_the_oldest_unread_is_what_was_delivered_and_not_acknowledged(
+    bus: Bus, store: Store
+) -> None:
+    del store
+    jetstream = bus.client.jetstream()
+    (durable,) = [its for its in DURABLES if its.name == "test=bot"]
+    for number in range(3):
+        await jetstream.publish(subjects.outbound("test", "bot", "none"), str(number).encode())
+    reading = await jetstream.pull_subscribe_bind(durable.name, durable.stream)
+    first, second, _ = await reading.fetch(3)
+    await first.ack_sync()
+    backlogs = Backlogs(bus.client)
+
+    after_one = await backlogs.find(durable)
+    await second.ack_sync()
+    after_two = await backlogs.find(durable)
+
+    assert after_one is not None
+    assert after_two is not None
+    assert (after_one.unread, after_two.unread) == (2, 1)
+    assert after_one.oldest_at is not None
+    assert after_two.oldest_at is not None
+    assert after_one.oldest_at < after_two.oldest_at
+
+
+async def test_what_everybody_read_has_no_age(bus: Bus, store: Store) -> None:
+    del store
+    jetstream = bus.client.jetstream()
+    (durable,) = [its for its in DURABLES if its.name == "test=bot"]
+    await jetstream.publish(subjects.outbound("test", "bot", "none"), b"{}")
+    reading = await jetstream.pull_subscribe_bind(durable.name, durable.stream)
+    await (await reading.fetch(1))[0].ack_sync()
+
+    assert await Backlogs(bus.client).find(durable) == (0, None)
+
+
+async def test_turns_leases_and_the_outbox_are_those_of_the_whole_service(
+    bus: Bus, store: Store
+) -> None:
+    metrics = Metrics()
+    async with store.transaction() as connection:
+        await connection.execute(TURNS)
+        await connection.execute(
+            "INSERT INTO outbox (stream, subject, message_id, payload, created_at)"
+            " VALUES ('DEAD', 's', 'm', 'p', clock_timestamp() - interval '90 s')"
+        )
+        lease = timedelta(seconds=30)
+        await partitions.claim_free(
+            connection, uuid4(), "inbound", except_for=(), limit=5, lease=lease
+        )
+
+    await surveying(bus, store, metrics).look_at_database()
+
+    turns = {
+        state: shown(metrics, "chatlane_turns", agent="main", state=state)
+        for state in ("ready", "claimed", "overdue", "done")
+    }
+    assert turns == {"ready": 2, "claimed": 1, "overdue": 1, "done": None}
+    assert 50 < (shown(metrics, "chatlane_oldest_ready_turn_seconds", agent="main") or 0) < 120
+    assert 89 < (shown(metrics, "chatlane_outbox_oldest_seconds") or 0) < 150
+    unowned = {log: shown(metrics, "chatlane_partitions_unowned", log=log) for log in LOGS}
+    assert unowned == {"inbound": OWNED - 5, "results": OWNED}
+
+
+async def test_a_partition_lags_while_its_messages_are_not_committed(
+    logs: LogStreams, store: Store
+) -> None:
+    async with open_routers(store, logs) as (router,):
+        metrics = Metrics()
+        survey = surveying(logs.bus, store, metrics)
+        survey._feeds = lambda: router.intake.feeds
+        router.may_commit.clear()
+        router.start()
+        await eventually(lambda: len(router.intake.feeds) == 2 * OWNED)
+        await logs.publish(3, ["waits"])
+        await eventually(lambda: router.batch_sizes)
+
+        await survey.look_at_partitions()
+        waiting = shown(metrics, "chatlane_partition_lag_seconds", log="inbound", partition="3")
+        router.may_commit.set()
+        await eventually(lambda: all(feed.is_quiet for feed in router.intake.feeds))
+        await survey.look_at_partitions()
+
+    assert (waiting or 0) > 0
+    assert shown(metrics, "chatlane_partition_lag_seconds", log="inbound", partition="3") == 0
+    left = shown(metrics, "chatlane_partition_lease_seconds", log="inbound")
+    assert left is not None
+    assert 0 < left <= 3
+
+
+LOGS = ("inbound", "results")
+OWNED = 32
+TURNS = """
+INSERT INTO turns (id, session_id, agent, state, due_at, created_at)
+SELECT gen_random_uuid(), gen_random_uuid(), 'main', state, clock_timestamp() + due,
+       clock_timestamp() - interval '1 min'
+FROM (VALUES ('ready', interval '5 s'), ('ready', interval '-5 s'), ('claimed', interval '5 s'),
+             ('claimed', interval '-5 s'), ('done', interval '0 s')) AS made (state, due)
+"""
