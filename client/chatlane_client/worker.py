@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.connection import closed_error_first, open_pull, until_connected
+from chatlane_client.crash_points import WorkerPoint, reach
 from chatlane_client.errors import (
     ConnectionClosedError,
     InvalidAnswerError,
@@ -152,9 +153,13 @@ class TurnWorker:
         self._taken += 1
         try:
             notice = decode(TurnNotice, message.data)
+            reach(WorkerPoint.NOTIFIED)
             grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
+            if isinstance(grant, Grant):
+                reach(WorkerPoint.CLAIMED)
             await self._settle_notice(message, is_answered=grant is not None)
             if isinstance(grant, Grant):
+                reach(WorkerPoint.ACKNOWLEDGED)
                 await self._work(grant)
         except (DecodeError, InvalidAnswerError, RefusedRequestError) as exc:
             # Perhaps of a newer release: a worker that understands it gets it.
@@ -188,7 +193,10 @@ class TurnWorker:
         try:
             await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
-                await self._publish(grant, working.result())
+                result = working.result()
+                reach(WorkerPoint.ANSWERED)
+                await self._publish(grant, result)
+                reach(WorkerPoint.PUBLISHED)
             else:
                 _log.warning("turn_lost", extra=_about(grant, reason=keeping.result()))
         finally:

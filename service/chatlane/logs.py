@@ -46,7 +46,7 @@ PLAIN_KEYS: Final = _words(
     detail digest dispatch dropped_keys durable duration duration_ms epoch error errors expected
     first_seq found generation held host how interval kind lag last_seq lease level limit
     limit_bytes log logger max_payload messages method missing mode new_cursor next_seq old_cursor
-    outcome owned owner part partition partitions path pending pid platform port previous principal
+    outcome owned owner part partition partitions path pending pid platform point port previous principal
     problems profile reason released replicas repeated rows router router_id seconds seq sequence
     session_id share signal size_bytes slot slots sqlstate stage started state status step stream
     suspect_count suspect_seq taken_over task template timeout timestamp total turn_id turns url_host

@@ -32,6 +32,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as SourceError
 from typing_extensions import override
 
+from chatlane.crash_points import CRASH_VARIABLE, CrashAt, parse_crash_at
 from chatlane.declarations import (
     AgentSettings,
     DefaultResetSettings,
@@ -428,6 +429,20 @@ def load_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
         raise SettingsError(f"the configuration file is not TOML: {exc}") from exc
     except (SourceError, OSError, UnicodeDecodeError) as exc:
         raise SettingsError(f"cannot read the settings: {exc}") from exc
+
+
+def crash_at(environ: Mapping[str, str]) -> CrashAt | None:
+    """Return where the environment wants this process to end itself, if it does.
+
+    Raises:
+        SettingsError: It names no crash point, or no pass of one.
+    """
+    if not (told := environ.get(CRASH_VARIABLE)):
+        return None
+    try:
+        return parse_crash_at(told)
+    except ValueError as exc:
+        raise SettingsError(f"{CRASH_VARIABLE} {exc}") from exc
 
 
 def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:

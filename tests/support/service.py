@@ -14,6 +14,7 @@ from typing import Any, Final
 from chatlane.app import declared_topology
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
+from chatlane.crash_points import CRASH_VARIABLE
 from chatlane.dev.programs import LogTail, Program
 from chatlane.settings import Settings, load_settings
 from chatlane_client import open_connection
@@ -66,6 +67,7 @@ format = "json"
 
 [agents.$turn_agent]
 lease = "$turn_lease"
+max_attempts = $max_attempts
 
 [agents.$stream_agent]
 delivery = "stream"
@@ -85,6 +87,7 @@ def config_text(
     *,
     lease: timedelta = ROUTER_LEASE,
     turn_lease: timedelta = TURN_LEASE,
+    max_attempts: int = 3,
     more: str = "",
 ) -> str:
     """Return a `chatlane.toml` with two agents and an account that may speak to both."""
@@ -100,6 +103,7 @@ def config_text(
         renew_interval=f"{milliseconds // 3}ms",
         turn_agent=TURN_AGENT,
         turn_lease=f"{turn_lease.total_seconds():g}s",
+        max_attempts=max_attempts,
         stream_agent=STREAM_AGENT,
         platform=PLATFORM,
         account=ACCOUNT,
@@ -159,18 +163,25 @@ class Service:
     settings: Settings
     processes: dict[str, Process] = field(default_factory=dict)
 
-    def router(self, name: str, script: Path | None = None) -> Process:
+    def router(self, name: str, script: Path | None = None, crash_at: str = "") -> Process:
         """Start a router; `script` takes the place of `-m chatlane`."""
         program = [str(script)] if script else ["-m", "chatlane"]
-        return self._start(name, [*program, "router", "--config", str(self.config)])
+        arguments = [*program, "router", "--config", str(self.config)]
+        return self._start(name, arguments, **_ending(crash_at))
 
     def worker(
-        self, name: str, *, think: timedelta = timedelta(milliseconds=20), slots: int = 8
+        self,
+        name: str,
+        *,
+        think: timedelta = timedelta(milliseconds=20),
+        slots: int = 8,
+        crash_at: str = "",
     ) -> Process:
         """Start a worker of the turn agent."""
         arguments = ["-m", "chatlane", "echo-worker", "--config", str(self.config)]
         arguments += ["--agent", TURN_AGENT, "--name", name, "--slots", str(slots)]
-        return self._start(name, [*arguments, "--think", f"{think.total_seconds():g}s"])
+        arguments += ["--think", f"{think.total_seconds():g}s"]
+        return self._start(name, arguments, **_ending(crash_at))
 
     def subscriber(self, name: str) -> Process:
         """Start a copy of examples/subscriber.py that notes what it is given and acknowledges."""
@@ -199,6 +210,10 @@ class Service:
         """End everything at once; what is tested is over."""
         for process in self.processes.values():
             await process.kill()
+
+
+def _ending(crash_at: str) -> dict[str, str]:
+    return {CRASH_VARIABLE: crash_at} if crash_at else {}
 
 
 @asynccontextmanager

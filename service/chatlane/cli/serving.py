@@ -1,6 +1,7 @@
 """Commands that run until they are stopped: a router, and a worker that repeats what it hears."""
 
 import asyncio
+import os
 import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,7 @@ def router(config: Config = None) -> None:
     """
     settings = read_settings(config)
     log_as_set(settings)
+    arm_as_told()
     from chatlane.app import run
 
     raise typer.Exit(asyncio.run(run(settings)))
@@ -52,6 +54,7 @@ def echo_worker(
     """
     settings = read_client_settings(config)
     log_as_set(settings)
+    arm_as_told()
     asyncio.run(_echo(settings, agent=agent, slots=slots, think=think, name=name))
 
 
@@ -72,3 +75,12 @@ def log_as_set(settings: "Settings") -> None:
     is_json = its.format == "json" or (its.format == "auto" and not sys.stderr.isatty())
     key = its.digest_key.get_secret_value().encode() if its.digest_key else None
     configure_logging(its.level, json=is_json, digest_key=key)
+
+
+def arm_as_told() -> None:
+    """Arm the crash point that the environment names, if any; for tests of recovery."""
+    from chatlane.crash_points import arm
+    from chatlane.settings import crash_at
+
+    if told := crash_at(os.environ):
+        arm(told.point, told.nth)

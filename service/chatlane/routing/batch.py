@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.errors import StoreUnavailableError, SupersededError, TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.deciding import Deciding, Decoded, decoded
@@ -123,6 +124,7 @@ class Batches:
 
     async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Retry until committed; split when the error is not one that waiting cures."""
+        reach(RouterPoint.BATCH_TAKEN)
         try:
             await self._persist(batch, known)
         except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
@@ -188,8 +190,10 @@ class Batches:
             if len(advanced) < len(batch.slices):
                 raise LostPartitionsError({one.partition for one in batch.slices} - advanced)
             writing.lap("fence")
+            reach(RouterPoint.CURSORS_MOVED)
             messages = [known[message] for message in batch.messages]
             await Deciding(self._catalog, self._slots).run(writing, messages)
+            reach(RouterPoint.BATCH_WRITTEN)
 
     async def _isolate(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         if len(batch.messages) == 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain import claims
 from chatlane.domain.effects import Effects
 from chatlane.domain.turns import claimable, void_turn
@@ -156,6 +157,10 @@ class _Serving:
             self._said = await messages.of_turns(
                 connection, [asked.request.turn_id for asked in self._granted]
             )
+            if self._granted:
+                reach(RouterPoint.CLAIMS_WRITTEN)
+        if self._granted:
+            reach(RouterPoint.CLAIMS_COMMITTED)
         self._answer()
 
     async def _lock(self, connection: PoolConnectionProxy) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.effects import Effects
 from chatlane.domain.turns import expire_lease, repeat_notice
 from chatlane.errors import TransientError
@@ -105,6 +106,8 @@ class Deadlines:
             if turn.is_live and turn.due_in == timedelta(0):
                 self._end(turn, locked[turn.session_id], turn.session_id in busy, effects)
         await writing.write(effects, sessions_of=locked.values())
+        if effects.changed_turns:
+            reach(RouterPoint.LEASES_ENDED)
 
     def _end(self, turn: Turn, session: Session, has_waiting: bool, effects: Effects) -> None:  # noqa: FBT001
         if turn.state == "ready":

@@ -11,6 +11,7 @@ from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.store import partitions, routers
@@ -178,6 +179,8 @@ class Ownership:
             holdings = await partitions.holdings(connection)
             peers = await routers.live(connection)
             claims = await self._claim(connection, holdings, peers, held | self._releasing)
+        if claims:
+            reach(RouterPoint.PARTITIONS_CLAIMED)
         # What was written counts from before it was sent, and only once it is committed.
         self._seen_at, self._is_away = shown
         for feed in self._holder.feeds:
@@ -310,8 +313,10 @@ class Ownership:
         given = set(unwanted)
         try:
             await self._holder.release(given)
+            reach(RouterPoint.PARTITIONS_RELEASED)
             async with self._transaction() as connection:
                 done = await partitions.hand_back(connection, self._router, given)
+            reach(RouterPoint.PARTITIONS_HANDED_BACK)
             _log.info("partitions_handed_back", partitions=len(done))
         except TransientError as error:
             _log.warning("hand_back_failed", reason=str(error))

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.errors import OversizedMessageError, PermanentError, TransientError
 from chatlane.logs import get_logger
 from chatlane.store.outbox import ORDERED_STREAMS
@@ -206,6 +207,7 @@ class Pipeline:
 
     async def _publish(self, item: Item, outlet: _Outlet) -> None:
         row = item.row
+        reach(RouterPoint.PUBLISHING)
         try:
             acknowledgement = await self._publisher.publish(
                 row.subject, row.payload, row.message_id
@@ -213,6 +215,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - a row must not get lost to a bug
             self._failed(item, outlet, error)
         else:
+            reach(RouterPoint.PUBLISHED)
             acknowledgement.add_done_callback(partial(self._ended, item, outlet))
 
     def _ended(self, item: Item, outlet: _Outlet, future: asyncio.Future[Ack]) -> None:
@@ -220,6 +223,7 @@ class Pipeline:
         if error is not None:
             self._failed(item, outlet, error)
             return
+        reach(RouterPoint.ACKNOWLEDGED)
         outlet.in_flight -= 1
         outlet.published += 1
         if not self._acknowledged:

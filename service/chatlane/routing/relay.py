@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects
 from chatlane.errors import StoreUnavailableError, TransientError
@@ -177,6 +178,8 @@ class Relay:
                 self.restore_acknowledged(writer.published)
                 self._doubt(writer.rows, error)
                 raise
+            if writer.rows:
+                reach(RouterPoint.OUTBOX_COMMITTED)
             self._pipeline.enqueue(writer.rows, known_since)
 
     def _doubt(self, rows: Iterable[OutboxRow], error: BaseException) -> None:
@@ -237,6 +240,8 @@ class Relay:
             except BaseException as error:
                 self._doubt(rows, error)
                 raise
+            if rows:
+                reach(RouterPoint.ADOPTED)
             for row in rows:
                 self._doubts.pop(row.id, None)
             self._pipeline.enqueue(rows, known_since)
@@ -288,6 +293,7 @@ class Relay:
         try:
             async with self._transaction() as connection:
                 await outbox.delete(connection, ids)
+            reach(RouterPoint.DELETED)
         except BaseException:
             self._pipeline.restore_acknowledged(ids)
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.turns import ArrivedResult, Question, answer_stream, settle
 from chatlane.routing.refused import Refused
@@ -87,6 +88,7 @@ class Settlement:
                 )
             else:
                 self._answer(one, session, asked)
+        reach(RouterPoint.RESULTS_SETTLED)
 
     async def _sessions_with_waiting(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]

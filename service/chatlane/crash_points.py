@@ -1,0 +1,88 @@
+"""Where a router can be told to end itself, and how a process is told: `CHATLANE_CRASH_AT`.
+
+`CHATLANE_CRASH_AT=batch.committed:3` ends it by SIGKILL when it passes that point for the third
+time. Without the variable a point is one comparison.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from itertools import chain
+from typing import Final, NamedTuple
+
+from chatlane_client.crash_points import WorkerPoint, arm, reach
+
+__all__ = [
+    "CRASH_VARIABLE",
+    "POINTS",
+    "CrashAt",
+    "RouterPoint",
+    "WorkerPoint",
+    "arm",
+    "parse_crash_at",
+    "reach",
+]
+
+CRASH_VARIABLE: Final = "CHATLANE_CRASH_AT"
+
+
+class RouterPoint(StrEnum):
+    """The steps of a router after which a death leaves different things behind."""
+
+    BATCH_TAKEN = "batch.taken"
+    """A batch left the intake; nothing is written."""
+    CURSORS_MOVED = "batch.cursors_moved"
+    """The transaction has moved the cursors and decided nothing."""
+    BATCH_WRITTEN = "batch.written"
+    """Everything is written, nothing is committed."""
+    RESULTS_SETTLED = "results.settled"
+    """The results of a batch are decided about and not written."""
+    OUTBOX_COMMITTED = "relay.committed"
+    """Rows are committed that the relay does not know yet."""
+    PUBLISHING = "relay.publishing"
+    """A row is about to be published."""
+    PUBLISHED = "relay.published"
+    """A row is on its way to the server; nobody has said that it arrived."""
+    ACKNOWLEDGED = "relay.acknowledged"
+    """A stream has a row that is still in the table."""
+    DELETED = "relay.deleted"
+    """Published rows are gone from the table."""
+    ADOPTED = "relay.adopted"
+    """Rows of a router that is gone are ours, and nobody publishes them yet."""
+    PARTITIONS_CLAIMED = "ownership.claimed"
+    """Partitions are ours, and nobody reads them yet."""
+    PARTITIONS_RELEASED = "ownership.released"
+    """Partitions are read no more and still ours."""
+    PARTITIONS_HANDED_BACK = "ownership.handed_back"
+    """Partitions are free; the router still counts as alive."""
+    CLAIMS_WRITTEN = "claims.written"
+    """Turns are given to workers, and that is not committed."""
+    CLAIMS_COMMITTED = "claims.committed"
+    """Turns are given to workers who have not heard of it."""
+    LEASES_ENDED = "deadlines.written"
+    """Leases that nobody renewed are over, and that is not committed."""
+
+
+POINTS: Final[tuple[str, ...]] = tuple(map(str, chain(RouterPoint, WorkerPoint)))
+
+
+class CrashAt(NamedTuple):
+    """The end that a process is armed for."""
+
+    point: str
+    nth: int
+
+
+def parse_crash_at(text: str) -> CrashAt:
+    """Return what `point:nth` says; nth counts from 1.
+
+    Raises:
+        ValueError: It names no point, or no pass of it.
+    """
+    point, _, nth = text.partition(":")
+    if point not in POINTS:
+        raise ValueError(f"names no crash point; there are: {', '.join(POINTS)}")
+    if re.fullmatch(r"[1-9][0-9]{0,8}", nth) is None:
+        raise ValueError("needs the number of the pass, counted from 1: point:nth")
+    return CrashAt(point, int(nth))

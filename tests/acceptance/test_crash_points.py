@@ -1,0 +1,124 @@
+"""Every crash point once, in processes that end themselves there amid steady traffic.
+
+Routers and workers that are armed come and go beside one of each that stays. A point that no
+process reached fails the test as a lost message does.
+"""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from chatlane.crash_points import POINTS, RouterPoint, WorkerPoint
+from tests.acceptance.conftest import Tell
+from tests.support.eventually import eventually
+from tests.support.scene import Scene, open_scene
+from tests.support.service import Process
+
+pytestmark = pytest.mark.acceptance
+
+PER_SECOND: Final = 80
+# So many routers are on their way to their end at a time.
+AT_ONCE: Final = 3
+LEASE: Final = timedelta(seconds=1)
+TURN_LEASE: Final = timedelta(seconds=1)
+# A turn may be with one worker after another that is about to end.
+MANY: Final = 20
+DIES_WITHIN: Final = timedelta(seconds=20)
+
+# These follow from the death of others, so who waits for them is there from the start.
+AFTER_DEATHS: Final = (RouterPoint.ADOPTED, RouterPoint.LEASES_ENDED)
+# These come when a router stops, or is given less; amid traffic a batch deletes what the relay would.
+WHEN_STOPPED: Final = (
+    RouterPoint.PARTITIONS_RELEASED,
+    RouterPoint.PARTITIONS_HANDED_BACK,
+    RouterPoint.DELETED,
+)
+# The first pass tells least where there are many of them.
+NTH: Final = {
+    RouterPoint.BATCH_TAKEN: 5,
+    RouterPoint.CURSORS_MOVED: 5,
+    RouterPoint.BATCH_WRITTEN: 5,
+    RouterPoint.OUTBOX_COMMITTED: 5,
+    RouterPoint.PUBLISHING: 20,
+    RouterPoint.PUBLISHED: 20,
+    RouterPoint.ACKNOWLEDGED: 20,
+    WorkerPoint.NOTIFIED: 5,
+    WorkerPoint.CLAIMED: 5,
+    WorkerPoint.ACKNOWLEDGED: 5,
+    WorkerPoint.ANSWERED: 5,
+    WorkerPoint.PUBLISHED: 5,
+}
+
+
+def crash_at(point: RouterPoint | WorkerPoint) -> str:
+    return f"{point}:{NTH.get(point, 1)}"
+
+
+async def until_dead(process: Process, point: str) -> None:
+    """Wait until a process has ended itself, and require that it did so at the point."""
+
+    def is_dead() -> bool:
+        return process.exit_code is not None
+
+    await eventually(is_dead, DIES_WITHIN)
+    reached = [told["point"] for told in process.events("library_logged") if "point" in told]
+    assert (process.exit_code, reached) == (-signal.SIGKILL, [point])
+
+
+async def die_in_turn(scene: Scene, points: Iterator[RouterPoint]) -> None:
+    """Let a router die at each of these points, which it reaches by itself or by being stopped."""
+    for point in points:
+        process = scene.service.router(f"router {point}", crash_at=crash_at(point))
+        if point in WHEN_STOPPED:
+            await process.until_told("partitions_claimed")
+            await scene.until_answers_flow()
+            process.send(signal.SIGTERM)
+        await until_dead(process, point)
+
+
+async def workers_die_in_turn(scene: Scene) -> None:
+    for point in WorkerPoint:
+        process = scene.service.worker(f"worker-{point}", crash_at=crash_at(point))
+        await until_dead(process, point)
+
+
+async def die_of_others(scene: Scene) -> None:
+    """Wait for the routers that clear up after others; let others die until they have."""
+    victim, worker = scene.process("victim"), scene.process("worker-victim")
+    for point in AFTER_DEATHS:
+        process = scene.process(f"router {point}")
+        while process.is_running:
+            await victim.kill()
+            await worker.kill()
+            victim.start()
+            worker.start()
+            await scene.until_answers_flow()
+        await until_dead(process, point)
+
+
+@pytest.mark.timeout(120)
+async def test_a_death_at_any_point_costs_nothing_but_time(
+    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+) -> None:
+    async with open_scene(
+        tmp_path, nats_url, database_url, lease=LEASE, turn_lease=TURN_LEASE, max_attempts=MANY
+    ) as scene:
+        await scene.start(routers=1, workers=1)
+        async with scene.crowd.talking(PER_SECOND):
+            await scene.until_answers_flow()
+            for point in AFTER_DEATHS:
+                scene.service.router(f"router {point}", crash_at=crash_at(point))
+            points = iter([its for its in RouterPoint if its not in AFTER_DEATHS])
+            routers = [die_in_turn(scene, points) for _ in range(AT_ONCE)]
+            await asyncio.gather(workers_die_in_turn(scene), *routers)
+            scene.service.router("victim")
+            scene.service.worker("worker-victim")
+            await die_of_others(scene)
+        await scene.verify()
+        again = await scene.witness.value("SELECT count(*) FROM turns WHERE attempt > 1")
+        tell(f"{len(POINTS)} points, {len(scene.crowd.sent)} messages, {again} turns tried again")
