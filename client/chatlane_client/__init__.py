@@ -21,6 +21,7 @@ from chatlane_client.errors import (
     UndeliverableError,
 )
 from chatlane_client.sessions import SessionClient
+from chatlane_client.transcripts import TranscriptApi
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.wire import Stored
 from chatlane_client.worker import TurnWorker
@@ -43,6 +44,7 @@ __all__ = [
     "SessionClient",
     "SessionNotFoundError",
     "Stored",
+    "TranscriptApi",
     "TransientError",
     "Turn",
     "TurnFailedError",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from chatlane_schemas import Part, ResetReason, Source, TranscriptRow, TurnMessage
-from chatlane_schemas.sessions import TranscriptEntry
+from chatlane_schemas.transcripts import TranscriptEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

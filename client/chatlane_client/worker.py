@@ -34,7 +34,7 @@ from chatlane_client.errors import (
 )
 from chatlane_client.lease import Lease
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
-from chatlane_client.sessions import SessionClient
+from chatlane_client.transcripts import TranscriptApi
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.wire import publish_stored, publish_unstored
 from chatlane_schemas import (
@@ -48,8 +48,8 @@ from chatlane_schemas import (
     new_envelope_id,
     subjects,
 )
-from chatlane_schemas.sessions import TranscriptEntry
 from chatlane_schemas.streams import StreamName
+from chatlane_schemas.transcripts import TranscriptEntry
 
 _log = logging.getLogger("chatlane_client")
 
@@ -93,7 +93,7 @@ class TurnWorker:
         self._claims = ClaimClient(
             client, agent, principal=principal, worker=name or default_worker_name()
         )
-        self._sessions = SessionClient(client, principal=principal)
+        self._transcripts = TranscriptApi(client, principal=principal)
         self._free_slots = asyncio.Semaphore(slots)
         self._stopping = asyncio.Event()
         self._taken = 0
@@ -245,7 +245,7 @@ class TurnWorker:
 
     async def _history(self, grant: Grant, limit: int) -> tuple[TranscriptEntry, ...]:
         pointer = grant.history
-        return await self._sessions.transcript(
+        return await self._transcripts.newest(
             pointer.session_id, limit=limit, before_seq=pointer.before_seq
         )
 

@@ -21,11 +21,9 @@ from chatlane_schemas.sessions import (
     SessionPeek,
     SessionReply,
     SessionView,
-    TranscriptEntry,
-    TranscriptLoad,
-    TranscriptReply,
 )
 from chatlane_schemas.source import Source, source_of
+from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,

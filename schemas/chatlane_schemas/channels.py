@@ -18,10 +18,9 @@ from chatlane_schemas.sessions import (
     SessionListReply,
     SessionPeek,
     SessionReply,
-    TranscriptLoad,
-    TranscriptReply,
 )
 from chatlane_schemas.streams import StreamName
+from chatlane_schemas.transcripts import TranscriptLoad, TranscriptReply
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,
@@ -163,7 +162,11 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "peek", SessionPeek, SessionReply, "Shows the session of a key."),
     _request("session", "list", SessionList, SessionListReply, "Lists sessions."),
     _request(
-        "transcript", "load", TranscriptLoad, TranscriptReply, "Shows the newest rows of a session."
+        "transcript",
+        "load",
+        TranscriptLoad,
+        TranscriptReply,
+        "Shows rows of a transcript, the newest page first.",
     ),
 )
 

@@ -8,18 +8,7 @@ from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.fields import (
-    BigNumber,
-    Flag,
-    Instant,
-    Name,
-    PlatformId,
-    PlatformName,
-    Text,
-    ToolCalls,
-)
-from chatlane_schemas.inbound import Attachments
-from chatlane_schemas.results import Role
+from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformName, Text
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
@@ -70,17 +59,6 @@ class SessionList(Envelope):
     cursor: Cursor | None = Field(default=None, description="`next_cursor` of the page before.")
 
 
-class TranscriptLoad(Envelope):
-    """Asks for the newest rows of a transcript, or those before a row."""
-
-    session_id: UUID = Field(description="Session to read.")
-    limit: Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
-        default=100,
-        description="How many rows to show.",
-    )
-    before_seq: BigNumber | None = Field(default=None, description="Only rows below this one.")
-
-
 class SessionView(Record):
     """A session, as shown to people."""
 
@@ -97,25 +75,6 @@ class SessionView(Record):
     is_busy: Flag = Field(default=False, description="Whether a turn is running.")
 
 
-class TranscriptEntry(Record):
-    """A row of a transcript, as shown to people."""
-
-    seq: BigNumber = Field(description="Place in the transcript.")
-    role: Role = Field(description="Who speaks.")
-    content: Text | None = Field(default=None, description="What was said.")
-    author: Text | None = Field(default=None, description="Person who wrote it.")
-    platform_message_id: PlatformId | None = Field(
-        default=None,
-        description="The platform's message id.",
-    )
-    turn_id: UUID | None = Field(default=None, description="Turn the row belongs to.")
-    tool_calls: ToolCalls | None = Field(default=None, description="Calls the model asked for.")
-    tool_call_id: Text | None = Field(default=None, description="Call this row answers.")
-    tool_name: Text | None = Field(default=None, description="Tool this row is from.")
-    attachments: Attachments = Field(default=(), description="References to files.")
-    created_at: Instant = Field(description="When the row was written.")
-
-
 class SessionReply(ApiReply):
     """Answer to `SessionGet` and `SessionPeek`."""
 
@@ -127,14 +86,3 @@ class SessionListReply(ApiReply):
 
     sessions: tuple[SessionView, ...] = Field(default=(), description="One page.")
     next_cursor: Cursor | None = Field(default=None, description="None on the last page.")
-
-
-class TranscriptReply(ApiReply):
-    """Answer to `TranscriptLoad`."""
-
-    session_id: UUID | None = Field(default=None, description="Session the rows are of.")
-    rows: tuple[TranscriptEntry, ...] = Field(default=(), description="Rows, oldest first.")
-    next_before_seq: BigNumber | None = Field(
-        default=None,
-        description="`before_seq` of the page before this one; none when there is no more.",
-    )

@@ -20,6 +20,7 @@ from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.sessions import SessionHandlers
+from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus import topology
 from chatlane.bus.backlogs import Backlogs
@@ -51,6 +52,7 @@ from chatlane.store import partitions, probe, seen_days
 from chatlane.store.migrations import verify_schema
 from chatlane.store.pool import Store, open_store
 from chatlane.store.session_reads import SessionReads
+from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 
 if TYPE_CHECKING:
@@ -419,7 +421,11 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk) -> AsyncIterator[None]
         for agent in app.catalog.agents.values()
         if agent.delivery == "turns"
     ]
-    routes = build_router(SessionHandlers(SessionReads(app.store), answering), turns)
+    routes = build_router(
+        SessionHandlers(SessionReads(app.store), answering),
+        TranscriptHandlers(TranscriptReads(app.store), answering),
+        turns,
+    )
 
     def closed() -> None:
         if not app.is_stopping:

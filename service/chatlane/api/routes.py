@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from chatlane.api.sessions import SessionHandlers
+    from chatlane.api.transcripts import TranscriptHandlers
     from chatlane.api.turns import TurnHandlers
 
 # One router answers each request, any of them will do.
@@ -24,7 +25,9 @@ _INBOX: Final = "_INBOX"
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
-def build_router(sessions: SessionHandlers, turns: Iterable[TurnHandlers]) -> NatsRouter:
+def build_router(
+    sessions: SessionHandlers, transcripts: TranscriptHandlers, turns: Iterable[TurnHandlers]
+) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
     The principal is any token here: it is pinned by NATS permissions, and no handler needs
@@ -34,7 +37,7 @@ def build_router(sessions: SessionHandlers, turns: Iterable[TurnHandlers]) -> Na
     _bind(router, "session.get", sessions.get)
     _bind(router, "session.peek", sessions.peek)
     _bind(router, "session.list", sessions.list)
-    _bind(router, "transcript.load", sessions.load)
+    _bind(router, "transcript.load", transcripts.load)
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
         _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)

@@ -1,14 +1,13 @@
-"""Answers questions about sessions and their transcripts; changes nothing."""
+"""Answers questions about sessions; changes nothing."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from chatlane.api.answering import MAX_REPLY_BYTES
-from chatlane_schemas.envelope import Record, new_envelope_id
-from chatlane_schemas.fields import MAX_INT64
+from chatlane.api.pages import fitting, no_such_session
+from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.sessions import (
     ApiError,
     ApiErrorCode,
@@ -18,13 +17,9 @@ from chatlane_schemas.sessions import (
     SessionPeek,
     SessionReply,
     SessionView,
-    TranscriptEntry,
-    TranscriptLoad,
-    TranscriptReply,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Protocol
 
     from chatlane.api.answering import Answering
@@ -48,20 +43,9 @@ if TYPE_CHECKING:
         ) -> tuple[SessionView, ...]:
             """Return sessions, newest first."""
 
-        async def transcript(
-            self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
-        ) -> tuple[TranscriptEntry, ...]:
-            """Return rows, newest first."""
-
-
-ItemT = TypeVar("ItemT", bound=Record)
-
-# Left for the envelope around the items.
-_ITEM_BYTES: Final = MAX_REPLY_BYTES - 1024
-
 
 class SessionHandlers:
-    """The handlers of `session.get`, `session.peek`, `session.list` and `transcript.load`."""
+    """The handlers of `session.get`, `session.peek` and `session.list`."""
 
     def __init__(self, reads: Reads, answering: Answering) -> None:
         self._reads = reads
@@ -79,13 +63,9 @@ class SessionHandlers:
         """Answer `session.list`."""
         return await self._answering.answer("session.list", SessionList, body, self._list)
 
-    async def load(self, body: bytes) -> bytes:
-        """Answer `transcript.load`."""
-        return await self._answering.answer("transcript.load", TranscriptLoad, body, self._load)
-
     async def _get(self, request: SessionGet) -> SessionReply:
         session = await self._reads.find(request.session_id)
-        error = None if session else _no_such_session()
+        error = None if session else no_such_session()
         return SessionReply(id=new_envelope_id(), at=_now(), session=session, error=error)
 
     async def _peek(self, request: SessionPeek) -> SessionReply:
@@ -105,50 +85,13 @@ class SessionHandlers:
             older_than=older_than,
             limit=request.limit + 1,
         )
-        page = _fitting(found[: request.limit])
+        page = fitting(found[: request.limit])
         return SessionListReply(
             id=new_envelope_id(),
             at=_now(),
             sessions=page,
             next_cursor=str(page[-1].id) if len(page) < len(found) else None,
         )
-
-    async def _load(self, request: TranscriptLoad) -> TranscriptReply:
-        newest_first = await self._reads.transcript(
-            request.session_id,
-            below_seq=MAX_INT64 if request.before_seq is None else request.before_seq,
-            limit=request.limit,
-            max_bytes=_ITEM_BYTES,
-        )
-        if not newest_first and await self._reads.find(request.session_id) is None:
-            return TranscriptReply(id=new_envelope_id(), at=_now(), error=_no_such_session())
-        page = _fitting(newest_first)
-        return TranscriptReply(
-            id=new_envelope_id(),
-            at=_now(),
-            session_id=request.session_id,
-            rows=tuple(reversed(page)),
-            next_before_seq=page[-1].seq if page and page[-1].seq > 1 else None,
-        )
-
-
-def _fitting(items: Iterable[ItemT]) -> tuple[ItemT, ...]:
-    """Return the first items that fit into a reply together; at least one if there is one.
-
-    One alone always fits: it came in a body of at most 256 kB.
-    """
-    page: list[ItemT] = []
-    left = _ITEM_BYTES
-    for item in items:
-        left -= len(item.model_dump_json(exclude_none=True).encode()) + 1
-        if left < 0 and page:
-            break
-        page.append(item)
-    return tuple(page)
-
-
-def _no_such_session() -> ApiError:
-    return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")
 
 
 def _now() -> datetime:

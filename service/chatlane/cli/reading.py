@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -21,18 +22,28 @@ from chatlane.cli.reporting import CommandError
 from chatlane.cli.terminal import local_time, open_console, plain, table
 from chatlane_client.errors import UnansweredRequestError
 from chatlane_client.sessions import SessionClient
+from chatlane_client.transcripts import TranscriptApi
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadLetter
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.results import Role
-from chatlane_schemas.sessions import SessionView, TranscriptEntry
+from chatlane_schemas.sessions import SessionView
 from chatlane_schemas.streams import StreamName
+from chatlane_schemas.transcripts import TranscriptEntry
 
 AnswerT = TypeVar("AnswerT")
 
 _PATIENCE: Final = timedelta(seconds=5)
 _PAGE: Final = 200
 _COLOURS: Final = {Role.USER: "cyan", Role.ASSISTANT: "green"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Apis:
+    """What a command may ask."""
+
+    sessions: SessionClient
+    transcripts: TranscriptApi
 
 
 def sessions(
@@ -49,8 +60,8 @@ def sessions(
     One line is one conversation; `chatlane session ID` shows what was said in it.
     """
 
-    async def found(client: SessionClient) -> list[SessionView]:
-        listed = client.list_all(platform=platform, agent=agent, page_size=min(limit, _PAGE))
+    async def found(apis: _Apis) -> list[SessionView]:
+        listed = apis.sessions.list_all(platform=platform, agent=agent, page_size=min(limit, _PAGE))
         return [session async for session in _first(listed, limit)]
 
     views = asyncio.run(_asked(config, principal, found))
@@ -70,9 +81,9 @@ def session(
 ) -> None:
     """Show the newest messages of a session, in order."""
 
-    async def found(client: SessionClient) -> tuple[SessionView, tuple[TranscriptEntry, ...]]:
-        view = await client.get(session_id)
-        return view, await client.transcript(session_id, limit=limit)
+    async def found(apis: _Apis) -> tuple[SessionView, tuple[TranscriptEntry, ...]]:
+        view = await apis.sessions.get(session_id)
+        return view, await apis.transcripts.newest(session_id, limit=limit)
 
     view, rows = asyncio.run(_asked(config, principal, found))
     if as_json:
@@ -95,12 +106,17 @@ def dead(config: Config = None, *, limit: Limit = 50, as_json: AsJson = False) -
 
 
 async def _asked(
-    config: Path | None, principal: str, question: Callable[[SessionClient], Awaitable[AnswerT]]
+    config: Path | None, principal: str, question: Callable[[_Apis], Awaitable[AnswerT]]
 ) -> AnswerT:
     settings = read_client_settings(config)
     async with open_nats(settings, "chatlane-cli") as client:
         try:
-            return await question(SessionClient(client, principal=principal, patience=_PATIENCE))
+            return await question(
+                _Apis(
+                    SessionClient(client, principal=principal, patience=_PATIENCE),
+                    TranscriptApi(client, principal=principal, patience=_PATIENCE),
+                )
+            )
         except UnansweredRequestError as exc:
             raise CommandError(
                 f"NATS is there at {settings.nats.url}, but no router answers: start one with "

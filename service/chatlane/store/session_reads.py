@@ -1,17 +1,13 @@
-"""Reads sessions and transcripts for the API; writes nothing and locks nothing."""
+"""Reads sessions for the API; writes nothing and locks nothing."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pydantic_core import from_json
-
-from chatlane_schemas.sessions import SessionView, TranscriptEntry
+from chatlane_schemas.sessions import SessionView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import asyncpg
 
     from chatlane.store.pool import Store
@@ -104,39 +100,6 @@ class SessionReads:
                 rows = await connection.fetch(self._LIST, upper, limit)
         return tuple(map(_session, rows))
 
-    _TRANSCRIPT: Final = """
-        -- session_reads.transcript: the newest rows below a place, as many as fit a budget
-        SELECT seq, role, content, details, author, platform_message_id, turn_id, created_at
-        FROM (
-            SELECT *,
-                   sum(coalesce(octet_length(content), 0) + coalesce(length(details::text), 0))
-                       OVER (ORDER BY seq DESC) AS bytes_so_far,
-                   row_number() OVER (ORDER BY seq DESC) AS place
-            FROM (
-                SELECT seq, role, content, details, author, platform_message_id, turn_id,
-                       created_at
-                FROM messages
-                WHERE session_id = $1 AND seq < $2
-                ORDER BY seq DESC
-                LIMIT $3
-            ) AS newest
-        ) AS measured
-        WHERE bytes_so_far <= $4 OR place = 1
-        ORDER BY seq DESC
-    """
-
-    async def transcript(
-        self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
-    ) -> tuple[TranscriptEntry, ...]:
-        """Return the rows just below a place, newest first.
-
-        At most `limit` rows whose texts take at most `max_bytes`, and always one if there is
-        one: what is left is the next page.
-        """
-        async with self._store.transaction() as connection:
-            rows = await connection.fetch(self._TRANSCRIPT, session_id, below_seq, limit, max_bytes)
-        return tuple(map(_entry, rows))
-
 
 def _session(row: asyncpg.Record) -> SessionView:
     return SessionView(
@@ -152,23 +115,4 @@ def _session(row: asyncpg.Record) -> SessionView:
         message_count=row["next_seq"] - 1,
         title=row["title"],
         is_busy=row["active_turn"] is not None,
-    )
-
-
-def _entry(row: asyncpg.Record) -> TranscriptEntry:
-    details: Mapping[str, object] = from_json(row["details"]) if row["details"] else {}
-    return TranscriptEntry.model_validate(
-        {
-            "seq": row["seq"],
-            "role": row["role"],
-            "content": row["content"],
-            "author": row["author"],
-            "platform_message_id": row["platform_message_id"],
-            "turn_id": row["turn_id"],
-            "tool_calls": details.get("tool_calls"),
-            "tool_call_id": details.get("tool_call_id"),
-            "tool_name": details.get("tool_name"),
-            "attachments": details.get("attachments") or (),
-            "created_at": row["created_at"],
-        }
     )

@@ -14,10 +14,13 @@ from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.sessions import SessionHandlers
+from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus.connection import BusOptions
+from chatlane.domain.transcripts import Link
 from chatlane.errors import StoreUnavailableError
 from chatlane.metrics import Metrics
+from chatlane.store.transcripts import RowsBefore
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope
@@ -31,10 +34,8 @@ from chatlane_schemas.sessions import (
     SessionPeek,
     SessionReply,
     SessionView,
-    TranscriptEntry,
-    TranscriptLoad,
-    TranscriptReply,
 )
+from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,
@@ -71,10 +72,6 @@ class FakeReads:
 
     def __init__(self) -> None:
         self.sessions = [session(n) for n in range(1, 6)]
-        self.rows = [
-            TranscriptEntry(seq=seq, role=Role.USER, content=f"row {seq}", created_at=AT)
-            for seq in range(1, 8)
-        ]
         self.failure: Exception | None = None
 
     def _check(self) -> None:
@@ -104,13 +101,25 @@ class FakeReads:
             if (older_than is None or s.id < older_than) and platform in {None, s.platform}
         )[:limit]
 
-    async def transcript(
+
+class FakeTranscripts:
+    """Rows of one session in memory."""
+
+    def __init__(self) -> None:
+        self.stored = [
+            TranscriptEntry(seq=seq, role=Role.USER, content=f"row {seq}", created_at=AT)
+            for seq in range(1, 8)
+        ]
+
+    async def links(self, session_id: UUID) -> tuple[Link, ...]:
+        return (Link(session_id, None, None),) if session_id == SESSION_ID else ()
+
+    async def rows(
         self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
-    ) -> tuple[TranscriptEntry, ...]:
-        del max_bytes
-        if await self.find(session_id) is None:
-            return ()
-        return tuple(row for row in reversed(self.rows) if row.seq < below_seq)[:limit]
+    ) -> RowsBefore:
+        del session_id, max_bytes
+        below = [row for row in reversed(self.stored) if row.seq < below_seq]
+        return RowsBefore(tuple(below[:limit]), len(below) > limit)
 
 
 class FakeDesk:
@@ -139,6 +148,7 @@ class Api:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.reads = FakeReads()
+        self.transcripts = FakeTranscripts()
         self.desk = FakeDesk()
         self.metrics = Metrics()
 
@@ -155,6 +165,7 @@ async def api(nats_url: str) -> AsyncIterator[Api]:
     answering = Answering(api.metrics)
     router = build_router(
         SessionHandlers(api.reads, answering),
+        TranscriptHandlers(api.transcripts, answering),
         [TurnHandlers("main", api.desk, answering, api.metrics)],
     )
     async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
@@ -225,7 +236,9 @@ async def test_transcript_comes_in_order_from_the_end(api: Api) -> None:
 
 
 async def test_page_that_would_be_too_large_is_cut(api: Api) -> None:
-    api.reads.rows = [row.model_copy(update={"content": "x" * 200_000}) for row in api.reads.rows]
+    api.transcripts.stored = [
+        row.model_copy(update={"content": "x" * 200_000}) for row in api.transcripts.stored
+    ]
     request = TranscriptLoad(id="r1", at=AT, session_id=SESSION_ID)
 
     reply = await api.ask(api_subject("transcript", "load"), request, TranscriptReply)
@@ -257,7 +270,11 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
     desk.together = 2
     answering = Answering(api.metrics)
     handlers = TurnHandlers("other", desk, answering, api.metrics)
-    router = build_router(SessionHandlers(api.reads, answering), [handlers])
+    router = build_router(
+        SessionHandlers(api.reads, answering),
+        TranscriptHandlers(api.transcripts, answering),
+        [handlers],
+    )
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
 
     async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
@@ -322,7 +339,10 @@ async def test_answer_goes_to_an_inbox_only(api: Api) -> None:
 
 
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
-    router = build_router(SessionHandlers(api.reads, Answering(api.metrics)), [])
+    answering = Answering(api.metrics)
+    router = build_router(
+        SessionHandlers(api.reads, answering), TranscriptHandlers(api.transcripts, answering), []
+    )
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()
     answers = await api.client.subscribe(inbox)

@@ -1,17 +1,15 @@
 """What the session API reads, against a real Postgres."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
 import pytest
-from pydantic_core import to_json
 
 from chatlane.store.pool import open_store
 from chatlane.store.session_reads import SessionReads
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.inbound import Attachment
 
 pytestmark = pytest.mark.integration
 
@@ -59,24 +57,6 @@ async def add_session(
         end_reason,
     )
     return identity
-
-
-async def add_rows(
-    connection: asyncpg.Connection,
-    identity: UUID,
-    contents: Sequence[str | None],
-    details: object = None,
-) -> None:
-    await connection.executemany(
-        """
-        INSERT INTO messages (session_id, seq, role, content, details, created_at)
-        VALUES ($1, $2, 'assistant', $3, $4, $5)
-        """,
-        [
-            (identity, seq, content, to_json(details).decode() if details else None, AT)
-            for seq, content in enumerate(contents, start=1)
-        ],
-    )
 
 
 async def test_session_shows_what_is_stored(
@@ -136,43 +116,3 @@ async def test_list_is_newest_first_and_filtered(
     assert await listed(agent="notes") == [session_id(n) for n in (3, 2)]
     assert await listed(platform="slack", agent="main") == [session_id(1)]
     assert await listed(platform="slack", older_than=session_id(2)) == [session_id(1)]
-
-
-async def test_transcript_is_read_from_the_end(
-    reads: SessionReads, connection: asyncpg.Connection
-) -> None:
-    identity = await add_session(connection, 1)
-    await add_rows(connection, identity, ["a", "b", None, "d"])
-
-    newest = await reads.transcript(identity, below_seq=100, limit=3, max_bytes=1000)
-    older = await reads.transcript(identity, below_seq=2, limit=3, max_bytes=1000)
-
-    assert [(row.seq, row.content) for row in newest] == [(4, "d"), (3, None), (2, "b")]
-    assert [row.content for row in older] == ["a"]
-
-
-async def test_transcript_stops_at_its_budget_but_gives_one_row(
-    reads: SessionReads, connection: asyncpg.Connection
-) -> None:
-    identity = await add_session(connection, 1)
-    await add_rows(connection, identity, ["x" * 400] * 4)
-
-    fitting = await reads.transcript(identity, below_seq=100, limit=10, max_bytes=1000)
-    one = await reads.transcript(identity, below_seq=100, limit=10, max_bytes=10)
-
-    assert [row.seq for row in fitting] == [4, 3]
-    assert [row.seq for row in one] == [4]
-
-
-async def test_row_shows_its_details(reads: SessionReads, connection: asyncpg.Connection) -> None:
-    identity = await add_session(connection, 1)
-    attachment = {"url": "https://files.test/a.png", "media_type": "image/png"}
-    call = {"id": "call-1", "function": {"name": "look"}}
-    details = {"tool_calls": [call], "tool_call_id": "t", "tool_name": "n", "kind": "message"}
-    await add_rows(connection, identity, ["a"], {**details, "attachments": [attachment]})
-
-    (row,) = await reads.transcript(identity, below_seq=100, limit=10, max_bytes=1000)
-
-    assert row.tool_calls == [call]
-    assert (row.tool_call_id, row.tool_name) == ("t", "n")
-    assert row.attachments == (Attachment.model_validate(attachment),)

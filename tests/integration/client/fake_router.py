@@ -60,10 +60,8 @@ from chatlane_schemas.sessions import (
     SessionPeek,
     SessionReply,
     SessionView,
-    TranscriptEntry,
-    TranscriptLoad,
-    TranscriptReply,
 )
+from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
 
 _RETRY_PAUSE: Final = timedelta(milliseconds=100)
 _POLL: Final = timedelta(milliseconds=10)

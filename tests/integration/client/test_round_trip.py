@@ -15,6 +15,7 @@ from chatlane_client import (
     Reply,
     SessionClient,
     SessionNotFoundError,
+    TranscriptApi,
     Turn,
     TurnFailedError,
     TurnWorker,
@@ -73,6 +74,11 @@ async def echo(turn: Turn) -> str:
 @pytest.fixture
 def sessions(client: Client) -> SessionClient:
     return SessionClient(client, principal=PRINCIPAL)
+
+
+@pytest.fixture
+def transcripts(client: Client) -> TranscriptApi:
+    return TranscriptApi(client, principal=PRINCIPAL)
 
 
 async def test_what_is_said_is_answered_in_its_chat(client: Client) -> None:
@@ -221,7 +227,7 @@ async def test_a_reply_too_large_to_send_fails_its_turn_for_good(client: Client)
     assert attempts == [1, 1]
 
 
-async def test_parts_rows_and_usage_arrive(client: Client, sessions: SessionClient) -> None:
+async def test_parts_rows_and_usage_arrive(client: Client, transcripts: TranscriptApi) -> None:
     chats = Chats()
     rows = (
         TranscriptRow(role=Role.ASSISTANT, tool_calls=[{"id": "c1", "name": "clock"}]),
@@ -237,7 +243,7 @@ async def test_parts_rows_and_usage_arrive(client: Client, sessions: SessionClie
         await adapter.publish(said("What time is it?"))
         await eventually(lambda: len(chats.messages) == 2)
 
-        transcript = await sessions.transcript(chats.messages[0].session_id)
+        transcript = await transcripts.newest(chats.messages[0].session_id)
     assert chats.texts() == ["It is noon.", "Lunch!"]
     assert [row.role for row in transcript] == ["user", "assistant", "tool", "assistant"]
     assert transcript[2].tool_name == "clock"
@@ -341,7 +347,7 @@ async def test_a_session_that_is_not_there_is_an_error(sessions: SessionClient) 
         await sessions.get(UUID(int=0))
 
 
-async def test_a_transcript_is_read_in_pages(client: Client, sessions: SessionClient) -> None:
+async def test_a_transcript_is_read_in_pages(client: Client, transcripts: TranscriptApi) -> None:
     chats = Chats()
 
     async def list_words(turn: Turn) -> Reply:
@@ -352,9 +358,9 @@ async def test_a_transcript_is_read_in_pages(client: Client, sessions: SessionCl
         await eventually(lambda: len(chats.messages) == 7)
 
     session_id = chats.messages[0].session_id
-    pages = [page async for page in sessions.transcript_pages(session_id, page_size=3)]
+    pages = [page async for page in transcripts.pages(session_id, page_size=3)]
     assert [[row.seq for row in page] for page in pages] == [[6, 7, 8], [3, 4, 5], [1, 2]]
-    newest = await sessions.transcript(session_id, limit=4)
+    newest = await transcripts.newest(session_id, limit=4)
     assert [row.content for row in newest] == ["d", "e", "f", "g"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from chatlane_client import Turn
 from chatlane_client.worker import default_worker_name
 from chatlane_schemas import Chat, ClaimRequest, Source, TurnMessage, new_envelope_id
-from chatlane_schemas.sessions import TranscriptEntry
+from chatlane_schemas.transcripts import TranscriptEntry
 
 SOURCE = Source(platform="test", account="bot", chat=Chat(id="1"))
 

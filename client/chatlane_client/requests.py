@@ -1,0 +1,61 @@
+"""Requests to the service that are repeated until they are answered."""
+
+import asyncio
+from datetime import timedelta
+from typing import TypeVar
+
+from nats.aio.client import Client
+
+from chatlane_client.errors import TransientError, UnansweredRequestError
+from chatlane_client.retry import Backoff, CancellationGuard
+from chatlane_client.wire import ask
+from chatlane_schemas import Envelope, subjects
+from chatlane_schemas.sessions import ApiReply
+
+ReplyT = TypeVar("ReplyT", bound=ApiReply)
+
+
+class Requests:
+    """Asks under one principal; a request keeps its id over its repetitions."""
+
+    def __init__(self, client: Client, *, principal: str, patience: timedelta) -> None:
+        """Make one.
+
+        Args:
+            client: An open connection.
+            principal: The name the connection's permissions allow it to ask under.
+            patience: When to give up on a request.
+        """
+        self._client = client
+        self._principal = principal
+        self._patience = patience
+
+    def subject(self, noun: str, verb: str) -> str:
+        """Return the subject of a request."""
+        return subjects.api(self._principal, noun, verb)
+
+    async def ask(self, noun: str, verb: str, request: Envelope, model: type[ReplyT]) -> ReplyT:
+        """Ask until there is an answer.
+
+        Raises:
+            UnansweredRequestError: Nobody answered in time.
+            RefusedRequestError: The service refused.
+        """
+        subject = self.subject(noun, verb)
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                guard = CancellationGuard()
+                for pause in Backoff().pauses():
+                    if reply := await self._try(subject, request, model):
+                        return reply
+                    guard.check()
+                    await asyncio.sleep(pause)
+        except TimeoutError as exc:
+            raise UnansweredRequestError(subject, reached_nobody=False) from exc
+        raise AssertionError("pauses never end")
+
+    async def _try(self, subject: str, request: Envelope, model: type[ReplyT]) -> ReplyT | None:
+        try:
+            return await ask(self._client, subject, request, model)
+        except TransientError:
+            return None

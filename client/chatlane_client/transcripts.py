@@ -1,0 +1,106 @@
+"""The transcript API, typed."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from nats.aio.client import Client
+
+from chatlane_client.requests import Requests
+from chatlane_schemas import new_envelope_id
+from chatlane_schemas.results import Role
+from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
+
+MAX_PAGE_ROWS: Final = 500
+
+
+class TranscriptApi:
+    """Reads transcripts; every request is repeated until it is answered."""
+
+    def __init__(
+        self, client: Client, *, principal: str, patience: timedelta = timedelta(seconds=10)
+    ) -> None:
+        """Make a client.
+
+        Args:
+            client: An open connection.
+            principal: The name the connection's permissions allow it to ask under.
+            patience: When to give up on a request.
+        """
+        self._requests = Requests(client, principal=principal, patience=patience)
+
+    async def pages(
+        self,
+        session_id: UUID,
+        *,
+        before_seq: int | None = None,
+        page_size: int = 100,
+        whole_chain: bool = False,
+        as_stored: bool = False,
+    ) -> AsyncIterator[tuple[TranscriptEntry, ...]]:
+        """Yield the transcript in pages, the newest page first, each oldest row first.
+
+        Args:
+            session_id: Session to read.
+            before_seq: Only rows below this one.
+            page_size: Rows of a page; one more or less where a call and its results stay
+                together.
+            whole_chain: Whether to go on with the sessions that this one continues.
+            as_stored: Whether to show calls without results, too.
+
+        Raises:
+            SessionNotFoundError: There is none of this id.
+        """
+        cursor = None
+        while True:
+            request = TranscriptLoad(
+                id=new_envelope_id(),
+                at=datetime.now(UTC),
+                session_id=session_id,
+                limit=page_size,
+                before_seq=before_seq,
+                whole_chain=whole_chain,
+                cursor=cursor,
+                as_stored=as_stored,
+            )
+            reply = await self._requests.ask("transcript", "load", request, TranscriptReply)
+            yield reply.rows
+            before_seq, cursor = reply.next_before_seq, reply.next_cursor
+            if before_seq is None and cursor is None:
+                return
+
+    async def newest(
+        self, session_id: UUID, *, limit: int = 100, before_seq: int | None = None
+    ) -> tuple[TranscriptEntry, ...]:
+        """Return the newest rows of a transcript, oldest first, as a model may be given them.
+
+        Args:
+            session_id: Session to read.
+            limit: How many rows at most, over as many pages as it takes; fewer where the first
+                ones are results of a call that is left out.
+            before_seq: Only rows below this one.
+
+        Raises:
+            SessionNotFoundError: There is none of this id.
+        """
+        rows: tuple[TranscriptEntry, ...] = ()
+        size = min(limit, MAX_PAGE_ROWS)
+        async for page in self.pages(session_id, before_seq=before_seq, page_size=size):
+            rows = (*page, *rows)
+            if len(rows) >= limit:
+                break
+        return _without_parted_results(rows, len(rows) - limit)
+
+
+def _without_parted_results(
+    rows: tuple[TranscriptEntry, ...], left_out: int
+) -> tuple[TranscriptEntry, ...]:
+    """Return what comes after the first rows, without results of calls among these."""
+    start = max(left_out, 0)
+    for place in range(start, len(rows) if start else 0):
+        if rows[place].tool_calls:
+            break
+        if rows[place].role is Role.TOOL:
+            start = place + 1
+    return rows[start:]

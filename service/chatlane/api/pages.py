@@ -1,0 +1,37 @@
+"""Pages: as many items as one reply may hold, and the refusal where there is nothing to page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from chatlane.api.answering import MAX_REPLY_BYTES
+from chatlane_schemas.envelope import Record
+from chatlane_schemas.sessions import ApiError, ApiErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ItemT = TypeVar("ItemT", bound=Record)
+
+# Left for the envelope around the items.
+ITEM_BYTES: Final = MAX_REPLY_BYTES - 1024
+
+
+def fitting(items: Iterable[ItemT]) -> tuple[ItemT, ...]:
+    """Return the first items that fit into a reply together; at least one if there is one.
+
+    One alone always fits: it came in a body of at most 256 kB.
+    """
+    page: list[ItemT] = []
+    left = ITEM_BYTES
+    for item in items:
+        left -= len(item.model_dump_json(exclude_none=True).encode()) + 1
+        if left < 0 and page:
+            break
+        page.append(item)
+    return tuple(page)
+
+
+def no_such_session() -> ApiError:
+    """Return the error of a request for a session that is not there."""
+    return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")

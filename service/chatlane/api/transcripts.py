@@ -1,0 +1,153 @@
+"""Answers questions about transcripts, page by page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from chatlane.api.pages import ITEM_BYTES, fitting, no_such_session
+from chatlane.domain.transcripts import clean_start, reading_order, repaired
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.fields import MAX_INT64
+from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.transcripts import TranscriptLoad, TranscriptReply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    from chatlane.api.answering import Answering
+    from chatlane.domain.transcripts import Link
+    from chatlane.store.transcripts import RowsBefore
+    from chatlane_schemas.transcripts import TranscriptEntry
+
+    class Reads(Protocol):
+        """What the handlers ask the store."""
+
+        async def links(self, session_id: UUID) -> tuple[Link, ...]:
+            """Return the session and those it continues; empty when it is unknown."""
+
+        async def rows(
+            self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
+        ) -> RowsBefore:
+            """Return rows of one session, newest first."""
+
+
+# Rows that are read beyond a page whose first call would be parted from its results; a
+# result of a turn has a thousand rows at most.
+_WIDER: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a page ends: just below a row of a session."""
+
+    session_id: UUID
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Rows, oldest first, and where the page before them ends."""
+
+    rows: tuple[TranscriptEntry, ...]
+    before: _Place | None
+
+
+class TranscriptHandlers:
+    """The handler of `transcript.load`."""
+
+    def __init__(self, reads: Reads, answering: Answering) -> None:
+        self._reads = reads
+        self._answering = answering
+
+    async def load(self, body: bytes) -> bytes:
+        """Answer `transcript.load`."""
+        return await self._answering.answer("transcript.load", TranscriptLoad, body, self._load)
+
+    async def _load(self, request: TranscriptLoad) -> TranscriptReply:
+        links = await self._reads.links(request.session_id)
+        if not links:
+            return _refused(no_such_session())
+        order = reading_order(links, request.session_id)
+        start = _start(request)
+        if request.cursor is not None and not request.whole_chain:
+            return _refused(_invalid("cursor: only for a whole chain"))
+        if start.session_id not in order:
+            return _refused(_invalid("cursor: not of this conversation"))
+        page = await self._page(request, start)
+        after = order[order.index(start.session_id) + 1 :] if request.whole_chain else ()
+        before = page.before
+        if before is None and after:
+            before = _Place(after[0], MAX_INT64)
+        rows = page.rows
+        if request.whole_chain:
+            rows = tuple(row.model_copy(update={"session_id": start.session_id}) for row in rows)
+        return _reply(request, rows, before)
+
+    async def _page(self, request: TranscriptLoad, start: _Place) -> _Page:
+        """Return a page that parts no call from its results, unless they fit no reply."""
+        page = await self._read(start, request.limit)
+        if request.as_stored:
+            return page
+        whole = _cut_clean(page)
+        if not whole.rows and page.rows:
+            wider = await self._read(start, request.limit + _WIDER)
+            whole = _cut_clean(wider)
+            page = wider
+        whole = whole if whole.rows else page
+        return _Page(repaired(whole.rows), whole.before)
+
+    async def _read(self, start: _Place, limit: int) -> _Page:
+        found = await self._reads.rows(
+            start.session_id, below_seq=start.seq, limit=limit, max_bytes=ITEM_BYTES
+        )
+        newest_first = fitting(found.rows)
+        has_more = found.has_more or len(newest_first) < len(found.rows)
+        before = _Place(start.session_id, newest_first[-1].seq) if has_more else None
+        return _Page(newest_first[::-1], before)
+
+
+def _cut_clean(page: _Page) -> _Page:
+    """Leave rows whose call is on the page before to that page."""
+    if page.before is None:
+        return page
+    rows = page.rows[clean_start(page.rows) :]
+    before = _Place(page.before.session_id, rows[0].seq) if rows else page.before
+    return _Page(rows, before)
+
+
+def _start(request: TranscriptLoad) -> _Place:
+    if request.cursor is None:
+        seq = MAX_INT64 if request.before_seq is None else request.before_seq
+        return _Place(request.session_id, seq)
+    session, _, seq_text = request.cursor.partition(".")
+    return _Place(UUID(session), min(int(seq_text), MAX_INT64))
+
+
+def _reply(
+    request: TranscriptLoad, rows: Sequence[TranscriptEntry], before: _Place | None
+) -> TranscriptReply:
+    in_chain = before is not None and request.whole_chain
+    return TranscriptReply(
+        id=new_envelope_id(),
+        at=_now(),
+        session_id=request.session_id,
+        rows=tuple(rows),
+        next_before_seq=before.seq if before and not in_chain else None,
+        next_cursor=f"{before.session_id.hex}.{before.seq}" if before and in_chain else None,
+    )
+
+
+def _refused(error: ApiError) -> TranscriptReply:
+    return TranscriptReply(id=new_envelope_id(), at=_now(), error=error)
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(code=ApiErrorCode.INVALID, message=message)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,141 @@
+"""What a transcript shows: which sessions it runs through, and which rows make sense together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chatlane_schemas.results import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from chatlane_schemas.transcripts import TranscriptEntry
+
+# Far more than any conversation is compacted; ends a walk over rows that contradict each other.
+MAX_HOPS: Final = 100
+_COMPRESSION: Final = "compression"
+_BRANCH: Final = "branch"
+# A session of these kinds goes on with what was said in its parent.
+CONTINUES: Final = (_COMPRESSION, _BRANCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How a session hangs on another one."""
+
+    session_id: UUID
+    parent_id: UUID | None
+    kind: str | None
+
+
+def reading_order(links: Iterable[Link], start: UUID) -> tuple[UUID, ...]:
+    """Return the sessions whose rows make up the whole conversation, the newest first.
+
+    A branch holds copies of its parent's rows up to the fork, so the parent itself is passed
+    over, and what the parent continues comes next. Ends after `MAX_HOPS`, at a link to an
+    unknown session, and where a chain bites its own tail.
+    """
+    known = {link.session_id: link for link in links}
+    if start not in known:
+        return ()
+    order = [start]
+    passed = {start}
+    link: Link | None = known[start]
+    for _ in range(MAX_HOPS):
+        if link is None or link.kind not in CONTINUES or link.parent_id in passed:
+            break
+        parent = known.get(link.parent_id) if link.parent_id else None
+        if parent is None:
+            break
+        passed.add(parent.session_id)
+        if link.kind == _COMPRESSION:
+            order.append(parent.session_id)
+        link = parent
+    return tuple(order)
+
+
+def clean_start(rows: Sequence[TranscriptEntry]) -> int:
+    """Return how many of the first rows belong to a call that is further up.
+
+    Args:
+        rows: Part of a transcript, oldest first, cut off at its beginning.
+
+    Returns:
+        The place of the first row that a page may begin with; `len(rows)` if there is none.
+    """
+    first = 0
+    for place, row in enumerate(rows):
+        if _calls(row):
+            break
+        if row.role is Role.TOOL:
+            first = place + 1
+    return first
+
+
+def repaired(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
+    """Return the rows without calls that have no result, and without results that have no call.
+
+    The results of a call are the tool rows before the next row that asks for calls. A row
+    that asked for nothing but such calls, and said nothing, is left out.
+
+    Args:
+        rows: Oldest first.
+    """
+    kept: list[TranscriptEntry] = []
+    start = 0
+    for end in [*_starts_of_calls(rows), len(rows)]:
+        kept.extend(_repaired_group(rows[start:end]))
+        start = end
+    return tuple(kept)
+
+
+def _starts_of_calls(rows: Sequence[TranscriptEntry]) -> list[int]:
+    return [place for place, row in enumerate(rows) if _calls(row)]
+
+
+def _repaired_group(group: Sequence[TranscriptEntry]) -> Iterable[TranscriptEntry]:
+    """Repair rows of which only the first can have called for the others."""
+    calls = _calls(group[0]) if group else ()
+    open_calls = [_call_id(call) for call in calls]
+    answers: list[TranscriptEntry] = []
+    others: list[TranscriptEntry] = []
+    for row in group:
+        if row.role is not Role.TOOL:
+            others.append(row)
+        elif row.tool_call_id in open_calls:
+            open_calls.remove(row.tool_call_id)
+            answers.append(row)
+    if open_calls:
+        others[:1] = _without_calls(group[0], calls, open_calls)
+    return sorted([*others, *answers], key=lambda row: row.seq)
+
+
+def _without_calls(
+    row: TranscriptEntry, calls: Sequence[Mapping[str, object]], unanswered: Sequence[str | None]
+) -> Sequence[TranscriptEntry]:
+    left = list(unanswered)
+    answered: list[Mapping[str, object]] = []
+    # From the end: of two calls with the same id the first is the answered one.
+    for call in reversed(calls):
+        if _call_id(call) in left:
+            left.remove(_call_id(call))
+        else:
+            answered.insert(0, call)
+    if not answered and not row.content and not row.attachments:
+        return ()
+    return (row.model_copy(update={"tool_calls": answered or None}),)
+
+
+def _calls(row: TranscriptEntry) -> Sequence[Mapping[str, object]]:
+    return row.tool_calls or () if row.role is Role.ASSISTANT else ()
+
+
+def _call_id(call: Mapping[str, object]) -> str | None:
+    """Return the id of a call, by which its result is found; models name it in two ways."""
+    for name in ("id", "call_id"):
+        value = call.get(name)
+        if isinstance(value, str):
+            return value
+    return None

@@ -1,0 +1,106 @@
+"""Reads transcripts: rows of one session at a time, and the sessions it continues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from pydantic_core import from_json
+
+from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link
+from chatlane_schemas.transcripts import TranscriptEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    import asyncpg
+
+    from chatlane.store.pool import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RowsBefore:
+    """Rows just below a place, newest first, and whether there are more below them."""
+
+    rows: tuple[TranscriptEntry, ...]
+    has_more: bool
+
+
+class TranscriptReads:
+    """Answers questions about transcripts, each with one statement; locks nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    _LINKS: Final[LiteralString] = """
+        -- transcripts.links: a session and those it continues, as far as a walk may go
+        WITH RECURSIVE chain (id, parent_id, link_kind, hops) AS (
+            SELECT id, parent_id, link_kind, 0 FROM sessions WHERE id = $1
+            UNION ALL
+            SELECT parent.id, parent.parent_id, parent.link_kind, chain.hops + 1
+            FROM chain JOIN sessions AS parent ON parent.id = chain.parent_id
+            WHERE chain.link_kind = ANY($2::text[]) AND chain.hops < $3
+        )
+        SELECT DISTINCT id, parent_id, link_kind FROM chain
+    """
+
+    async def links(self, session_id: UUID) -> tuple[Link, ...]:
+        """Return the session and its ancestors, in no order; empty when it is unknown."""
+        async with self._store.transaction() as connection:
+            rows = await connection.fetch(self._LINKS, session_id, list(CONTINUES), MAX_HOPS)
+        return tuple(Link(*row.values()) for row in rows)
+
+    _ROWS: Final[LiteralString] = """
+        -- transcripts.rows: the newest rows below a place, as many as fit a budget
+        SELECT seq, role, content, details, author, platform_message_id, turn_id, created_at,
+               found
+        FROM (
+            SELECT *,
+                   sum(coalesce(octet_length(content), 0) + coalesce(length(details::text), 0))
+                       OVER (ORDER BY seq DESC) AS bytes_so_far,
+                   row_number() OVER (ORDER BY seq DESC) AS place,
+                   count(*) OVER () AS found
+            FROM (
+                SELECT seq, role, content, details, author, platform_message_id, turn_id,
+                       created_at
+                FROM messages
+                WHERE session_id = $1 AND seq < $2
+                ORDER BY seq DESC
+                LIMIT $3::bigint + 1
+            ) AS newest
+        ) AS measured
+        WHERE (bytes_so_far <= $4 AND place <= $3) OR place = 1
+        ORDER BY seq DESC
+    """
+
+    async def rows(
+        self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
+    ) -> RowsBefore:
+        """Return the rows just below a place.
+
+        At most `limit` rows whose texts take at most `max_bytes`, and always one if there is
+        one: what is left is the next page.
+        """
+        async with self._store.transaction() as connection:
+            rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
+        return RowsBefore(tuple(map(_entry, rows)), bool(rows) and rows[0]["found"] > len(rows))
+
+
+def _entry(row: asyncpg.Record) -> TranscriptEntry:
+    details: Mapping[str, object] = from_json(row["details"]) if row["details"] else {}
+    return TranscriptEntry.model_validate(
+        {
+            "seq": row["seq"],
+            "role": row["role"],
+            "content": row["content"],
+            "author": row["author"],
+            "platform_message_id": row["platform_message_id"],
+            "turn_id": row["turn_id"],
+            "tool_calls": details.get("tool_calls"),
+            "tool_call_id": details.get("tool_call_id"),
+            "tool_name": details.get("tool_name"),
+            "attachments": details.get("attachments") or (),
+            "created_at": row["created_at"],
+        }
+    )

@@ -1,0 +1,206 @@
+"""Chains end, pages begin cleanly, and no call is shown without its result."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatlane.domain.transcripts import MAX_HOPS, Link, clean_start, reading_order, repaired
+from chatlane_schemas.results import Role
+from chatlane_schemas.transcripts import TranscriptEntry
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def identity(number: int) -> UUID:
+    return UUID(int=number)
+
+
+def row(seq: int, role: Role, text: str | None = None, *calls: str) -> TranscriptEntry:
+    return TranscriptEntry(
+        seq=seq,
+        role=role,
+        content=text,
+        tool_calls=[{"id": call} for call in calls] or None,
+        created_at=AT,
+    )
+
+
+def result(seq: int, call: str | None) -> TranscriptEntry:
+    return TranscriptEntry(seq=seq, role=Role.TOOL, tool_call_id=call, created_at=AT)
+
+
+def seqs(rows: Sequence[TranscriptEntry]) -> list[int]:
+    return [shown.seq for shown in rows]
+
+
+TWO_CALLS = [
+    row(1, Role.USER, "u1"),
+    row(2, Role.ASSISTANT, None, "a", "b"),
+    result(3, "a"),
+    result(4, "b"),
+    row(5, Role.ASSISTANT, "done"),
+]
+
+
+def test_complete_calls_are_left_alone() -> None:
+    assert repaired(TWO_CALLS) == tuple(TWO_CALLS)
+
+
+def test_a_call_without_result_is_left_out() -> None:
+    shown = repaired([*TWO_CALLS[:3], TWO_CALLS[4]])
+
+    assert seqs(shown) == [1, 2, 3, 5]
+    assert shown[1].tool_calls == [{"id": "a"}]
+
+
+def test_a_row_of_nothing_but_unanswered_calls_is_left_out() -> None:
+    assert seqs(repaired(TWO_CALLS[:2])) == [1]
+
+
+def test_a_row_that_also_said_something_keeps_its_words() -> None:
+    (shown,) = repaired([row(1, Role.ASSISTANT, "Let me look.", "a")])
+
+    assert (shown.content, shown.tool_calls) == ("Let me look.", None)
+
+
+def test_a_result_without_call_is_left_out() -> None:
+    assert seqs(repaired([result(1, "a"), row(2, Role.USER, "u"), result(3, None)])) == [2]
+
+
+def test_the_second_result_of_a_call_is_left_out() -> None:
+    assert seqs(repaired([row(1, Role.ASSISTANT, None, "a"), result(2, "a"), result(3, "a")])) == [
+        1,
+        2,
+    ]
+
+
+def test_of_two_calls_with_one_id_and_one_result_the_first_stays() -> None:
+    calls = row(1, Role.ASSISTANT, None, "a", "a")
+
+    shown = repaired([calls, result(2, "a")])
+
+    assert shown[0].tool_calls == [{"id": "a"}]
+    assert seqs(shown) == [1, 2]
+
+
+def test_results_after_a_word_in_between_still_answer_the_call() -> None:
+    rows = [row(1, Role.ASSISTANT, None, "a"), row(2, Role.USER, "wait"), result(3, "a")]
+
+    assert repaired(rows) == tuple(rows)
+
+
+def test_a_page_does_not_begin_between_call_and_result() -> None:
+    assert clean_start(TWO_CALLS) == 0
+    assert clean_start(TWO_CALLS[2:]) == 2
+    assert clean_start(TWO_CALLS[3:]) == 1
+    assert clean_start([result(3, "a"), row(4, Role.USER, "wait"), result(5, "b")]) == 3
+    assert clean_start([]) == 0
+
+
+IDS = st.sampled_from(["a", "b", "c", None])
+ANY_ROWS = st.lists(
+    st.one_of(
+        st.tuples(st.just(Role.USER), st.just([])),
+        st.tuples(st.just(Role.ASSISTANT), st.lists(IDS, max_size=3)),
+        st.tuples(st.just(Role.TOOL), st.lists(IDS, min_size=1, max_size=1)),
+    ),
+    max_size=12,
+).map(
+    lambda kinds: [
+        result(seq, ids[0])
+        if role is Role.TOOL
+        else TranscriptEntry(
+            seq=seq,
+            role=role,
+            content="word" if seq % 2 else None,
+            tool_calls=[{} if one is None else {"id": one} for one in ids] or None,
+            created_at=AT,
+        )
+        for seq, (role, ids) in enumerate(kinds, 1)
+    ]
+)
+
+
+@given(ANY_ROWS)
+def test_whatever_is_stored_every_call_shown_has_its_result(
+    rows: list[TranscriptEntry],
+) -> None:
+    shown = repaired(rows)
+
+    open_calls: Counter[object] = Counter()
+    for one in shown:
+        if one.tool_calls:
+            assert open_calls.total() == 0
+            open_calls = Counter(call.get("id") for call in one.tool_calls)
+        elif one.role is Role.TOOL:
+            assert open_calls[one.tool_call_id] > 0
+            open_calls[one.tool_call_id] -= 1
+    assert open_calls.total() == 0
+    assert repaired(shown) == shown
+    assert seqs(shown) == sorted(seqs(shown))
+    # What people wrote is never left out.
+    said = [one for one in rows if one.role is Role.USER]
+    assert [one for one in shown if one.role is Role.USER] == said
+
+
+@given(ANY_ROWS, st.integers(0, 12))
+def test_pages_cut_cleanly_show_what_the_whole_shows(rows: list[TranscriptEntry], cut: int) -> None:
+    start = min(cut, len(rows))
+    start += clean_start(rows[start:])
+
+    assert repaired(rows[:start]) + repaired(rows[start:]) == repaired(rows)
+
+
+def chain(*links: tuple[int, int | None, str | None]) -> list[Link]:
+    return [
+        Link(identity(one), None if parent is None else identity(parent), kind)
+        for one, parent, kind in links
+    ]
+
+
+def test_a_conversation_goes_on_before_its_compression() -> None:
+    links = chain((3, 2, "compression"), (2, 1, "compression"), (1, None, None))
+
+    assert reading_order(links, identity(3)) == tuple(map(identity, (3, 2, 1)))
+    assert reading_order(links, identity(1)) == (identity(1),)
+
+
+def test_a_branch_has_copies_of_its_parent_and_goes_on_with_what_that_continues() -> None:
+    links = chain((3, 2, "branch"), (2, 1, "compression"), (1, None, None))
+
+    assert reading_order(links, identity(3)) == tuple(map(identity, (3, 1)))
+
+
+def test_other_links_lead_to_other_conversations() -> None:
+    assert reading_order(chain((2, 1, "merged"), (1, None, None)), identity(2)) == (identity(2),)
+
+
+def test_an_unknown_session_or_parent_ends_the_chain() -> None:
+    assert reading_order([], identity(1)) == ()
+    assert reading_order(chain((2, 1, "compression")), identity(2)) == (identity(2),)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5),
+            st.none() | st.integers(0, 5),
+            st.sampled_from(["compression", "branch", "merged", None]),
+        ),
+        max_size=8,
+    )
+)
+def test_no_chain_is_walked_twice(links: list[tuple[int, int | None, str | None]]) -> None:
+    order = reading_order(chain(*links), identity(0))
+
+    assert len(set(order)) == len(order) <= len(links)
+
+
+def test_a_walk_has_an_end() -> None:
+    links = chain(*((n, n + 1, "compression") for n in range(3 * MAX_HOPS)))
+
+    assert len(reading_order(links, identity(0))) == MAX_HOPS + 1
