@@ -23,6 +23,7 @@ class EndReason(StrEnum):
     IDLE = "idle"
     DAILY = "daily"
     MERGED = "merged"
+    IMPORTED = "imported"
 
 
 class SessionStarted(ServiceEnvelope):

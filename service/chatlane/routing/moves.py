@@ -64,7 +64,7 @@ class Joining:
             return
         newer = self._locked.get(lane.session_id)
         older = self._locked.get(home.session_id)
-        await moves.delete_lane(self._connection, lane.session_key)
+        await moves.delete_lane(self._connection, lane.session_key, one.session_key)
         if newer is not None and older is not None and newer.ended_at is None:
             await self._merge(one, newer, older)
 

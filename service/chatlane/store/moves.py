@@ -40,6 +40,8 @@ WITH lane AS (
     UPDATE lanes SET session_key = $2 WHERE session_key = $1
 ), line AS (
     UPDATE waiting SET session_key = $2 WHERE session_id = $3 AND session_key = $1
+), old_keys AS (
+    UPDATE lane_aliases SET session_key = $2 WHERE session_key = $1
 )
 UPDATE sessions SET session_key = $2 WHERE id = $3 AND session_key = $1
 """
@@ -80,13 +82,16 @@ async def move_waiting(
 
 DELETE_LANE_SQL: Final[LiteralString] = """
 -- moves: a lane that was made under the newer id and is not needed
+WITH old_keys AS (
+    UPDATE lane_aliases SET session_key = $2 WHERE session_key = $1
+)
 DELETE FROM lanes WHERE session_key = $1
 """
 
 
-async def delete_lane(connection: "PoolConnectionProxy", session_key: str) -> None:
-    """Remove a lane."""
-    await connection.execute(DELETE_LANE_SQL, session_key)
+async def delete_lane(connection: "PoolConnectionProxy", session_key: str, older_key: str) -> None:
+    """Remove a lane whose conversation goes on under another key."""
+    await connection.execute(DELETE_LANE_SQL, session_key, older_key)
 
 
 READDRESS_SQL: Final[LiteralString] = """

@@ -37,12 +37,13 @@ class SessionReads:
         return None if row is None else _session(row)
 
     _FIND_BY_KEY: Final = """
-        -- session_reads.find_by_key: the session a lane leads to now
+        -- session_reads.find_by_key: the session a lane leads to now, by its key or an old one
         SELECT s.id, s.session_key, s.agent, s.platform, s.started_at, s.ended_at, s.end_reason,
                s.last_activity_at, s.next_seq, s.title, s.active_turn
         FROM lanes l
         JOIN sessions s ON s.id = l.session_id
-        WHERE l.session_key = $1
+        WHERE l.session_key = coalesce(
+            (SELECT session_key FROM lane_aliases WHERE alias = $1), $1)
     """
 
     async def find_by_key(self, session_key: str) -> SessionView | None:

@@ -1,0 +1,117 @@
+"""Conversations from elsewhere: whole sessions at once, and the old keys that lead to lanes."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class AdoptedSession(NamedTuple):
+    """A session with the counters of its transcript."""
+
+    id: UUID
+    session_key: str
+    agent: str
+    platform: str
+    parent_id: UUID | None
+    link_kind: str | None
+    started_at: datetime
+    ended_at: datetime | None
+    end_reason: str | None
+    last_activity_at: datetime | None
+    next_seq: int
+    user_messages: int
+    title: str | None
+
+
+INSERT_SESSION_SQL: Final[LiteralString] = """
+-- adoption: a session with everything that was said in it; one that is here already stays
+INSERT INTO sessions (
+    id, session_key, agent, platform, parent_id, link_kind, started_at, ended_at, end_reason,
+    last_activity_at, next_seq, user_messages, title)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT (id) DO NOTHING
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", session: AdoptedSession) -> None:
+    """Write a session."""
+    await connection.execute(INSERT_SESSION_SQL, *session)
+
+
+GROW_SESSION_SQL: Final[LiteralString] = """
+-- adoption: a session whose old transcript has grown since
+UPDATE sessions SET
+    next_seq = $2, user_messages = user_messages + $3,
+    last_activity_at = greatest(last_activity_at, $4)
+WHERE id = $1
+"""
+
+
+async def grow(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    next_seq: int,
+    user_messages: int,
+    active_at: datetime | None,
+) -> None:
+    """Count rows that were added to a locked session."""
+    await connection.execute(GROW_SESSION_SQL, session_id, next_seq, user_messages, active_at)
+
+
+FIND_MESSAGES_SQL: Final[LiteralString] = """
+-- adoption: which rows were taken over before
+SELECT id FROM messages WHERE id = ANY($1::uuid[])
+"""
+
+
+async def known_messages(connection: "PoolConnectionProxy", ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of the messages that are here."""
+    return {row[0] for row in await connection.fetch(FIND_MESSAGES_SQL, ids)}
+
+
+INSERT_LANE_SQL: Final[LiteralString] = """
+-- adoption: bind a key that leads nowhere yet
+INSERT INTO lanes (session_key, session_id) VALUES ($1, $2) ON CONFLICT (session_key) DO NOTHING
+"""
+
+
+async def bind(connection: "PoolConnectionProxy", session_key: str, session_id: UUID) -> bool:
+    """Bind a lane; returns whether there was none."""
+    return await connection.execute(INSERT_LANE_SQL, session_key, session_id) == "INSERT 0 1"
+
+
+INSERT_ALIAS_SQL: Final[LiteralString] = """
+-- adoption: an old key of a lane
+INSERT INTO lane_aliases (alias, session_key) VALUES ($1, $2) ON CONFLICT (alias) DO NOTHING
+"""
+
+FIND_ALIAS_SQL: Final[LiteralString] = """
+-- adoption: where an old key leads
+SELECT session_key FROM lane_aliases WHERE alias = $1
+"""
+
+
+class Kept(Enum):
+    """What became of an old key."""
+
+    NEW = auto()
+    KNOWN = auto()
+    ELSEWHERE = auto()
+
+
+async def keep_alias(connection: "PoolConnectionProxy", alias: str, session_key: str) -> Kept:
+    """Let an old key lead to a lane, unless it leads to another one."""
+    if await connection.execute(INSERT_ALIAS_SQL, alias, session_key) == "INSERT 0 1":
+        return Kept.NEW
+    known = await connection.fetchval(FIND_ALIAS_SQL, alias)
+    return Kept.KNOWN if known == session_key else Kept.ELSEWHERE
+
+
+def chunks(rows: Sequence[object], size: int) -> Iterable[slice]:
+    """Yield slices that cover `rows`, so that no statement outlasts its timeout."""
+    return (slice(start, start + size) for start in range(0, len(rows), size))
