@@ -14,6 +14,10 @@ from typing import TypeVar
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
+# A worker whose lease is over stops as soon as its event loop tells it so.
+_TOLD_LATE_SECONDS = 0.25
+# A notification is repeated after 15 s, and after another 30 s when that one got lost, too.
+_LONGEST_WAIT_SECONDS = 50.0
 # What the echo worker and examples/subscriber.py say, one line for each message they heard.
 _HEARD = re.compile(r"^#\d+ heard: (.*)$", re.MULTILINE)
 
@@ -98,6 +102,25 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class Spell:
+    """A worker's work on one attempt of a turn; times in seconds of one clock."""
+
+    session_id: str
+    turn_id: str
+    attempt: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long what somebody wrote waited for its answer."""
+
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """One run. Sequences are in the order in which things were stored or arrived.
 
@@ -105,6 +128,8 @@ class History:
         inbound: Envelope ids as INBOUND keeps them.
         stream_agents: Names of the agents with `stream` delivery.
         dead: Reasons of dead letters.
+        spells: What the workers worked on, where that was watched.
+        waits: Of what was answered, where that was watched.
         left_over: Rows that must be gone when everything is answered, by name.
     """
 
@@ -118,6 +143,8 @@ class History:
     received: Sequence[Received] = ()
     stream_agents: frozenset[str] = frozenset()
     dead: Sequence[str] = ()
+    spells: Sequence[Spell] = ()
+    waits: Sequence[Wait] = ()
     left_over: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -140,6 +167,8 @@ def problems(history: History, *, dead: Iterable[str] = ()) -> list[str]:
         *_received_problems(history),
         *_hearing_problems(history),
         *_dead_problems(history, dead),
+        *_spell_problems(history.spells),
+        *_wait_problems(history.waits),
         *(f"left over: {count} {name}" for name, count in history.left_over.items() if count),
     ]
 
@@ -294,6 +323,26 @@ def _dead_problems(history: History, dead: Iterable[str]) -> Iterator[str]:
     expected, found = Counter(dead), Counter(history.dead)
     yield from (f"lost: no dead letter {reason}" for reason in expected - found)
     yield from (f"lost: a dead letter {reason} too many" for reason in found - expected)
+
+
+def _spell_problems(spells: Sequence[Spell]) -> Iterator[str]:
+    """Find two turns of a session, or two attempts of a turn, in work at the same time."""
+    for session_id, its in _grouped(spells, lambda it: it.session_id).items():
+        for earlier, later in pairwise(sorted(its, key=lambda it: it.begin)):
+            together = min(earlier.end, later.end) - later.begin
+            if together > _TOLD_LATE_SECONDS:
+                yield (
+                    f"two at once: turns {earlier.turn_id} ({earlier.attempt}) and "
+                    f"{later.turn_id} ({later.attempt}) of {session_id} for {together:.1f} s"
+                )
+
+
+def _wait_problems(waits: Sequence[Wait]) -> Iterator[str]:
+    yield from (
+        f"stall: {it.text!r} was answered after {it.seconds:.1f} s"
+        for it in waits
+        if it.seconds > _LONGEST_WAIT_SECONDS
+    )
 
 
 def _firsts(sent: Iterable[Sent]) -> list[Sent]:

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from time import monotonic
@@ -16,6 +16,7 @@ from chatlane.bus.tasks import end_task
 from chatlane_client import AdapterClient
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
 from tests.support.checker import Received, Sent
+from tests.support.chronicle import Chronicle
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 
 _IN_FLIGHT: Final = 400
@@ -75,6 +76,7 @@ class Crowd:
     unheard: dict[str, float] = field(default_factory=dict)
     seconds: list[tuple[float, float]] = field(default_factory=list)
     numbers: Counter[str] = field(default_factory=Counter)
+    chronicle: Chronicle | None = None
     _adapter: AdapterClient = field(init=False)
     _keys: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _last: dict[str, Sent] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class Crowd:
             kind=message.kind,
         )
         self.received.append(received)
+        self._note("received", received)
         for text in received.heard:
             if (written := self.unheard.pop(text, None)) is not None:
                 self.seconds.append((written, monotonic() - written))
@@ -125,8 +128,10 @@ class Crowd:
         self.unheard[event.text or ""] = monotonic()
         self._keys[person.name, event.profile] = person.key
         sent = Sent(person.key, number, event.message_id or "", event.id, event.text or "")
+        if self.chronicle:
+            self.chronicle.note("saying", text=sent.text)
         await self._adapter.publish(event)
-        self.sent.append(sent)
+        self._was_sent(sent)
         self._last[person.name] = sent
         return sent
 
@@ -134,7 +139,15 @@ class Crowd:
         """Let the platform send a message again."""
         event = person.event(sent.text, sent.message_id)
         await self._adapter.publish(event)
-        self.sent.append(Sent(sent.key, sent.number, sent.message_id, event.id, sent.text))
+        self._was_sent(replace(sent, envelope_id=event.id))
+
+    def _was_sent(self, sent: Sent) -> None:
+        self.sent.append(sent)
+        self._note("sent", sent)
+
+    def _note(self, op: str, its: Sent | Received) -> None:
+        if self.chronicle:
+            self.chronicle.note(op, **asdict(its))
 
     @asynccontextmanager
     async def talking(self, per_second: float) -> AsyncIterator[None]:

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,6 +33,7 @@ _STARTED_WITHIN: Final = timedelta(seconds=30)
 _ROOT: Final = Path(__file__).parents[2]
 _SUBSCRIBER: Final = _ROOT / "examples" / "subscriber.py"
 _WATCHED: Final = Path(__file__).with_name("watched_subscriber.py")
+_WORKER: Final = Path(__file__).with_name("watched_worker.py")
 
 _CONFIG: Final = Template("""
 [nats]
@@ -119,10 +120,26 @@ class Process(Program):
         self.told: list[dict[str, Any]] = []
         self._tail = LogTail(self.log_path)
 
+    def start_armed(self, crash_at: str) -> None:
+        """Start the process for one life that ends at a crash point."""
+        plain = self._environment
+        self._environment = {**plain, CRASH_VARIABLE: crash_at}
+        self.start()
+        self._environment = plain
+
     @property
     def exit_code(self) -> int | None:
         """Exit code, negative for a signal, or None while it runs."""
         return self._process.exit_code if self._process else None
+
+    async def wait(self, timeout: timedelta) -> None:  # noqa: ASYNC109 # a deadline per call
+        """Return when it has ended.
+
+        Raises:
+            TimeoutError: It still runs.
+        """
+        if self._process:
+            await self._process.wait(timeout)
 
     def send(self, signal_number: signal.Signals) -> None:
         """Send a signal."""
@@ -154,6 +171,7 @@ class Service:
     Attributes:
         directory: Holds configuration and logs.
         processes: By name.
+        chronicle: Where workers tell of their turns, if anywhere.
     """
 
     directory: Path
@@ -162,12 +180,20 @@ class Service:
     config: Path
     settings: Settings
     processes: dict[str, Process] = field(default_factory=dict)
+    chronicle: Path | None = None
 
-    def router(self, name: str, script: Path | None = None, crash_at: str = "") -> Process:
+    def router(
+        self,
+        name: str,
+        script: Path | None = None,
+        *,
+        crash_at: str = "",
+        variables: Mapping[str, str] | None = None,
+    ) -> Process:
         """Start a router; `script` takes the place of `-m chatlane`."""
         program = [str(script)] if script else ["-m", "chatlane"]
         arguments = [*program, "router", "--config", str(self.config)]
-        return self._start(name, arguments, **_ending(crash_at))
+        return self._start(name, arguments, **(variables or {}), **_ending(crash_at))
 
     def worker(
         self,
@@ -176,12 +202,16 @@ class Service:
         think: timedelta = timedelta(milliseconds=20),
         slots: int = 8,
         crash_at: str = "",
+        variables: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a worker of the turn agent."""
-        arguments = ["-m", "chatlane", "echo-worker", "--config", str(self.config)]
+        """Start a worker of the turn agent; with a chronicle it tells of its turns."""
+        watched = (
+            [str(_WORKER), str(self.chronicle), name] if self.chronicle else ["-m", "chatlane"]
+        )
+        arguments = [*watched, "echo-worker", "--config", str(self.config)]
         arguments += ["--agent", TURN_AGENT, "--name", name, "--slots", str(slots)]
         arguments += ["--think", f"{think.total_seconds():g}s"]
-        return self._start(name, arguments, **_ending(crash_at))
+        return self._start(name, arguments, **(variables or {}), **_ending(crash_at))
 
     def subscriber(self, name: str) -> Process:
         """Start a copy of examples/subscriber.py that notes what it is given and acknowledges."""

@@ -13,7 +13,9 @@ from tests.support.checker import (
     Row,
     Sent,
     Session,
+    Spell,
     Turn,
+    Wait,
     problems,
 )
 
@@ -59,6 +61,13 @@ def good() -> History:
             Received(DESK, "s2", 2, "o4", "b2", "#2 heard: bob 2"),
         ),
         stream_agents=frozenset({"desk"}),
+        spells=(
+            Spell("s1", "t1", 1, 10.0, 11.0),
+            Spell("s1", "t2", 1, 11.0, 12.0),
+            Spell("s2", "t9", 1, 10.0, 12.0),
+            Spell("s1", "t2", 2, 13.0, 14.0),
+        ),
+        waits=(Wait("ann 1", 1.0), Wait("ann 3", 16.0)),
         left_over={"outbox": 0},
     )
 
@@ -187,6 +196,15 @@ DAMAGE = {
         "inverted: agent:main:test:bot:dm:ann was heard as",
     ),
     "an unexpected dead letter": (with_more("dead", "invalid"), "lost: a dead letter invalid"),
+    "two turns at once": (
+        changed("spells", 0, end=11.5),
+        "two at once: turns t1 (1) and t2 (1) of s1 for 0.5 s",
+    ),
+    "two attempts at once": (changed("spells", 1, end=13.6), "two at once: turns t2 (1) and t2"),
+    "an answer after too long": (
+        changed("waits", 1, seconds=51.0),
+        "stall: 'ann 3' was answered after 51.0 s",
+    ),
     "something left to do": (
         lambda history: replace(history, left_over={"outbox": 2}),
         "left over: 2 outbox",

@@ -30,7 +30,6 @@ from chatlane_schemas import (
     subjects,
 )
 from chatlane_schemas.streams import StreamName, outbound_durable
-from tests.integration.client.lossy_link import LossyLink
 from tests.integration.client.routing import (
     ACCOUNT,
     OUTBOUND_ACK_WAIT,
@@ -43,6 +42,7 @@ from tests.integration.client.routing import (
 )
 from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
+from tests.support.lossy_link import LossyLink
 
 pytestmark = pytest.mark.integration
 

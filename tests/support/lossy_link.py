@@ -21,6 +21,7 @@ class LossyLink:
         self._server = (parts.hostname or "", parts.port or 0)
         self._writers: set[asyncio.StreamWriter] = set()
         self._is_swallowing = False
+        self.port = 0
         self.url = ""
         self.lost_bytes = 0
 
@@ -28,7 +29,8 @@ class LossyLink:
     async def open(self) -> AsyncIterator["LossyLink"]:
         """Listen until the end of the block."""
         listener = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.url = f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        self.port = listener.sockets[0].getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
         try:
             yield self
         finally:
@@ -46,7 +48,11 @@ class LossyLink:
             writer.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_reader, server_writer = await asyncio.open_connection(*self._server)
+        try:
+            server_reader, server_writer = await asyncio.open_connection(*self._server)
+        except OSError:
+            writer.close()
+            return
         self._writers |= {writer, server_writer}
         with contextlib.suppress(OSError):
             async with asyncio.TaskGroup() as ways:

@@ -1,0 +1,215 @@
+"""A supervisor: the whole service, people who write to it, and a nemesis; then the verdict.
+
+Embedded servers, for nobody else's can be killed and frozen.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
+from chatlane.store.migrations import migrate
+from tests.support.checker import problems
+from tests.support.chronicle import Chronicle, read_chronicle
+from tests.support.crowd import people
+from tests.support.databases import open_database
+from tests.support.eventually import eventually
+from tests.support.lossy_link import LossyLink
+from tests.support.nemesis import WEIGHTS, Nemesis
+from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
+
+LEASE: Final = timedelta(seconds=1)
+TURN_LEASE: Final = timedelta(seconds=1)
+# A turn may be with one worker after another that is killed.
+MAX_ATTEMPTS: Final = 20
+_THOUGHT: Final = timedelta(milliseconds=20)
+_SETTLED_WITHIN: Final = timedelta(seconds=60)
+_MOST_SHOWN: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run, up to the chances of the machine.
+
+    Attributes:
+        messages: At least so many are written, repeats included.
+        per_second: By all people together, whether they are answered or not.
+        pause: Between two faults, on average.
+        patience: How long the messages may take to be written.
+    """
+
+    seed: int
+    messages: int
+    per_second: float
+    pause: timedelta
+    patience: timedelta = timedelta(minutes=5)
+    people: int = 60
+    weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        faults: How many of each kind; crash points that were reached are counted beside them.
+        ended: Processes that ended by themselves.
+        slowest: The longest wait for an answer.
+    """
+
+    sent: int
+    faults: Counter[str]
+    ended: tuple[str, ...]
+    slowest: float
+    settled_after: float
+    problems: tuple[str, ...]
+
+    @property
+    def fault_count(self) -> int:
+        """How many faults were made."""
+        return self.faults.total() - self.faults["crash point"]
+
+    def summary(self) -> str:
+        """Return the figures in one line."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        return (
+            f"{self.sent} messages, {self.fault_count} faults ({kinds}), "
+            f"{len(self.ended)} ended by themselves, slowest answer {self.slowest:.1f} s, "
+            f"settled after {self.settled_after:.1f} s, {len(self.problems)} problems"
+        )
+
+    def report(self, plan: Plan) -> str:
+        """Return the figures, what is wrong, and how to see it again."""
+        return "\n".join([f"seed {plan.seed}: {self.summary()}", *self.problems[:_MOST_SHOWN]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A scene, and what of it can be broken."""
+
+    scene: Scene
+    servers: Mapping[str, EmbeddedServer]
+    links: Mapping[str, LossyLink]
+
+    async def start(self) -> None:
+        """Start two of everything; one of each reaches its servers over links."""
+        service = self.scene.service
+        nats = self.links["nats link"].url
+        dsn = _through(service.dsn, self.links["postgres link"])
+        linked = {"CHATLANE_NATS__URL": nats, "CHATLANE_POSTGRES__DSN": dsn}
+        routers = [
+            service.router("router 1", variables=linked),
+            service.router("router 2"),
+        ]
+        service.worker("worker-1", think=_THOUGHT, variables={"CHATLANE_NATS__URL": nats})
+        service.worker("worker-2", think=_THOUGHT)
+        service.subscriber("subscriber 1")
+        service.subscriber("subscriber 2")
+        await service.until_started(*routers)
+        await self.scene.witness.until_owned(*[ALL_PARTITIONS // 2] * 2)
+
+
+def _through(dsn: str, link: LossyLink) -> str:
+    """Return a connection string that leads through a link."""
+    parts = urlsplit(dsn)
+    identity = parts.netloc.rpartition("@")[0]
+    netloc = f"{identity}@127.0.0.1:{link.port}" if identity else f"127.0.0.1:{link.port}"
+    return urlunsplit(parts._replace(netloc=netloc))
+
+
+@asynccontextmanager
+async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[_Stage]:
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        nats = await enter(open_nats(directory / "nats"))
+        postgres = await enter(open_postgres(directory / "postgres"))
+        dsn = postgres.dsn(await enter(open_database(postgres.url)))
+        await migrate(dsn)
+        links = {
+            "nats link": await enter(LossyLink(nats.url).open()),
+            "postgres link": await enter(LossyLink(postgres.url).open()),
+        }
+        scene = await enter(
+            open_scene(
+                directory,
+                nats.url,
+                dsn,
+                people(plan.people),
+                lease=LEASE,
+                turn_lease=TURN_LEASE,
+                max_attempts=MAX_ATTEMPTS,
+            )
+        )
+        yield _Stage(scene, {"nats": nats, "postgres": postgres}, links)
+
+
+async def run_chaos(directory: Path, plan: Plan) -> Outcome:
+    """Let people write and things break, wait until all is quiet, and judge.
+
+    Args:
+        directory: Empty; for servers, logs and the chronicle.
+        plan: What to do.
+    """
+    path = directory / "chronicle.jsonl"
+    async with _open_stage(directory, plan) as stage:
+        scene = stage.scene
+        scene.service.chronicle = path
+        scene.crowd.chronicle = Chronicle(path, "crowd")
+        await stage.start()
+        nemesis = Nemesis(
+            scene.service.processes,
+            stage.servers,
+            stage.links,
+            Random(plan.seed),  # noqa: S311 - the same every time
+            Chronicle(path, "nemesis"),
+            plan.weights,
+        )
+        scene.crowd.chance = Random(plan.seed)  # noqa: S311 - the same every time
+        await _trouble(scene, nemesis, plan)
+        return await _judge(scene, nemesis, path)
+
+
+async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
+    stop = asyncio.Event()
+    breaking = asyncio.create_task(nemesis.run(plan.pause, stop))
+    try:
+        async with scene.crowd.talking(plan.per_second):
+            await eventually(lambda: len(scene.crowd.sent) >= plan.messages, plan.patience)
+    finally:
+        stop.set()
+        await breaking
+
+
+async def _judge(scene: Scene, nemesis: Nemesis, path: Path) -> Outcome:
+    """Ask the chronicle, the streams and the database, and nobody else."""
+    begin = monotonic()
+    try:
+        await scene.witness.until_settled(scene.crowd, _SETTLED_WITHIN)
+        found = []
+    except AssertionError as error:
+        found = [f"never settled: {error}"]
+    settled_after = monotonic() - begin
+    said = read_chronicle(path)
+    history = replace(
+        await scene.witness.history(scene.crowd),
+        sent=said.sent,
+        received=said.received,
+        spells=said.spells,
+        waits=said.waits,
+    )
+    return Outcome(
+        sent=len(said.sent),
+        faults=nemesis.made,
+        ended=tuple(nemesis.ended),
+        slowest=max((wait.seconds for wait in said.waits), default=0.0),
+        settled_after=settled_after,
+        problems=(*found, *problems(history)),
+    )

@@ -1,0 +1,180 @@
+"""Makes faults, one after another and some at a time, the same ones for the same seed."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Final, Protocol
+
+from chatlane.crash_points import RouterPoint, WorkerPoint
+from tests.support.chronicle import Chronicle
+from tests.support.lossy_link import LossyLink
+from tests.support.service import Process
+
+# How likely each fault is; what costs a new process is dear on a small machine.
+WEIGHTS: Final[Mapping[str, int]] = {
+    "kill": 5,
+    "crash": 5,
+    "terminate": 2,
+    "freeze": 10,
+    "cut": 8,
+    "mute": 4,
+    "kill server": 2,
+    "freeze server": 3,
+}
+# Longer and shorter than every lease of a run.
+_FREEZE_SECONDS: Final = (0.2, 2.0)
+_AWAY_SECONDS: Final = (0.0, 0.7)
+_CRASHES_WITHIN: Final = timedelta(seconds=8)
+# In the first lives of a process every point is passed often enough.
+_LATEST_PASS: Final = 4
+_NEVER_AMID_TRAFFIC: Final = RouterPoint.DELETED
+
+
+class Server(Protocol):
+    """A server that can be killed, frozen and started again with its data."""
+
+    async def start(self) -> None: ...
+
+    async def kill(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """What can be broken, and by chance is.
+
+    Attributes:
+        made: How many faults of each kind.
+        ended: Processes that ended by themselves and were started again, as a supervisor does.
+    """
+
+    processes: Mapping[str, Process]
+    servers: Mapping[str, Server]
+    links: Mapping[str, LossyLink]
+    chance: Random
+    chronicle: Chronicle
+    weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
+    made: Counter[str] = field(default_factory=Counter)
+    ended: list[str] = field(default_factory=list)
+    _in_trouble: set[str] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def run(self, pause: timedelta, stop: asyncio.Event) -> None:
+        """Make faults until told to stop; then everything runs again."""
+        while not stop.is_set():
+            self._start_what_ended()
+            self._break_something()
+            await asyncio.sleep(pause.total_seconds() * self.chance.uniform(0.5, 1.5))
+        await asyncio.gather(*self._tasks)
+        self._start_what_ended()
+
+    def _start_what_ended(self) -> None:
+        for name, process in self.processes.items():
+            if name not in self._in_trouble and not process.is_running:
+                self.ended.append(f"{name}: {process.exit_code}")
+                self.chronicle.note("killed", name)
+                process.start()
+
+    def _break_something(self) -> None:
+        kinds = [kind for kind in self.weights if self._targets(kind)]
+        if not kinds:
+            return
+        kind = self.chance.choices(kinds, [self.weights[kind] for kind in kinds])[0]
+        target = self.chance.choice(self._targets(kind))
+        self.made[kind] += 1
+        self.chronicle.note("fault", kind=kind, target=target)
+        self._in_trouble.add(target)
+        task = asyncio.create_task(self._trouble(target, self._act(kind, target)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _targets(self, kind: str) -> list[str]:
+        named: Iterable[str]
+        if kind.endswith("server"):
+            # Never both: then nothing happens, and a run is to be short.
+            named = () if self._in_trouble & self.servers.keys() else self.servers
+        elif kind in {"cut", "mute"}:
+            named = self.links
+        elif kind == "crash":
+            named = [name for name in self.processes if not name.startswith("subscriber")]
+        else:
+            named = self.processes
+        return [name for name in named if name not in self._in_trouble]
+
+    async def _trouble(self, target: str, act: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await act()
+        finally:
+            self._in_trouble.discard(target)
+
+    def _act(self, kind: str, target: str) -> Callable[[], Awaitable[None]]:
+        """Return the fault with all its chances taken, so that a seed gives the same ones."""
+        away = self.chance.uniform(*_AWAY_SECONDS)
+        frozen = self.chance.uniform(*_FREEZE_SECONDS)
+        points = list(WorkerPoint) if target.startswith("worker") else list(RouterPoint)
+        point = self.chance.choice([its for its in points if its is not _NEVER_AMID_TRAFFIC])
+        crash_at = f"{point}:{self.chance.randint(1, _LATEST_PASS)}"
+        acts: dict[str, Callable[[], Awaitable[None]]] = {
+            "kill": lambda: self._kill(target, away),
+            "crash": lambda: self._crash(target, crash_at),
+            "terminate": lambda: self._terminate(target),
+            "freeze": lambda: self._freeze(target, frozen),
+            "cut": lambda: self._cut(target, 0.0),
+            "mute": lambda: self._cut(target, frozen),
+            "kill server": lambda: self._kill_server(target, away),
+            "freeze server": lambda: self._freeze_server(target, frozen),
+        }
+        return acts[kind]
+
+    async def _kill(self, name: str, away: float) -> None:
+        self.chronicle.note("killed", name)
+        await self.processes[name].kill()
+        await asyncio.sleep(away)
+        self.processes[name].start()
+
+    async def _crash(self, name: str, crash_at: str) -> None:
+        """Let a new life of the process end at a point, or by our hand when it does not get there."""
+        process = self.processes[name]
+        self.chronicle.note("killed", name)
+        await process.kill()
+        process.start_armed(crash_at)
+        with suppress(TimeoutError):
+            await process.wait(_CRASHES_WITHIN)
+        self.made["crash point"] += not process.is_running
+        await self._kill(name, 0.0)
+
+    async def _terminate(self, name: str) -> None:
+        await self.processes[name].stop()
+        self.chronicle.note("killed", name)
+        self.processes[name].start()
+
+    async def _freeze(self, name: str, seconds: float) -> None:
+        self.chronicle.note("frozen", name)
+        self.processes[name].send(signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        self.processes[name].send(signal.SIGCONT)
+
+    async def _cut(self, name: str, mute_seconds: float) -> None:
+        """Break all connections of a link; before that, lose what the server says for a while."""
+        if mute_seconds:
+            self.links[name].swallow()
+            await asyncio.sleep(mute_seconds)
+        self.links[name].cut()
+
+    async def _kill_server(self, name: str, away: float) -> None:
+        await self.servers[name].kill()
+        await asyncio.sleep(away)
+        await self.servers[name].start()
+
+    async def _freeze_server(self, name: str, seconds: float) -> None:
+        self.servers[name].pause()
+        await asyncio.sleep(seconds)
+        self.servers[name].resume()

@@ -1,0 +1,52 @@
+"""What a chronicle tells, from lines made by hand."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.support.checker import Spell, Wait
+from tests.support.chronicle import Chronicle, read_chronicle, told
+
+
+def line(at: float, op: str, actor: str = "worker-1", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"at": at, "actor": actor, "op": op, **fields}
+
+
+def began(at: float, turn_id: str, attempt: int = 1, actor: str = "worker-1") -> dict[str, Any]:
+    return line(at, "turn_began", actor, session_id="s", turn_id=turn_id, attempt=attempt)
+
+
+def ended(at: float, turn_id: str, attempt: int = 1, actor: str = "worker-1") -> dict[str, Any]:
+    return line(at, "turn_ended", actor, turn_id=turn_id, attempt=attempt)
+
+
+def received(at: float, text: str) -> dict[str, Any]:
+    its = {"key": "k", "session_id": "s", "out_seq": 1, "id": "o", "reply_to": "", "text": text}
+    return line(at, "received", "adapter", kind="answer", **its)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    chronicle = Chronicle(tmp_path / "run.jsonl", "nemesis")
+    chronicle.note("fault", kind="kill")
+    Chronicle(tmp_path / "run.jsonl", "worker-1").note("killed")
+    assert read_chronicle(tmp_path / "run.jsonl").faults == 1
+
+
+def test_a_turn_is_worked_on_from_its_begin_to_its_end() -> None:
+    lines = [ended(4, "a"), began(1, "a"), began(2, "b", actor="worker-2")]
+    assert set(told(lines).spells) == {Spell("s", "a", 1, 1, 4), Spell("s", "b", 1, 2, 4)}
+
+
+def test_a_killed_and_a_frozen_worker_work_on_nothing() -> None:
+    lines = [began(1, "a"), line(2, "killed"), began(3, "a", 2), line(4, "frozen")]
+    lines += [ended(9, "a", 2), began(5, "c", actor="worker-2"), ended(6, "c", actor="worker-2")]
+    assert sorted(told(lines).spells, key=lambda its: its.begin) == [
+        Spell("s", "a", 1, 1, 2),
+        Spell("s", "a", 2, 3, 4),
+        Spell("s", "c", 1, 5, 6),
+    ]
+
+
+def test_a_text_waits_until_it_is_first_mentioned() -> None:
+    lines = [line(1, "saying", "crowd", text="hi"), line(2, "saying", "crowd", text="lost")]
+    lines += [received(5, "#1 heard: hi"), received(7, "#1 heard: hi")]
+    assert told(lines).waits == (Wait("hi", 4),)
