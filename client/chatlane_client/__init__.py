@@ -5,6 +5,7 @@ from chatlane_client.connection import open_connection
 from chatlane_client.delivery import Deliver
 from chatlane_client.errors import (
     ChatlaneClientError,
+    ConflictingRequestError,
     ConnectionClosedError,
     ForeignEventError,
     InvalidAnswerError,
@@ -13,6 +14,7 @@ from chatlane_client.errors import (
     RefusedPublishError,
     RefusedRequestError,
     SessionNotFoundError,
+    StaleRequestError,
     TransientError,
     TurnFailedError,
     UnansweredRequestError,
@@ -20,6 +22,7 @@ from chatlane_client.errors import (
     UnconfirmedPublishError,
     UndeliverableError,
 )
+from chatlane_client.session_api import SessionApi
 from chatlane_client.sessions import SessionClient
 from chatlane_client.transcripts import TranscriptApi
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
@@ -30,6 +33,7 @@ __all__ = [
     "AdapterClient",
     "Answer",
     "ChatlaneClientError",
+    "ConflictingRequestError",
     "ConnectionClosedError",
     "Deliver",
     "ForeignEventError",
@@ -41,8 +45,10 @@ __all__ = [
     "RefusedPublishError",
     "RefusedRequestError",
     "Reply",
+    "SessionApi",
     "SessionClient",
     "SessionNotFoundError",
+    "StaleRequestError",
     "Stored",
     "TranscriptApi",
     "TransientError",

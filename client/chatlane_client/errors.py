@@ -12,7 +12,9 @@ ChatlaneClientError
     ├── ForeignEventError
     ├── InvalidAnswerError
     ├── RefusedRequestError
-    │   └── SessionNotFoundError
+    │   ├── SessionNotFoundError
+    │   ├── ConflictingRequestError
+    │   └── StaleRequestError
     ├── TurnFailedError         raised by a turn handler
     └── UndeliverableError      raised by an outbound handler
 """
@@ -117,7 +119,15 @@ class RefusedRequestError(PermanentError):
 
 
 class SessionNotFoundError(RefusedRequestError):
-    """There is no such session."""
+    """There is no such session, or it is not of the person who is acted for."""
+
+
+class ConflictingRequestError(RefusedRequestError):
+    """The request contradicts something that is there."""
+
+
+class StaleRequestError(RefusedRequestError):
+    """The request was made for what has changed since."""
 
 
 class TurnFailedError(PermanentError):

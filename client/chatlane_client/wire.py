@@ -17,12 +17,14 @@ from nats.aio.client import Client
 from chatlane_client.connection import until_connected
 from chatlane_client.errors import (
     ChatlaneClientError,
+    ConflictingRequestError,
     ConnectionClosedError,
     InvalidAnswerError,
     OversizedMessageError,
     RefusedPublishError,
     RefusedRequestError,
     SessionNotFoundError,
+    StaleRequestError,
     UnansweredRequestError,
     UnavailableServiceError,
     UnconfirmedPublishError,
@@ -213,6 +215,10 @@ def _api_error(subject: str, error: ApiError) -> ChatlaneClientError:
             return UnavailableServiceError(subject, error.message)
         case ApiErrorCode.NOT_FOUND:
             return SessionNotFoundError(subject, error.message)
+        case ApiErrorCode.CONFLICT:
+            return ConflictingRequestError(subject, error.message)
+        case ApiErrorCode.STALE:
+            return StaleRequestError(subject, error.message)
         case ApiErrorCode.INVALID:
             return RefusedRequestError(subject, error.message)
         case _:

@@ -10,8 +10,18 @@ from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
 from chatlane_schemas.inbound import Attachment, Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
+from chatlane_schemas.people import Person
 from chatlane_schemas.results import Outcome, Part, ResultMessage, Role, TranscriptRow
 from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.session_changes import (
+    Preference,
+    SessionEnd,
+    SessionFind,
+    SessionReopen,
+    SessionReset,
+    SessionTitle,
+    SessionUpdate,
+)
 from chatlane_schemas.sessions import (
     ApiError,
     ApiErrorCode,
@@ -57,6 +67,8 @@ __all__ = [
     "OutboundMessage",
     "Outcome",
     "Part",
+    "Person",
+    "Preference",
     "RenewReply",
     "RenewRequest",
     "RenewStatus",
@@ -65,13 +77,19 @@ __all__ = [
     "Role",
     "RoutedMessage",
     "Sender",
+    "SessionEnd",
     "SessionEnded",
+    "SessionFind",
     "SessionGet",
     "SessionList",
     "SessionListReply",
     "SessionPeek",
+    "SessionReopen",
     "SessionReply",
+    "SessionReset",
     "SessionStarted",
+    "SessionTitle",
+    "SessionUpdate",
     "SessionView",
     "Source",
     "Stage",

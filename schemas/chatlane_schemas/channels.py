@@ -11,6 +11,14 @@ from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.session_changes import (
+    SessionEnd,
+    SessionFind,
+    SessionReopen,
+    SessionReset,
+    SessionTitle,
+    SessionUpdate,
+)
 from chatlane_schemas.sessions import (
     ApiReply,
     SessionGet,
@@ -161,6 +169,12 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "get", SessionGet, SessionReply, "Shows one session."),
     _request("session", "peek", SessionPeek, SessionReply, "Shows the session of a key."),
     _request("session", "list", SessionList, SessionListReply, "Lists sessions."),
+    _request("session", "find", SessionFind, SessionListReply, "Finds sessions by title."),
+    _request("session", "update", SessionUpdate, SessionReply, "Sets directory, model, config."),
+    _request("session", "title", SessionTitle, SessionReply, "Gives a session a title."),
+    _request("session", "end", SessionEnd, SessionReply, "Ends a session."),
+    _request("session", "reopen", SessionReopen, SessionReply, "Takes the end of one back."),
+    _request("session", "reset", SessionReset, SessionReply, "Opens the next session of a lane."),
     _request(
         "transcript",
         "load",

@@ -11,10 +11,11 @@ from chatlane_schemas.source import Source
 
 
 class ResetReason(StrEnum):
-    """Which rule of the policy ended the session before."""
+    """Which rule of the policy ended the session before, or that somebody asked for it."""
 
     IDLE = "idle"
     DAILY = "daily"
+    REQUESTED = "requested"
 
 
 class EndReason(StrEnum):
@@ -24,6 +25,7 @@ class EndReason(StrEnum):
     DAILY = "daily"
     MERGED = "merged"
     IMPORTED = "imported"
+    REQUESTED = "requested"
 
 
 class SessionStarted(ServiceEnvelope):
@@ -32,10 +34,13 @@ class SessionStarted(ServiceEnvelope):
     session_id: UUID = Field(description="The new session.")
     session_key: str = Field(description="Key of its lane.")
     agent: Name = Field(description="Agent that serves it.")
-    source: Source = Field(description="Address of the message that opened it.")
+    source: Source | None = Field(
+        default=None,
+        description="Address of the message that opened it; none where a request did.",
+    )
     reason: ResetReason | None = Field(
         default=None,
-        description="Rule that ended the session before; none on first contact.",
+        description="Why the session before ended; none on first contact.",
     )
     previous_session_id: UUID | None = Field(default=None, description="The session before.")
 

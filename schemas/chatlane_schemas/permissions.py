@@ -45,6 +45,12 @@ _SESSION_REQUESTS: Final = (
     ("session", "get"),
     ("session", "peek"),
     ("session", "list"),
+    ("session", "find"),
+    ("session", "update"),
+    ("session", "title"),
+    ("session", "end"),
+    ("session", "reopen"),
+    ("session", "reset"),
     ("transcript", "load"),
 )
 

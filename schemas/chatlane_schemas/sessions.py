@@ -1,4 +1,4 @@
-"""The read-only session API: requests, replies and what they show."""
+"""The session API: requests that read, replies and what they show."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -8,17 +8,32 @@ from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformName, Text
+from chatlane_schemas.fields import (
+    BigNumber,
+    Flag,
+    Instant,
+    JsonObject,
+    Name,
+    PlatformName,
+    Text,
+)
+from chatlane_schemas.people import Person
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
 
 
 class ApiErrorCode(StrEnum):
-    """Why a request was not answered; only `unavailable` is worth trying again."""
+    """Why a request was not answered; only `unavailable` is worth trying again.
+
+    `conflict`: it contradicts something that is there. `stale`: it was made for what has
+    changed since.
+    """
 
     NOT_FOUND = "not_found"
     INVALID = "invalid"
+    CONFLICT = "conflict"
+    STALE = "stale"
     UNAVAILABLE = "unavailable"
 
 
@@ -39,12 +54,20 @@ class SessionGet(Envelope):
     """Asks for one session by its id."""
 
     session_id: UUID = Field(description="Session to show.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who asks; the sessions of others are not found.",
+    )
 
 
 class SessionPeek(Envelope):
     """Asks for the session a key leads to now, without creating one."""
 
     session_key: SessionKey = Field(description="Key of the lane.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who asks; the sessions of others are not found.",
+    )
 
 
 class SessionList(Envelope):
@@ -73,16 +96,19 @@ class SessionView(Record):
     message_count: BigNumber = Field(description="Rows in its transcript.")
     title: Text | None = Field(default=None, description="Title shown to people.")
     is_busy: Flag = Field(default=False, description="Whether a turn is running.")
+    cwd: Text | None = Field(default=None, description="Directory in which tools work.")
+    model: Text | None = Field(default=None, description="Model that is to answer.")
+    config: JsonObject | None = Field(default=None, description="What else the agent reads.")
 
 
 class SessionReply(ApiReply):
-    """Answer to `SessionGet` and `SessionPeek`."""
+    """Answer to a request about one session."""
 
     session: SessionView | None = Field(default=None, description="The session, if there is one.")
 
 
 class SessionListReply(ApiReply):
-    """Answer to `SessionList`."""
+    """Answer to `SessionList` and `SessionFind`."""
 
     sessions: tuple[SessionView, ...] = Field(default=(), description="One page.")
     next_cursor: Cursor | None = Field(default=None, description="None on the last page.")

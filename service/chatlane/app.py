@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
+from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
@@ -44,6 +45,7 @@ from chatlane.routing.losses import bury_loss
 from chatlane.routing.ownership import Ownership
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
+from chatlane.routing.session_desk import SessionDesk
 from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
 from chatlane.routing.undeliverable import UndeliverableMessages
@@ -367,7 +369,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
-            _answering(app, bus, desk),
+            _answering(app, bus, desk, writer),
         ):
             try:
                 async with (
@@ -413,7 +415,7 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
 
 
 @asynccontextmanager
-async def _answering(app: App, bus: Bus, desk: ClaimDesk) -> AsyncIterator[None]:
+async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> AsyncIterator[None]:
     """Answer requests: of the session API, and the claims and renewals of workers."""
     answering = Answering(app.metrics, lambda: bus.client.max_payload)
     turns = [
@@ -421,9 +423,11 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk) -> AsyncIterator[None]
         for agent in app.catalog.agents.values()
         if agent.delivery == "turns"
     ]
+    reads = SessionReads(app.store)
     routes = build_router(
-        SessionHandlers(SessionReads(app.store), answering),
+        SessionHandlers(reads, answering),
         TranscriptHandlers(TranscriptReads(app.store), answering),
+        SessionChangeHandlers(SessionDesk(writer, reads, app.catalog), answering),
         turns,
     )
 

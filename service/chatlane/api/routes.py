@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from faststream.nats import NatsRouter
 
+from chatlane.api.asked import Asked
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from faststream.nats import NatsMessage
     from nats.aio.msg import Msg
 
+    from chatlane.api.session_changes import SessionChangeHandlers
     from chatlane.api.sessions import SessionHandlers
     from chatlane.api.transcripts import TranscriptHandlers
     from chatlane.api.turns import TurnHandlers
@@ -22,21 +25,34 @@ QUEUE: Final = "routers"
 # A claim waits for the others of its transaction: one at a time would undo the sharing.
 _CONCURRENT: Final = 256
 _INBOX: Final = "_INBOX"
+_PRINCIPAL_TOKEN: Final = 3
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
 def build_router(
-    sessions: SessionHandlers, transcripts: TranscriptHandlers, turns: Iterable[TurnHandlers]
+    sessions: SessionHandlers,
+    transcripts: TranscriptHandlers,
+    changes: SessionChangeHandlers,
+    turns: Iterable[TurnHandlers],
 ) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
-    The principal is any token here: it is pinned by NATS permissions, and no handler needs
-    to know it yet.
+    The principal is any token here: it is pinned by NATS permissions. Those who change
+    something are told it, as request ids are the principal's own.
     """
     router = NatsRouter()
     _bind(router, "session.get", sessions.get)
     _bind(router, "session.peek", sessions.peek)
     _bind(router, "session.list", sessions.list)
+    _bind(router, "session.find", sessions.find)
+    for verb, change in {
+        "update": changes.update,
+        "title": changes.title,
+        "end": changes.end,
+        "reopen": changes.reopen,
+        "reset": changes.reset,
+    }.items():
+        _bind_asked(router, f"session.{verb}", change)
     _bind(router, "transcript.load", transcripts.load)
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
@@ -45,20 +61,29 @@ def build_router(
 
 
 def _bind(router: NatsRouter, method: str, handle: Callable[[bytes], Awaitable[bytes]]) -> None:
+    async def handle_body(asked: Asked) -> bytes:
+        return await handle(asked.body)
+
+    _bind_asked(router, method, handle_body)
+
+
+def _bind_asked(
+    router: NatsRouter, method: str, handle: Callable[[Asked], Awaitable[bytes]]
+) -> None:
     subscriber = router.subscriber(
         f"chat.v1.api.*.{method}",
         queue=QUEUE,
         parser=_parsed_for_an_answer,
-        decoder=_raw_body,
+        decoder=_asked,
         max_workers=_CONCURRENT,
         title=method,
     )
     subscriber(handle)
 
 
-async def _raw_body(message: NatsMessage) -> bytes:
+async def _asked(message: NatsMessage) -> Asked:
     """Leave the body as it is: our codec decodes, and answers what it cannot decode."""
-    return message.body
+    return Asked(message.raw_message.subject.split(".")[_PRINCIPAL_TOKEN], message.body)
 
 
 async def _parsed_for_an_answer(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from chatlane.api.pages import fitting, no_such_session
 from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.session_changes import SessionFind
 from chatlane_schemas.sessions import (
     ApiError,
     ApiErrorCode,
@@ -23,15 +24,23 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
+    from chatlane_schemas.people import Person
 
     class Reads(Protocol):
         """What the handlers ask the store."""
 
-        async def find(self, session_id: UUID) -> SessionView | None:
-            """Return the session, if there is one."""
+        async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
+            """Return the session, if there is one and it is the person's."""
 
-        async def find_by_key(self, session_key: str) -> SessionView | None:
-            """Return the session a key leads to now."""
+        async def find_by_key(
+            self, session_key: str, person: Person | None = None
+        ) -> SessionView | None:
+            """Return the session a key leads to now, if it is the person's."""
+
+        async def find_by_title(
+            self, title: str, person: Person | None = None, *, limit: int
+        ) -> tuple[SessionView, ...]:
+            """Return sessions with a title, newest first."""
 
         async def list(
             self,
@@ -44,8 +53,12 @@ if TYPE_CHECKING:
             """Return sessions, newest first."""
 
 
+# One owner has a title once, so more are of as many people.
+_MOST_OF_A_TITLE: Final = 50
+
+
 class SessionHandlers:
-    """The handlers of `session.get`, `session.peek` and `session.list`."""
+    """The handlers of `session.get`, `peek`, `list` and `find`."""
 
     def __init__(self, reads: Reads, answering: Answering) -> None:
         self._reads = reads
@@ -63,14 +76,18 @@ class SessionHandlers:
         """Answer `session.list`."""
         return await self._answering.answer("session.list", SessionList, body, self._list)
 
+    async def find(self, body: bytes) -> bytes:
+        """Answer `session.find`."""
+        return await self._answering.answer("session.find", SessionFind, body, self._find)
+
     async def _get(self, request: SessionGet) -> SessionReply:
-        session = await self._reads.find(request.session_id)
+        session = await self._reads.find(request.session_id, request.acting_for)
         error = None if session else no_such_session()
         return SessionReply(id=new_envelope_id(), at=_now(), session=session, error=error)
 
     async def _peek(self, request: SessionPeek) -> SessionReply:
         # Nobody has written there yet: an answer, not an error.
-        session = await self._reads.find_by_key(request.session_key)
+        session = await self._reads.find_by_key(request.session_key, request.acting_for)
         return SessionReply(id=new_envelope_id(), at=_now(), session=session)
 
     async def _list(self, request: SessionList) -> SessionListReply:
@@ -92,6 +109,12 @@ class SessionHandlers:
             sessions=page,
             next_cursor=str(page[-1].id) if len(page) < len(found) else None,
         )
+
+    async def _find(self, request: SessionFind) -> SessionListReply:
+        found = await self._reads.find_by_title(
+            request.title, request.acting_for, limit=_MOST_OF_A_TITLE
+        )
+        return SessionListReply(id=new_envelope_id(), at=_now(), sessions=fitting(found))
 
 
 def _now() -> datetime:

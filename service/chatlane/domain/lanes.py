@@ -17,6 +17,7 @@ from chatlane.domain.effects import (
     WaitingRow,
 )
 from chatlane.domain.ids import derived_id
+from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn
@@ -53,6 +54,7 @@ class Arrived(NamedTuple):
         stored_at: When JetStream stored it: the only clock of the decision.
         source: Its `Source` as JSON text.
         details: What is stored of it besides text and source, as JSON text.
+        person: Canonical id of who wrote it, where one came.
         is_ignored: Of a bot that may not speak here, our own echo included.
         moves_to: The new id of its chat, where the event was the first to tell it.
     """
@@ -67,6 +69,7 @@ class Arrived(NamedTuple):
     size_bytes: int
     source: str
     details: str
+    person: str | None = None
     is_ignored: bool = False
     moves_to: str | None = None
 
@@ -109,6 +112,9 @@ class Placement:
         session = self._session_for(arrived)
         if kind is Kind.MESSAGE:
             session.last_activity_at = _not_before(arrived.stored_at, session.last_activity_at)
+            if session.owner is None:
+                # Also where a timer opened it: the first person to write is whose it is.
+                session.owner = owner_of(session.session_key, arrived.person)
             session.user_messages += 1
         if arrived.agent.delivery == "stream":
             self._deliver_stream(arrived, session)

@@ -33,6 +33,7 @@ class Session:
 
     `last_activity_at` is of people only. The counters are the next free values; they are
     gapless because they change under the session's row lock and commit with what they number.
+    `owner` is whose it is, as `owners` writes it; None where several people talk.
     """
 
     id: UUID
@@ -52,6 +53,7 @@ class Session:
     next_arrival: int = 1
     next_out_seq: int = 1
     user_messages: int = 0
+    owner: str | None = None
     is_new: bool = False
 
     def take_seq(self) -> int:

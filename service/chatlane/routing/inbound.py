@@ -139,6 +139,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         size_bytes=len(heard.message.body),
         source=source_json(heard.event),
         details=details_json(heard.event),
+        person=resolved.person or resolved.address.participant,
         is_ignored=heard.is_ignored,
         moves_to=moves_to,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
-from chatlane.store import routers, seen_days
+from chatlane.store import api_requests, routers, seen_days
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SEEN_AHEAD: Final = timedelta(days=3)
 # Marks outlive what they are marks of: purges come late, and marks go by whole days.
 _SEEN_MARGIN: Final = timedelta(days=2)
+# Nobody repeats a request for longer; a week covers a caller that was off over the holidays.
+_REQUESTS_KEPT: Final = timedelta(days=7)
+_REQUESTS_AT_ONCE: Final = 1000
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 _log = get_logger("sweeper")
@@ -110,6 +113,15 @@ class Upkeep:
         async with self._transaction() as connection:
             await routers.prune(connection, _DEAD_ROUTERS_KEPT)
 
+    async def forget_requests(self) -> None:
+        """Delete the answers of requests that nobody repeats any more."""
+        while await self._forget_some_requests() == _REQUESTS_AT_ONCE:
+            pass
+
+    async def _forget_some_requests(self) -> int:
+        async with self._transaction() as connection:
+            return await api_requests.prune(connection, _REQUESTS_KEPT, _REQUESTS_AT_ONCE)
+
 
 def sweeping_jobs(
     upkeep: Upkeep,
@@ -128,4 +140,5 @@ def sweeping_jobs(
         Job("seen days ahead", timedelta(minutes=10), upkeep.create_seen_days),
         Job("seen days behind", timedelta(minutes=10), upkeep.drop_seen_days),
         Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
+        Job("requests", timedelta(minutes=10), upkeep.forget_requests),
     )

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from pydantic_core import from_json
+
+from chatlane.store import owners
 from chatlane_schemas.sessions import SessionView
 
 if TYPE_CHECKING:
     import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.store.pool import Store
+    from chatlane_schemas.people import Person
 
 # Session ids start with the time of their first message: above all of them is no cursor at all.
 _ABOVE_ALL: Final = UUID(int=2**128 - 1)
@@ -25,39 +30,70 @@ class SessionReads:
     _FIND: Final = """
         -- session_reads.find: one session by its id
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn
+               last_activity_at, next_seq, title, active_turn, cwd, model, config, owner
         FROM sessions
         WHERE id = $1
     """
 
-    async def find(self, session_id: UUID) -> SessionView | None:
-        """Return the session, if there is one."""
+    async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
+        """Return the session, if there is one and it is the person's, where one is named."""
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(self._FIND, session_id)
+            is_visible = row is not None and await _is_of(connection, row, person)
+        return _session(row) if row is not None and is_visible else None
+
+    async def find_within(
+        self, connection: PoolConnectionProxy, session_id: UUID
+    ) -> SessionView | None:
+        """Return a session as the transaction in progress sees it."""
+        row = await connection.fetchrow(self._FIND, session_id)
         return None if row is None else _session(row)
 
     _FIND_BY_KEY: Final = """
         -- session_reads.find_by_key: the session a lane leads to now, by its key or an old one
         SELECT s.id, s.session_key, s.agent, s.platform, s.started_at, s.ended_at, s.end_reason,
-               s.last_activity_at, s.next_seq, s.title, s.active_turn
+               s.last_activity_at, s.next_seq, s.title, s.active_turn, s.cwd, s.model,
+               s.config, s.owner
         FROM lanes l
         JOIN sessions s ON s.id = l.session_id
         WHERE l.session_key = coalesce(
             (SELECT session_key FROM lane_aliases WHERE alias = $1), $1)
     """
 
-    async def find_by_key(self, session_key: str) -> SessionView | None:
-        """Return the session a key leads to now; never creates one."""
+    async def find_by_key(
+        self, session_key: str, person: Person | None = None
+    ) -> SessionView | None:
+        """Return the session a key leads to now, if it is the person's; never creates one."""
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(self._FIND_BY_KEY, session_key)
-        return None if row is None else _session(row)
+            is_visible = row is not None and await _is_of(connection, row, person)
+        return _session(row) if row is not None and is_visible else None
+
+    _FIND_BY_TITLE: Final = """
+        -- session_reads.find_by_title: the newest of the sessions with a title
+        SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
+               last_activity_at, next_seq, title, active_turn, cwd, model, config, owner
+        FROM sessions
+        WHERE title = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
+        ORDER BY id DESC
+        LIMIT $3
+    """
+
+    async def find_by_title(
+        self, title: str, person: Person | None = None, *, limit: int
+    ) -> tuple[SessionView, ...]:
+        """Return up to `limit` sessions with this title, of a person or all, newest first."""
+        async with self._store.transaction() as connection:
+            theirs = None if person is None else sorted(await owners.find(connection, person))
+            rows = await connection.fetch(self._FIND_BY_TITLE, title, theirs, limit)
+        return tuple(map(_session, rows))
 
     # One statement per index: with an optional filter the planner may settle on a plan that
     # walks all sessions to find a rare platform.
     _LIST: Final = """
         -- session_reads.list: sessions, newest first
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn
+               last_activity_at, next_seq, title, active_turn, cwd, model, config
         FROM sessions
         WHERE id < $1
         ORDER BY id DESC
@@ -66,7 +102,7 @@ class SessionReads:
     _LIST_OF_PLATFORM: Final = """
         -- session_reads.list_of_platform: sessions of one platform, perhaps of one agent
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn
+               last_activity_at, next_seq, title, active_turn, cwd, model, config
         FROM sessions
         WHERE platform = $3 AND id < $1 AND ($4::text IS NULL OR agent = $4)
         ORDER BY id DESC
@@ -75,7 +111,7 @@ class SessionReads:
     _LIST_OF_AGENT: Final = """
         -- session_reads.list_of_agent: sessions of one agent
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn
+               last_activity_at, next_seq, title, active_turn, cwd, model, config
         FROM sessions
         WHERE agent = $3 AND id < $1
         ORDER BY id DESC
@@ -102,6 +138,12 @@ class SessionReads:
         return tuple(map(_session, rows))
 
 
+async def _is_of(
+    connection: PoolConnectionProxy, row: asyncpg.Record, person: Person | None
+) -> bool:
+    return person is None or row["owner"] in await owners.find(connection, person)
+
+
 def _session(row: asyncpg.Record) -> SessionView:
     return SessionView(
         id=row["id"],
@@ -116,4 +158,7 @@ def _session(row: asyncpg.Record) -> SessionView:
         message_count=row["next_seq"] - 1,
         title=row["title"],
         is_busy=row["active_turn"] is not None,
+        cwd=row["cwd"],
+        model=row["model"],
+        config=None if row["config"] is None else from_json(row["config"]),
     )

@@ -18,7 +18,7 @@ LOCK_SESSIONS_SQL: Final[LiteralString] = """
 -- sessions: lock those a transaction works on, in the order everybody locks them
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-       next_seq, next_arrival, next_out_seq, user_messages
+       next_seq, next_arrival, next_out_seq, user_messages, owner
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -34,7 +34,7 @@ LOCK_FREE_SESSIONS_SQL: Final[LiteralString] = """
 -- sessions: lock those that nobody works on now; a sweep comes back for the others
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-       next_seq, next_arrival, next_out_seq, user_messages
+       next_seq, next_arrival, next_out_seq, user_messages, owner
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -59,11 +59,11 @@ INSERT_SESSIONS_SQL: Final[LiteralString] = """
 INSERT INTO sessions (
     id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
     ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-    next_seq, next_arrival, next_out_seq, user_messages)
+    next_seq, next_arrival, next_out_seq, user_messages, owner)
 SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[],
     $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::timestamptz[],
-    $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[])
+    $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::text[])
 ON CONFLICT (id) DO NOTHING
 """
 
@@ -93,12 +93,13 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.next_arrival,
             session.next_out_seq,
             session.user_messages,
+            session.owner,
         )
         for session in sessions
     ]
     if not rows:
         return
-    status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 17))
+    status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 18))
     if int(status.rpartition(" ")[2]) != len(rows):
         raise SupersededError("sessions")
 
@@ -109,12 +110,12 @@ UPDATE_SESSIONS_SQL: Final[LiteralString] = """
 UPDATE sessions SET
     agent = new.agent, last_activity_at = new.last_activity_at, active_turn = new.active_turn,
     next_seq = new.next_seq, next_arrival = new.next_arrival,
-    next_out_seq = new.next_out_seq, user_messages = new.user_messages
+    next_out_seq = new.next_out_seq, user_messages = new.user_messages, owner = new.owner
 FROM unnest(
     $1::uuid[], $2::timestamptz[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
-    $7::bigint[], $8::text[])
+    $7::bigint[], $8::text[], $9::text[])
     AS new (id, last_activity_at, active_turn, next_seq, next_arrival, next_out_seq,
-            user_messages, agent)
+            user_messages, agent, owner)
 WHERE sessions.id = new.id
 """
 
@@ -144,10 +145,11 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.next_out_seq,
             session.user_messages,
             session.agent,
+            session.owner,
         )
         for session in changed
     ]
-    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 8))
+    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 9))
     ends = [
         (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)
         for session in changed

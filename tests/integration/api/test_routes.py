@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
+from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
@@ -24,7 +25,17 @@ from chatlane.store.transcripts import RowsBefore
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.people import Person
 from chatlane_schemas.results import Role
+from chatlane_schemas.session_changes import (
+    SessionChange,
+    SessionEnd,
+    SessionFind,
+    SessionReopen,
+    SessionReset,
+    SessionTitle,
+    SessionUpdate,
+)
 from chatlane_schemas.sessions import (
     ApiErrorCode,
     ApiReply,
@@ -73,17 +84,28 @@ class FakeReads:
     def __init__(self) -> None:
         self.sessions = [session(n) for n in range(1, 6)]
         self.failure: Exception | None = None
+        self.asked_for: Person | None = None
 
     def _check(self) -> None:
         if self.failure is not None:
             raise self.failure
 
-    async def find(self, session_id: UUID) -> SessionView | None:
+    async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
         self._check()
+        self.asked_for = person
         return next((s for s in self.sessions if s.id == session_id), None)
 
-    async def find_by_key(self, session_key: str) -> SessionView | None:
+    async def find_by_key(
+        self, session_key: str, person: Person | None = None
+    ) -> SessionView | None:
+        self.asked_for = person
         return next((s for s in self.sessions if s.session_key == session_key), None)
+
+    async def find_by_title(
+        self, title: str, person: Person | None = None, *, limit: int
+    ) -> tuple[SessionView, ...]:
+        self.asked_for = person
+        return tuple(s for s in self.sessions if s.title == title)[:limit]
 
     async def list(
         self,
@@ -142,6 +164,18 @@ class FakeDesk:
         return RenewReply(id=request.id, at=AT, status=RenewStatus.RENEWED, lease_ms=30_000)
 
 
+class FakeSessionDesk:
+    """Changes nothing, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, SessionChange]] = []
+
+    async def change(self, principal: str, request: SessionChange, digest: bytes) -> SessionReply:
+        del digest
+        self.asked.append((principal, request))
+        return SessionReply(id="a", at=AT, session=session())
+
+
 class Api:
     """A running API and a caller."""
 
@@ -150,6 +184,7 @@ class Api:
         self.reads = FakeReads()
         self.transcripts = FakeTranscripts()
         self.desk = FakeDesk()
+        self.session_desk = FakeSessionDesk()
         self.metrics = Metrics()
 
     async def ask(self, subject: str, request: Envelope | bytes, reply: type[ReplyT]) -> ReplyT:
@@ -166,6 +201,7 @@ async def api(nats_url: str) -> AsyncIterator[Api]:
     router = build_router(
         SessionHandlers(api.reads, answering),
         TranscriptHandlers(api.transcripts, answering),
+        SessionChangeHandlers(api.session_desk, answering),
         [TurnHandlers("main", api.desk, answering, api.metrics)],
     )
     async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
@@ -196,6 +232,35 @@ async def test_unknown_id_is_an_error_and_unknown_key_is_not(api: Api) -> None:
     assert got.error is not None
     assert got.error.code == ApiErrorCode.NOT_FOUND
     assert (peeked.error, peeked.session) == (None, None)
+
+
+async def test_reads_are_told_whom_they_are_for(api: Api) -> None:
+    person = Person(platform="telegram", account="bot", id="701")
+    requests: list[tuple[str, Envelope]] = [
+        ("get", SessionGet(id="r1", at=AT, session_id=SESSION_ID, acting_for=person)),
+        ("peek", SessionPeek(id="r2", at=AT, session_key="k", acting_for=person)),
+        ("find", SessionFind(id="r3", at=AT, title="plan", acting_for=person)),
+    ]
+    for verb, request in requests:
+        api.reads.asked_for = None
+        reply = await api.ask(api_subject("session", verb), request, ApiReply)
+        assert reply.error is None
+        assert person == api.reads.asked_for
+
+
+async def test_changes_are_told_who_asks_by_the_subject(api: Api) -> None:
+    changes: dict[str, SessionChange] = {
+        "update": SessionUpdate(id="r1", at=AT, session_id=SESSION_ID, cwd="/a"),
+        "title": SessionTitle(id="r2", at=AT, session_id=SESSION_ID, title="plan"),
+        "end": SessionEnd(id="r3", at=AT, session_id=SESSION_ID),
+        "reopen": SessionReopen(id="r4", at=AT, session_id=SESSION_ID),
+        "reset": SessionReset(id="r5", at=AT, session_id=SESSION_ID),
+    }
+    for verb, change in changes.items():
+        reply = await api.ask(api_subject("session", verb), change, SessionReply)
+        assert reply.session == session()
+
+    assert api.session_desk.asked == [("someone", change) for change in changes.values()]
 
 
 async def test_list_is_read_page_by_page(api: Api) -> None:
@@ -273,6 +338,7 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
     router = build_router(
         SessionHandlers(api.reads, answering),
         TranscriptHandlers(api.transcripts, answering),
+        SessionChangeHandlers(api.session_desk, answering),
         [handlers],
     )
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
@@ -341,7 +407,10 @@ async def test_answer_goes_to_an_inbox_only(api: Api) -> None:
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
     answering = Answering(api.metrics)
     router = build_router(
-        SessionHandlers(api.reads, answering), TranscriptHandlers(api.transcripts, answering), []
+        SessionHandlers(api.reads, answering),
+        TranscriptHandlers(api.transcripts, answering),
+        SessionChangeHandlers(api.session_desk, answering),
+        [],
     )
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()

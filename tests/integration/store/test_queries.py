@@ -160,8 +160,8 @@ SELECT create_seen_days(current_date - 2, current_date + 1);
 INSERT INTO seen (digest, day, session_id, arrival)
     SELECT sha256(n::text::bytea), current_date + 1 - n % 4, gen_random_uuid(), n
     FROM generate_series(1, 60000) AS n;
-INSERT INTO sessions (id, session_key, agent, platform, started_at)
-    SELECT lpad(to_hex(n), 32, '0')::uuid, 'key:' || n, 'main', 'telegram', now()
+INSERT INTO sessions (id, session_key, agent, platform, started_at, title, title_scope)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'key:' || n, 'main', 'telegram', now(), 'title:' || n, ''
     FROM generate_series(1, 60000) AS n;
 INSERT INTO lanes (session_key, session_id)
     SELECT session_key, id FROM sessions;
@@ -172,6 +172,9 @@ INSERT INTO turns (id, session_id, agent, state, source, due_at)
     FROM sessions;
 INSERT INTO messages (session_id, seq, id, role, content, created_at, turn_id)
     SELECT id, 1, id, 'user', 'hello', now(), id FROM sessions;
+INSERT INTO api_requests (principal, id, digest, at)
+    SELECT 'someone', session_key, 'x', now() - random() * interval '1 day'
+    FROM sessions;
 INSERT INTO outbox (session_id, stream, router, subject, message_id, payload)
     SELECT id, 'OUTBOUND', lpad(to_hex(random(1, 4)), 32, '0')::uuid, 'subject', 'id', 'x'
     FROM sessions;

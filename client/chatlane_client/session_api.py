@@ -1,0 +1,207 @@
+"""The session API for callers that change sessions, typed."""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from nats.aio.client import Client
+from pydantic import JsonValue
+
+from chatlane_client.errors import SessionNotFoundError
+from chatlane_client.requests import Requests
+from chatlane_schemas import new_envelope_id
+from chatlane_schemas.people import Person
+from chatlane_schemas.session_changes import (
+    Preference,
+    SessionChange,
+    SessionEnd,
+    SessionFind,
+    SessionReopen,
+    SessionReset,
+    SessionTitle,
+    SessionUpdate,
+)
+from chatlane_schemas.sessions import (
+    SessionGet,
+    SessionListReply,
+    SessionPeek,
+    SessionReply,
+    SessionView,
+)
+
+ChangeT = TypeVar("ChangeT", bound=SessionChange)
+
+
+class SessionApi:
+    """Finds and changes sessions, for a person or for nobody in particular.
+
+    A change is repeated with its id until it is answered, and made once. To repeat one over a
+    restart of the caller, keep its `request_id` and pass it again with the same values.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        principal: str,
+        acting_for: Person | None = None,
+        patience: timedelta = timedelta(seconds=10),
+    ) -> None:
+        """Make a client.
+
+        Args:
+            client: An open connection.
+            principal: The name the connection's permissions allow it to ask under.
+            acting_for: Whose sessions it finds and changes; None for all.
+            patience: When to give up on a request.
+        """
+        self._requests = Requests(client, principal=principal, patience=patience)
+        self._acting_for = acting_for
+
+    async def get(self, session_id: UUID) -> SessionView:
+        """Return a session.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+        """
+        request = SessionGet(
+            id=new_envelope_id(), at=_now(), session_id=session_id, acting_for=self._acting_for
+        )
+        reply = await self._requests.ask("session", "get", request, SessionReply)
+        return self._found(reply, "get", session_id)
+
+    async def peek(self, session_key: str) -> SessionView | None:
+        """Return the session a key leads to now, if it leads to one of theirs."""
+        request = SessionPeek(
+            id=new_envelope_id(), at=_now(), session_key=session_key, acting_for=self._acting_for
+        )
+        return (await self._requests.ask("session", "peek", request, SessionReply)).session
+
+    async def find(self, title: str) -> tuple[SessionView, ...]:
+        """Return the sessions of a title, the newest first; a person has at most one."""
+        request = SessionFind(
+            id=new_envelope_id(), at=_now(), title=title, acting_for=self._acting_for
+        )
+        return (await self._requests.ask("session", "find", request, SessionListReply)).sessions
+
+    async def update(
+        self,
+        session_id: UUID,
+        *,
+        cwd: str | None = None,
+        model: str | None = None,
+        config: Mapping[str, JsonValue] | None = None,
+        clear: Collection[Preference] = (),
+        request_id: str | None = None,
+    ) -> SessionView:
+        """Set what is given, clear what is named, and leave the rest.
+
+        Args:
+            session_id: Session to change.
+            cwd: Directory in which tools work, at most 4,096 characters.
+            model: Model that is to answer, at most 256 characters.
+            config: Whatever else the agent reads, at most 16 kB of JSON; never credentials.
+            clear: What to take back.
+            request_id: Of a request that is made again.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: Another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = SessionUpdate(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            cwd=cwd,
+            model=model,
+            config=None if config is None else dict(config),
+            clear=tuple(clear),
+        )
+        return await self._change("update", request)
+
+    async def set_title(
+        self,
+        session_id: UUID,
+        title: str,
+        *,
+        request_id: str | None = None,
+    ) -> SessionView:
+        """Give a session a title of at most 100 characters; `""` takes it away.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: Another session of the owner has it, or another request
+                had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = SessionTitle(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            title=title,
+        )
+        return await self._change("title", request)
+
+    async def end(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
+        """End a session; one that has ended stays as it ended.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: Another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        return await self._change("end", self._request(SessionEnd, session_id, request_id))
+
+    async def reopen(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
+        """Take the end of a session back; where its lane leads stays as it is.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: It was merged into another one, or another request had
+                this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        return await self._change("reopen", self._request(SessionReopen, session_id, request_id))
+
+    async def reset(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
+        """End a session and return the next one of its lane.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            StaleRequestError: Its lane leads to another session by now.
+            ConflictingRequestError: Another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        return await self._change("reset", self._request(SessionReset, session_id, request_id))
+
+    def _request(
+        self,
+        model: type[ChangeT],
+        session_id: UUID,
+        request_id: str | None,
+    ) -> ChangeT:
+        return model(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            session_id=session_id,
+            acting_for=self._acting_for,
+        )
+
+    async def _change(self, verb: str, request: SessionChange) -> SessionView:
+        reply = await self._requests.ask("session", verb, request, SessionReply)
+        return self._found(reply, verb, request.session_id)
+
+    def _found(self, reply: SessionReply, verb: str, session_id: UUID) -> SessionView:
+        if reply.session is None:
+            raise SessionNotFoundError(
+                self._requests.subject("session", verb), f"no session {session_id}"
+            )
+        return reply.session
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

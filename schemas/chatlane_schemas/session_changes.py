@@ -1,0 +1,136 @@
+"""Requests that change a session, and the search for one by its title.
+
+A change is made once: a request that is repeated with its id gets the first answer.
+"""
+
+import re
+from enum import StrEnum
+from typing import Annotated, Final, Self
+from uuid import UUID
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError, to_json
+
+from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.fields import JsonObject, Text, scrubbed_json
+from chatlane_schemas.people import Person
+
+MAX_TITLE_CHARACTERS: Final = 100
+MAX_CONFIG_BYTES: Final = 16 * 1024
+
+_UNSHOWN: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
+)
+_CREDENTIAL: Final = re.compile(
+    r"(?i)(^|_|-)(api_?-?key|secrets?|passwords?|credentials?|authorization|(access|auth)_?-?tokens?)$"
+)
+
+
+def _shown_title(title: str) -> str:
+    """Return a title as one line, without what a terminal would act on."""
+    return " ".join(_UNSHOWN.sub(" ", title).split())
+
+
+def _config(value: JsonObject) -> JsonObject:
+    """Return what jsonb takes; refuse what is too large or would be a credential."""
+    cleaned = scrubbed_json(value)
+    if len(to_json(cleaned)) > MAX_CONFIG_BYTES:
+        raise PydanticCustomError("config_size", "config is too large")
+    if _names_credential(cleaned):
+        raise PydanticCustomError("config_credential", "config holds a credential")
+    return cleaned if isinstance(cleaned, dict) else {}
+
+
+def _names_credential(value: object) -> bool:
+    match value:
+        case dict():
+            return any(
+                _CREDENTIAL.search(name) is not None or _names_credential(inner)
+                for name, inner in value.items()
+            )
+        case list():
+            return any(map(_names_credential, value))
+        case _:
+            return False
+
+
+Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(_shown_title)]
+"""One line of at most 100 characters; `""` means none."""
+
+Config = Annotated[JsonObject, AfterValidator(_config)]
+"""An object of at most 16 kB that an agent reads; never credentials."""
+
+
+class Preference(StrEnum):
+    """What of a session its users choose."""
+
+    CWD = "cwd"
+    MODEL = "model"
+    CONFIG = "config"
+
+
+class SessionChange(Envelope):
+    """Names the session to change."""
+
+    session_id: UUID = Field(description="Session to change.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who wants it; the sessions of others are not found.",
+    )
+
+
+class SessionUpdate(SessionChange):
+    """Sets what the users of a session choose; what is left out stays as it is."""
+
+    cwd: Annotated[Text, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description="Directory in which tools of the agent work.",
+    )
+    model: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="Model that is to answer.",
+    )
+    config: Config | None = Field(
+        default=None,
+        description="Whatever else the agent reads, as one object; never credentials.",
+    )
+    clear: tuple[Preference, ...] = Field(
+        default=(),
+        max_length=len(Preference),
+        description="What to take back.",
+    )
+
+    @model_validator(mode="after")
+    def _says_each_once(self) -> Self:
+        given = {one for one in Preference if getattr(self, one) is not None}
+        if not given.isdisjoint(self.clear):
+            raise PydanticCustomError("set_and_cleared", "a value is both set and cleared")
+        return self
+
+
+class SessionTitle(SessionChange):
+    """Gives a session a title, or takes it away; titles of one owner differ."""
+
+    title: Title = Field(description="The title; none takes it away.")
+
+
+class SessionEnd(SessionChange):
+    """Ends a session; the next message opens another. Ended before: stays as it ended."""
+
+
+class SessionReopen(SessionChange):
+    """Takes the end of a session back; where its lane leads stays as it is."""
+
+
+class SessionReset(SessionChange):
+    """Ends a session and opens the next one of its lane, which is the answer."""
+
+
+class SessionFind(Envelope):
+    """Asks for the sessions of a title, the newest first."""
+
+    title: Annotated[Title, Field(min_length=1)] = Field(description="The whole title.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who asks; the sessions of others are not found.",
+    )

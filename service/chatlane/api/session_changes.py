@@ -1,0 +1,71 @@
+"""Hands requests that change a session to the desk that decides them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, TypeVar
+
+from chatlane_schemas.session_changes import (
+    SessionChange,
+    SessionEnd,
+    SessionReopen,
+    SessionReset,
+    SessionTitle,
+    SessionUpdate,
+)
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from chatlane.api.answering import Answering
+    from chatlane.api.asked import Asked
+    from chatlane_schemas.sessions import SessionReply
+
+    class Desk(Protocol):
+        """Decides changes, each with its answer in one transaction."""
+
+        async def change(
+            self, principal: str, request: SessionChange, digest: bytes
+        ) -> SessionReply:
+            """Make a change once; a repeated request gets the first answer."""
+
+
+ChangeT = TypeVar("ChangeT", bound=SessionChange)
+
+
+class SessionChangeHandlers:
+    """The handlers of `session.update`, `title`, `end`, `reopen` and `reset`."""
+
+    def __init__(self, desk: Desk, answering: Answering) -> None:
+        self._desk = desk
+        self._answering = answering
+
+    async def update(self, asked: Asked) -> bytes:
+        """Answer `session.update`."""
+        return await self._answer("session.update", SessionUpdate, asked)
+
+    async def title(self, asked: Asked) -> bytes:
+        """Answer `session.title`."""
+        return await self._answer("session.title", SessionTitle, asked)
+
+    async def end(self, asked: Asked) -> bytes:
+        """Answer `session.end`."""
+        return await self._answer("session.end", SessionEnd, asked)
+
+    async def reopen(self, asked: Asked) -> bytes:
+        """Answer `session.reopen`."""
+        return await self._answer("session.reopen", SessionReopen, asked)
+
+    async def reset(self, asked: Asked) -> bytes:
+        """Answer `session.reset`."""
+        return await self._answer("session.reset", SessionReset, asked)
+
+    async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
+        async def act(request: ChangeT) -> SessionReply:
+            # One id for two kinds of request is as wrong as for two bodies; when it was sent
+            # may differ, so that a caller can repeat it after a restart.
+            said = request.model_dump_json(exclude={"at"}).encode()
+            digest = sha256(method.encode() + b"\0" + said).digest()
+            return await self._desk.change(asked.principal, request, digest)
+
+        return await self._answering.answer(method, model, asked.body, act)

@@ -1,0 +1,95 @@
+"""Ends and beginnings of sessions that somebody asked for, not a message. Pure, as `lanes`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane.domain.effects import Publication
+from chatlane.domain.ids import derived_id
+from chatlane.domain.policy import served_boundary_at
+from chatlane.domain.states import Session
+from chatlane_schemas.codec import encode
+from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
+from chatlane_schemas.subjects import event as event_subject
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.policy import ResetPolicy
+
+
+def end_session(session: Session, at: datetime, effects: Effects) -> None:
+    """End a session; what runs or waits in it is still answered there."""
+    at = _not_before(at, session)
+    session.ended_at = at
+    session.end_reason = EndReason.REQUESTED
+    ended = SessionEnded(
+        id=str(derived_id(at, session.id.bytes, "session.ended")),
+        at=at,
+        session_id=session.id,
+        session_key=session.session_key,
+        agent=session.agent,
+        reason=EndReason.REQUESTED,
+    )
+    effects.publications.append(
+        Publication(None, "EVENTS", event_subject("session", "ended"), ended.id, encode(ended))
+    )
+
+
+def next_session(
+    previous: Session, at: datetime, trigger: bytes, policy: ResetPolicy, effects: Effects
+) -> Session:
+    """Return the session that follows another one on its lane.
+
+    Args:
+        previous: The session the lane led to; has ended.
+        at: When it was asked for.
+        trigger: What makes its id this one.
+        policy: In force on the lane.
+    """
+    at = _not_before(at, previous)
+    session = Session(
+        id=derived_id(at, trigger, "session"),
+        session_key=previous.session_key,
+        agent=previous.agent,
+        platform=previous.platform,
+        started_at=at,
+        start_reason=ResetReason.REQUESTED,
+        served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
+        owner=previous.owner,
+        is_new=True,
+    )
+    started = SessionStarted(
+        id=str(derived_id(at, session.id.bytes, "session.started")),
+        at=at,
+        session_id=session.id,
+        session_key=session.session_key,
+        agent=session.agent,
+        reason=ResetReason.REQUESTED,
+        previous_session_id=previous.id,
+    )
+    effects.publications.append(
+        Publication(
+            None, "EVENTS", event_subject("session", "started"), started.id, encode(started)
+        )
+    )
+    effects.count(("sessions_started", session.agent, ResetReason.REQUESTED))
+    return session
+
+
+def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:
+    """Take the end of a session back.
+
+    Whoever asks is there: as if they had written, or the policy would end the session again
+    with their next message.
+    """
+    at = _not_before(at, session)
+    session.ended_at = None
+    session.end_reason = None
+    session.last_activity_at = at
+    session.served_boundary = served_boundary_at(at, policy) if policy.resets_daily else None
+
+
+def _not_before(at: datetime, session: Session) -> datetime:
+    return max(at, session.started_at, session.last_activity_at or session.started_at)

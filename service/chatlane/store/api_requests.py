@@ -1,0 +1,79 @@
+"""Requests for a change and their answers, so that a repetition gets the first one.
+
+Its rows are locked before any other: who repeats a request waits for the first to be done.
+"""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class Answered(NamedTuple):
+    """A request that was answered before.
+
+    Attributes:
+        digest: Of its body.
+        reply: Body of the answer.
+    """
+
+    digest: bytes
+    reply: bytes
+
+
+BEGIN_SQL: Final[LiteralString] = """
+-- api_requests: the first of its id, or nothing
+INSERT INTO api_requests (principal, id, digest) VALUES ($1, $2, $3)
+ON CONFLICT DO NOTHING RETURNING at
+"""
+
+
+async def begin(
+    connection: "PoolConnectionProxy", principal: str, request_id: str, digest: bytes
+) -> "datetime | None":
+    """Return the time of a new request; None if it was answered before."""
+    at: datetime | None = await connection.fetchval(BEGIN_SQL, principal, request_id, digest)
+    return at
+
+
+FIND_SQL: Final[LiteralString] = """
+-- api_requests: what one was answered
+SELECT digest, reply FROM api_requests WHERE principal = $1 AND id = $2
+"""
+
+
+async def find(
+    connection: "PoolConnectionProxy", principal: str, request_id: str
+) -> Answered | None:
+    """Return what a request was answered."""
+    row = await connection.fetchrow(FIND_SQL, principal, request_id)
+    return None if row is None else Answered(*row.values())
+
+
+FINISH_SQL: Final[LiteralString] = """
+-- api_requests: the answer, in the transaction of what it answers
+UPDATE api_requests SET reply = $3 WHERE principal = $1 AND id = $2
+"""
+
+
+async def finish(
+    connection: "PoolConnectionProxy", principal: str, request_id: str, reply: bytes
+) -> None:
+    """Keep the answer to a request that this transaction began."""
+    await connection.execute(FINISH_SQL, principal, request_id, reply)
+
+
+PRUNE_SQL: Final[LiteralString] = """
+-- api_requests: away with some of those that nobody repeats any more, the oldest first
+DELETE FROM api_requests WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM api_requests
+    WHERE at < (SELECT clock_timestamp() - $1::interval) ORDER BY at LIMIT $2))
+"""
+
+
+async def prune(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
+    """Forget up to `limit` requests older than `kept`; returns how many it were."""
+    status = await connection.execute(PRUNE_SQL, kept, limit)
+    return int(status.rpartition(" ")[2])

@@ -1,0 +1,75 @@
+"""Columns of a session that only requests change; under its row lock."""
+
+from typing import TYPE_CHECKING, Final, LiteralString
+
+import asyncpg
+
+from chatlane.errors import SupersededError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.states import Session
+
+UPDATE_PREFERENCES_SQL: Final[LiteralString] = """
+-- session_changes: what its users choose; none stays as it is unless it is cleared
+UPDATE sessions SET
+    cwd = CASE WHEN 'cwd' = ANY($5::text[]) THEN NULL ELSE coalesce($2, cwd) END,
+    model = CASE WHEN 'model' = ANY($5::text[]) THEN NULL ELSE coalesce($3, model) END,
+    config = CASE WHEN 'config' = ANY($5::text[]) THEN NULL ELSE coalesce($4::jsonb, config) END
+WHERE id = $1
+"""
+
+
+async def update_preferences(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    *,
+    cwd: str | None,
+    model: str | None,
+    config: str | None,
+    clear: "Iterable[str]",
+) -> None:
+    """Set what is given and clear what is named; `config` is JSON text."""
+    await connection.execute(UPDATE_PREFERENCES_SQL, session_id, cwd, model, config, list(clear))
+
+
+SET_TITLE_SQL: Final[LiteralString] = """
+-- session_changes: a title that no other session of the same owner has
+UPDATE sessions SET title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END
+WHERE id = $1 AND NOT EXISTS (
+    SELECT FROM sessions AS other
+    WHERE other.title = $2::text AND other.title_scope = $3 AND other.id <> $1)
+"""
+
+
+async def set_title(connection: "PoolConnectionProxy", session: "Session", title: str) -> bool:
+    """Give a locked session a title, `""` for none; False if it is taken.
+
+    Raises:
+        SupersededError: Somebody took it at the same moment.
+    """
+    scope = session.owner or session.session_key
+    try:
+        status = await connection.execute(SET_TITLE_SQL, session.id, title or None, scope)
+    except asyncpg.UniqueViolationError as exc:
+        raise SupersededError("titles") from exc
+    return status != "UPDATE 0"
+
+
+REOPEN_SQL: Final[LiteralString] = """
+-- session_changes: the end is taken back
+UPDATE sessions SET
+    ended_at = NULL, end_reason = NULL, last_activity_at = $2, served_boundary = $3
+WHERE id = $1
+"""
+
+
+async def reopen(connection: "PoolConnectionProxy", session: "Session") -> None:
+    """Write a locked session that was reopened."""
+    await connection.execute(
+        REOPEN_SQL, session.id, session.last_activity_at, session.served_boundary
+    )

@@ -1,0 +1,99 @@
+"""The client that changes sessions, against a router."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+
+from chatlane_client import (
+    AdapterClient,
+    ConflictingRequestError,
+    RefusedRequestError,
+    SessionApi,
+    SessionNotFoundError,
+    StaleRequestError,
+    open_connection,
+)
+from chatlane_schemas import Person, Preference, SessionView
+from tests.integration.client.real_router import real_router
+from tests.integration.client.routing import ACCOUNT, PLATFORM, PRINCIPAL, said
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def client(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Client]:
+    """A connection to a server with a router."""
+    async with (
+        real_router(tmp_path, nats_url, database_url),
+        open_connection(nats_url, name="test") as connection,
+    ):
+        yield connection
+
+
+def acting_for(client: Client, chat: str) -> SessionApi:
+    person = Person(platform=PLATFORM, account=ACCOUNT, id=f"person-{chat}")
+    return SessionApi(client, principal=PRINCIPAL, acting_for=person)
+
+
+async def opened(client: Client, chat: str) -> SessionView:
+    """Let a person say something, and return their session."""
+    adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
+    await adapter.publish(said("hello", chat=chat))
+    api = acting_for(client, chat)
+    key = f"agent:main:{PLATFORM}:{ACCOUNT}:dm:{chat}"
+    await eventually(lambda: api.peek(key))
+    found = await api.peek(key)
+    assert found is not None
+    return found
+
+
+async def test_a_session_is_changed_found_and_followed_by_another(client: Client) -> None:
+    session = await opened(client, "1")
+    api = acting_for(client, "1")
+
+    updated = await api.update(session.id, cwd="/srv", model="small-1", config={"a": 1})
+    cleared = await api.update(session.id, clear=[Preference.CONFIG])
+    titled = await api.set_title(session.id, "plan")
+
+    assert (updated.cwd, updated.model, updated.config) == ("/srv", "small-1", {"a": 1})
+    assert (cleared.model, cleared.config) == ("small-1", None)
+    assert await api.find("plan") == (titled,)
+    ended = await api.end(session.id)
+    assert (await api.reopen(session.id)).ended_at is None
+    following = await api.reset(session.id)
+    assert (ended.end_reason, following.session_key) == ("requested", session.session_key)
+    with pytest.raises(ConflictingRequestError):
+        await api.set_title(following.id, "plan")
+    with pytest.raises(StaleRequestError):
+        await api.reset(session.id)
+
+
+async def test_a_request_is_made_once_over_a_restart(client: Client) -> None:
+    session = await opened(client, "1")
+    first = await acting_for(client, "1").reset(session.id, request_id="reset-1")
+    second = await acting_for(client, "1").reset(session.id, request_id="reset-1")
+
+    assert first == second
+
+
+async def test_nobody_finds_the_session_of_another(client: Client) -> None:
+    session = await opened(client, "1")
+    stranger = acting_for(client, "2")
+
+    assert await stranger.peek(session.session_key) is None
+    assert await stranger.find("plan") == ()
+    for attempt in (stranger.get, stranger.end, stranger.reopen, stranger.reset):
+        with pytest.raises(SessionNotFoundError):
+            await attempt(session.id)
+    everybodys = SessionApi(client, principal=PRINCIPAL)
+    assert (await everybodys.get(session.id)).ended_at is None
+
+
+async def test_a_bad_value_is_refused_for_good(client: Client) -> None:
+    session = await opened(client, "1")
+
+    with pytest.raises((RefusedRequestError, ValueError)):
+        await acting_for(client, "1").update(session.id, config={"api_key": "k"})
