@@ -1,6 +1,6 @@
 """The transcript API, typed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -10,13 +10,26 @@ from nats.aio.client import Client
 from chatlane_client.requests import Requests
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.results import Role
-from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
+from chatlane_schemas.transcripts import (
+    AppendedRow,
+    TranscriptAppend,
+    TranscriptChanged,
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReplace,
+    TranscriptReply,
+    TranscriptRewind,
+)
 
 MAX_PAGE_ROWS: Final = 500
 
 
 class TranscriptApi:
-    """Reads transcripts; every request is repeated until it is answered."""
+    """Reads and changes transcripts; every request is repeated until it is answered.
+
+    A change is repeated under one id, so it happens once. A caller that may be restarted in
+    between gives an id of its own (`request_id`) and keeps it.
+    """
 
     def __init__(
         self, client: Client, *, principal: str, patience: timedelta = timedelta(seconds=10)
@@ -91,6 +104,92 @@ class TranscriptApi:
             if len(rows) >= limit:
                 break
         return _without_parted_results(rows, len(rows) - limit)
+
+    async def append(
+        self, session_id: UUID, rows: Sequence[AppendedRow], *, request_id: str | None = None
+    ) -> TranscriptChanged:
+        """Add rows at the end; one that is known by an id is not added again.
+
+        Raises:
+            SessionNotFoundError: There is none of this id.
+            ConflictingRequestError: The session has ended.
+        """
+        request = TranscriptAppend(
+            id=request_id or new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session_id,
+            rows=tuple(rows),
+        )
+        return await self._requests.ask("transcript", "append", request, TranscriptChanged)
+
+    async def replace(
+        self,
+        session_id: UUID,
+        rows: Sequence[AppendedRow],
+        *,
+        expected_version: str,
+        allow_empty: bool = False,
+        request_id: str | None = None,
+    ) -> TranscriptChanged:
+        """Write a transcript anew, all or nothing.
+
+        Args:
+            session_id: Session to write to.
+            rows: All rows, in order.
+            expected_version: `version` of the transcript the rows were made from.
+            allow_empty: Whether no rows are meant.
+            request_id: Id to repeat it under after a restart.
+
+        Raises:
+            StaleRequestError: It has changed since that version.
+            SessionNotFoundError: There is none of this id.
+            ConflictingRequestError: A turn is running, or the session has ended.
+        """
+        request = TranscriptReplace(
+            id=request_id or new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session_id,
+            expected_version=expected_version,
+            rows=tuple(rows),
+            allow_empty=allow_empty,
+        )
+        return await self._requests.ask("transcript", "replace", request, TranscriptChanged)
+
+    async def rewind(
+        self,
+        session_id: UUID,
+        *,
+        turns: int = 1,
+        expected_version: str | None = None,
+        request_id: str | None = None,
+    ) -> TranscriptChanged:
+        """Take back the last turns, whole; more than there are takes back all.
+
+        Raises:
+            StaleRequestError: It has changed since that version.
+            SessionNotFoundError: There is none of this id.
+            ConflictingRequestError: A turn is running, or the session has ended.
+        """
+        request = TranscriptRewind(
+            id=request_id or new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session_id,
+            turns=turns,
+            expected_version=expected_version,
+        )
+        return await self._requests.ask("transcript", "rewind", request, TranscriptChanged)
+
+    async def version(self, session_id: UUID) -> str:
+        """Return the version of a transcript, for a change that is made from it.
+
+        Raises:
+            SessionNotFoundError: There is none of this id.
+        """
+        request = TranscriptLoad(
+            id=new_envelope_id(), at=datetime.now(UTC), session_id=session_id, limit=1
+        )
+        reply = await self._requests.ask("transcript", "load", request, TranscriptReply)
+        return reply.version or ""
 
 
 def _without_parted_results(

@@ -28,7 +28,14 @@ from chatlane_schemas.sessions import (
     SessionReply,
 )
 from chatlane_schemas.streams import StreamName
-from chatlane_schemas.transcripts import TranscriptLoad, TranscriptReply
+from chatlane_schemas.transcripts import (
+    TranscriptAppend,
+    TranscriptChanged,
+    TranscriptLoad,
+    TranscriptReplace,
+    TranscriptReply,
+    TranscriptRewind,
+)
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,
@@ -181,6 +188,15 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         TranscriptLoad,
         TranscriptReply,
         "Shows rows of a transcript, the newest page first.",
+    ),
+    _request(
+        "transcript", "append", TranscriptAppend, TranscriptChanged, "Adds rows to a transcript."
+    ),
+    _request(
+        "transcript", "replace", TranscriptReplace, TranscriptChanged, "Writes a transcript anew."
+    ),
+    _request(
+        "transcript", "rewind", TranscriptRewind, TranscriptChanged, "Takes back the last turns."
     ),
 )
 

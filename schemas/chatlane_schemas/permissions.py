@@ -52,6 +52,9 @@ _SESSION_REQUESTS: Final = (
     ("session", "reopen"),
     ("session", "reset"),
     ("transcript", "load"),
+    ("transcript", "append"),
+    ("transcript", "replace"),
+    ("transcript", "rewind"),
 )
 
 
@@ -156,7 +159,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
 
 
 def operator(principal: str) -> Permissions:
-    """Return what an operator may do: look at sessions, events, dead letters and streams."""
+    """Return what an operator may do: ask for and change sessions, look at all else."""
     return Permissions(
         publish=(
             *(subjects.api(principal, noun, verb) for noun, verb in _SESSION_REQUESTS),

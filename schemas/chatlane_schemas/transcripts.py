@@ -1,15 +1,20 @@
-"""Transcripts: how they are read and what they show."""
+"""Transcripts: how they are read, what they show, and how they are changed."""
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record
-from chatlane_schemas.fields import BigNumber, Flag, Instant, PlatformId, Text, ToolCalls
+from chatlane_schemas.fields import BigNumber, Flag, Instant, Number, PlatformId, Text, ToolCalls
 from chatlane_schemas.inbound import Attachments
-from chatlane_schemas.results import Role
+from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
 from chatlane_schemas.sessions import ApiReply
+
+MAX_REWIND_TURNS: Final = 1000
+
+TranscriptVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,19}$")]
+"""What a transcript was when it was read; every change gives another one."""
 
 ChainCursor = Annotated[str, Field(pattern=r"^[0-9a-f]{32}\.[0-9]{1,19}$")]
 """A place in a chain of sessions: a session and a row of it."""
@@ -65,6 +70,80 @@ class TranscriptEntry(Record):
     )
 
 
+class AppendedRow(TranscriptRow):
+    """A row to add, with what makes it the same row when somebody else brings it again."""
+
+    author: Text | None = Field(default=None, description="Person who wrote it.")
+    platform_message_id: PlatformId | None = Field(
+        default=None,
+        description="The platform's message id; one row of a session has it.",
+    )
+    message_id: UUID | None = Field(
+        default=None,
+        description="Id of the message as it was routed or claimed; one row has it.",
+    )
+    attachments: Attachments = Field(default=(), description="References to files.")
+    said_at: Instant | None = Field(
+        default=None,
+        description="When it was said, if not now; data only, the order is that of the rows.",
+    )
+
+
+AppendedRows = Annotated[
+    tuple[AppendedRow, ...], Field(max_length=MAX_TRANSCRIPT_ROWS, fail_fast=True)
+]
+
+
+class TranscriptChange(Envelope):
+    """Any change of a transcript; the same request again gets the first answer."""
+
+    session_id: UUID = Field(description="Session to write to.")
+
+
+class TranscriptAppend(TranscriptChange):
+    """Adds rows at the end of a transcript."""
+
+    rows: Annotated[AppendedRows, Field(min_length=1)] = Field(
+        description="Rows to add, in order; one that is known already is not added again.",
+    )
+
+
+class TranscriptReplace(TranscriptChange):
+    """Writes a transcript anew, all or nothing; what it was stays in the archive."""
+
+    expected_version: TranscriptVersion = Field(
+        description="`version` of the reply this was made from; refused as `stale` if it changed.",
+    )
+    rows: AppendedRows = Field(description="All rows, in order.")
+    allow_empty: Flag = Field(
+        default=False,
+        description="Whether an empty transcript is meant.",
+    )
+
+
+class TranscriptRewind(TranscriptChange):
+    """Takes back the last turns, whole: what was said, called and answered."""
+
+    turns: Annotated[int, Field(strict=True, ge=1, le=MAX_REWIND_TURNS)] = Field(
+        default=1,
+        description="How many turns; more than there are takes back all.",
+    )
+    expected_version: TranscriptVersion | None = Field(
+        default=None,
+        description="Refused as `stale` if the transcript is another one by now.",
+    )
+
+
+class PlacedRow(Record):
+    """Where a row of a request is."""
+
+    seq: BigNumber | None = Field(
+        default=None,
+        description="Its place; none while it waits for its turn, or when it was taken out.",
+    )
+    is_repeat: Flag = Field(default=False, description="Whether it was known already.")
+
+
 class TranscriptReply(ApiReply):
     """Answer to `TranscriptLoad`."""
 
@@ -77,4 +156,24 @@ class TranscriptReply(ApiReply):
     next_cursor: ChainCursor | None = Field(
         default=None,
         description="The same for a whole chain, as `cursor`; none when there is no more.",
+    )
+    version: TranscriptVersion | None = Field(
+        default=None,
+        description="For `expected_version` of a change that is made from these rows.",
+    )
+
+
+class TranscriptChanged(ApiReply):
+    """Answer to a change of a transcript."""
+
+    session_id: UUID | None = Field(default=None, description="Session that was changed.")
+    version: TranscriptVersion | None = Field(default=None, description="Version afterwards.")
+    placed: Annotated[tuple[PlacedRow, ...], Field(max_length=MAX_TRANSCRIPT_ROWS)] = Field(
+        default=(),
+        description="Where the rows of the request are, in their order.",
+    )
+    removed_rows: Number = Field(default=0, description="How many rows were taken out.")
+    undone_text: Text | None = Field(
+        default=None,
+        description="What people had said in the first turn that was taken back.",
     )

@@ -21,6 +21,7 @@ from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.sessions import SessionHandlers
+from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus import topology
@@ -54,6 +55,7 @@ from chatlane.store import partitions, probe, seen_days
 from chatlane.store.migrations import verify_schema
 from chatlane.store.pool import Store, open_store
 from chatlane.store.session_reads import SessionReads
+from chatlane.store.transcript_changes import TranscriptChanges
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 
@@ -428,6 +430,7 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> Asy
         SessionHandlers(reads, answering),
         TranscriptHandlers(TranscriptReads(app.store), answering),
         SessionChangeHandlers(SessionDesk(writer, reads, app.catalog), answering),
+        TranscriptChangeHandlers(TranscriptChanges(app.store), answering),
         turns,
     )
 

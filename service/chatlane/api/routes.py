@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from chatlane.api.session_changes import SessionChangeHandlers
     from chatlane.api.sessions import SessionHandlers
+    from chatlane.api.transcript_changes import TranscriptChangeHandlers
     from chatlane.api.transcripts import TranscriptHandlers
     from chatlane.api.turns import TurnHandlers
 
@@ -33,6 +34,7 @@ def build_router(
     sessions: SessionHandlers,
     transcripts: TranscriptHandlers,
     changes: SessionChangeHandlers,
+    transcript_changes: TranscriptChangeHandlers,
     turns: Iterable[TurnHandlers],
 ) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
@@ -54,6 +56,9 @@ def build_router(
     }.items():
         _bind_asked(router, f"session.{verb}", change)
     _bind(router, "transcript.load", transcripts.load)
+    _bind_asked(router, "transcript.append", transcript_changes.append)
+    _bind_asked(router, "transcript.replace", transcript_changes.replace)
+    _bind_asked(router, "transcript.rewind", transcript_changes.rewind)
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
         _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
-    from chatlane.domain.transcripts import Link
+    from chatlane.domain.transcripts import Link, Version
     from chatlane.store.transcripts import RowsBefore
     from chatlane_schemas.transcripts import TranscriptEntry
 
     class Reads(Protocol):
         """What the handlers ask the store."""
+
+        async def version(self, session_id: UUID) -> Version | None:
+            """Return the version of a transcript, if there is one."""
 
         async def links(self, session_id: UUID) -> tuple[Link, ...]:
             """Return the session and those it continues; empty when it is unknown."""
@@ -68,24 +71,31 @@ class TranscriptHandlers:
         return await self._answering.answer("transcript.load", TranscriptLoad, body, self._load)
 
     async def _load(self, request: TranscriptLoad) -> TranscriptReply:
-        links = await self._reads.links(request.session_id)
-        if not links:
+        # Before the rows: one that comes in between makes the version older than what is shown,
+        # and a change that is made from it is refused.
+        version = await self._reads.version(request.session_id)
+        if version is None:
             return _refused(no_such_session())
-        order = reading_order(links, request.session_id)
+        order = await self._order(request)
         start = _start(request)
         if request.cursor is not None and not request.whole_chain:
             return _refused(_invalid("cursor: only for a whole chain"))
         if start.session_id not in order:
             return _refused(_invalid("cursor: not of this conversation"))
         page = await self._page(request, start)
-        after = order[order.index(start.session_id) + 1 :] if request.whole_chain else ()
+        after = order[order.index(start.session_id) + 1 :]
         before = page.before
         if before is None and after:
             before = _Place(after[0], MAX_INT64)
         rows = page.rows
         if request.whole_chain:
             rows = tuple(row.model_copy(update={"session_id": start.session_id}) for row in rows)
-        return _reply(request, rows, before)
+        return _reply(request, version, rows, before)
+
+    async def _order(self, request: TranscriptLoad) -> tuple[UUID, ...]:
+        if not request.whole_chain:
+            return (request.session_id,)
+        return reading_order(await self._reads.links(request.session_id), request.session_id)
 
     async def _page(self, request: TranscriptLoad, start: _Place) -> _Page:
         """Return a page that parts no call from its results, unless they fit no reply."""
@@ -128,7 +138,10 @@ def _start(request: TranscriptLoad) -> _Place:
 
 
 def _reply(
-    request: TranscriptLoad, rows: Sequence[TranscriptEntry], before: _Place | None
+    request: TranscriptLoad,
+    version: Version,
+    rows: Sequence[TranscriptEntry],
+    before: _Place | None,
 ) -> TranscriptReply:
     in_chain = before is not None and request.whole_chain
     return TranscriptReply(
@@ -136,6 +149,7 @@ def _reply(
         at=_now(),
         session_id=request.session_id,
         rows=tuple(rows),
+        version=version.text,
         next_before_seq=before.seq if before and not in_chain else None,
         next_cursor=f"{before.session_id.hex}.{before.seq}" if before and in_chain else None,
     )

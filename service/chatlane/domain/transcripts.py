@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chatlane_schemas.results import Role
+from chatlane_schemas.transcripts import PlacedRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from chatlane_schemas.transcripts import TranscriptEntry
+    from chatlane_schemas.transcripts import AppendedRow, TranscriptEntry
 
 # Far more than any conversation is compacted; ends a walk over rows that contradict each other.
 MAX_HOPS: Final = 100
@@ -139,3 +140,82 @@ def _call_id(call: Mapping[str, object]) -> str | None:
         if isinstance(value, str):
             return value
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What a transcript is: any change of its rows gives another one.
+
+    Attributes:
+        revision: How often rows were taken out.
+        next_seq: Place of the next row.
+    """
+
+    revision: int
+    next_seq: int
+
+    @property
+    def text(self) -> str:
+        """Return it as callers get it."""
+        return f"{self.revision}.{self.next_seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRow:
+    """Where a message already is; `seq` is None where it waits or was taken out."""
+
+    seq: int | None
+
+
+def placements(
+    rows: Sequence[AppendedRow], known: Mapping[int, KnownRow], next_seq: int
+) -> tuple[PlacedRow, ...]:
+    """Return where each row is or goes, so that one message becomes one row.
+
+    Two rows are the same message if their message ids are equal, or their platform's ids.
+
+    Args:
+        rows: What is brought, in order.
+        known: By place in `rows`: what is stored already.
+        next_seq: Place of the first new row.
+    """
+    placed: list[PlacedRow] = []
+    brought: dict[object, PlacedRow] = {}
+    for number, row in enumerate(rows):
+        names = [name for name in (row.message_id, row.platform_message_id or None) if name]
+        before = known.get(number)
+        twin = next((brought[name] for name in names if name in brought), None)
+        if before is not None:
+            here = PlacedRow(seq=before.seq, is_repeat=True)
+        elif twin is not None:
+            here = PlacedRow(seq=twin.seq, is_repeat=True)
+        else:
+            here = PlacedRow(seq=next_seq)
+            next_seq += 1
+        placed.append(here)
+        brought.update((name, here) for name in names)
+    return tuple(placed)
+
+
+@dataclass(frozen=True, slots=True)
+class UserRow:
+    """A row of a person: where it is, and the turn that answers it, if it was one's."""
+
+    seq: int
+    turn_id: UUID | None
+
+
+def turn_starts(newest_first: Iterable[UserRow]) -> list[int]:
+    """Return the places where turns begin, the newest first.
+
+    All that a turn was claimed with begins it together; a row of no turn is one of its own.
+    """
+    starts: list[int] = []
+    turn_id: UUID | None = None
+    for row in newest_first:
+        if row.turn_id is not None and row.turn_id == turn_id:
+            starts[-1] = row.seq
+        else:
+            starts.append(row.seq)
+        turn_id = row.turn_id
+    return starts

@@ -72,6 +72,12 @@ FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
 JOIN messages AS question
     ON question.id = want.id AND question.source IS NOT NULL AND question.turn_id IS NULL
 LEFT JOIN messages AS answer ON answer.reply_to = want.id AND answer.part = want.part
+UNION ALL
+-- taken back before it was answered: as if another answer had been first
+SELECT removed.session_id, removed.id, removed.source, want.part, 'undone'
+FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
+JOIN removed_messages AS removed
+    ON removed.id = want.id AND removed.source IS NOT NULL AND removed.turn_id IS NULL
 """
 
 

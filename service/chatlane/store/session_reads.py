@@ -30,7 +30,7 @@ class SessionReads:
     _FIND: Final = """
         -- session_reads.find: one session by its id
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn, cwd, model, config, owner
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner
         FROM sessions
         WHERE id = $1
     """
@@ -52,7 +52,7 @@ class SessionReads:
     _FIND_BY_KEY: Final = """
         -- session_reads.find_by_key: the session a lane leads to now, by its key or an old one
         SELECT s.id, s.session_key, s.agent, s.platform, s.started_at, s.ended_at, s.end_reason,
-               s.last_activity_at, s.next_seq, s.title, s.active_turn, s.cwd, s.model,
+               s.last_activity_at, s.next_seq, s.seq_gaps, s.title, s.active_turn, s.cwd, s.model,
                s.config, s.owner
         FROM lanes l
         JOIN sessions s ON s.id = l.session_id
@@ -72,7 +72,7 @@ class SessionReads:
     _FIND_BY_TITLE: Final = """
         -- session_reads.find_by_title: the newest of the sessions with a title
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn, cwd, model, config, owner
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner
         FROM sessions
         WHERE title = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
         ORDER BY id DESC
@@ -93,7 +93,7 @@ class SessionReads:
     _LIST: Final = """
         -- session_reads.list: sessions, newest first
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn, cwd, model, config
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config
         FROM sessions
         WHERE id < $1
         ORDER BY id DESC
@@ -102,7 +102,7 @@ class SessionReads:
     _LIST_OF_PLATFORM: Final = """
         -- session_reads.list_of_platform: sessions of one platform, perhaps of one agent
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn, cwd, model, config
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config
         FROM sessions
         WHERE platform = $3 AND id < $1 AND ($4::text IS NULL OR agent = $4)
         ORDER BY id DESC
@@ -111,7 +111,7 @@ class SessionReads:
     _LIST_OF_AGENT: Final = """
         -- session_reads.list_of_agent: sessions of one agent
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, title, active_turn, cwd, model, config
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config
         FROM sessions
         WHERE agent = $3 AND id < $1
         ORDER BY id DESC
@@ -155,7 +155,7 @@ def _session(row: asyncpg.Record) -> SessionView:
         end_reason=row["end_reason"],
         # A session that a timer opened has no activity yet.
         last_activity_at=row["last_activity_at"] or row["started_at"],
-        message_count=row["next_seq"] - 1,
+        message_count=row["next_seq"] - 1 - row["seq_gaps"],
         title=row["title"],
         is_busy=row["active_turn"] is not None,
         cwd=row["cwd"],

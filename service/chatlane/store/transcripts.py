@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 from pydantic_core import from_json
 
-from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link
+from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link, Version
 from chatlane_schemas.transcripts import TranscriptEntry
 
 if TYPE_CHECKING:
@@ -32,6 +32,17 @@ class TranscriptReads:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    _VERSION: Final[LiteralString] = """
+        -- transcripts.version: which transcript it is now
+        SELECT revision, next_seq FROM sessions WHERE id = $1
+    """
+
+    async def version(self, session_id: UUID) -> Version | None:
+        """Return the version of a transcript; rows read afterwards may be newer."""
+        async with self._store.transaction() as connection:
+            row = await connection.fetchrow(self._VERSION, session_id)
+        return None if row is None else Version(*row.values())
 
     _LINKS: Final[LiteralString] = """
         -- transcripts.links: a session and those it continues, as far as a walk may go

@@ -15,13 +15,21 @@ from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.sessions import SessionHandlers
+from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus.connection import BusOptions
-from chatlane.domain.transcripts import Link
+from chatlane.domain.transcripts import Link, Version
 from chatlane.errors import StoreUnavailableError
 from chatlane.metrics import Metrics
 from chatlane.store.transcripts import RowsBefore
+from chatlane_client import (
+    ConflictingRequestError,
+    RefusedRequestError,
+    SessionNotFoundError,
+    StaleRequestError,
+    TranscriptApi,
+)
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope
@@ -37,6 +45,7 @@ from chatlane_schemas.session_changes import (
     SessionUpdate,
 )
 from chatlane_schemas.sessions import (
+    ApiError,
     ApiErrorCode,
     ApiReply,
     SessionGet,
@@ -46,7 +55,17 @@ from chatlane_schemas.sessions import (
     SessionReply,
     SessionView,
 )
-from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
+from chatlane_schemas.transcripts import (
+    AppendedRow,
+    TranscriptAppend,
+    TranscriptChange,
+    TranscriptChanged,
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReplace,
+    TranscriptReply,
+    TranscriptRewind,
+)
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,
@@ -133,6 +152,9 @@ class FakeTranscripts:
             for seq in range(1, 8)
         ]
 
+    async def version(self, session_id: UUID) -> Version | None:
+        return Version(0, 8) if session_id == SESSION_ID else None
+
     async def links(self, session_id: UUID) -> tuple[Link, ...]:
         return (Link(session_id, None, None),) if session_id == SESSION_ID else ()
 
@@ -142,6 +164,23 @@ class FakeTranscripts:
         del session_id, max_bytes
         below = [row for row in reversed(self.stored) if row.seq < below_seq]
         return RowsBefore(tuple(below[:limit]), len(below) > limit)
+
+
+class FakeChanges:
+    """Changes nothing and says who asked."""
+
+    def __init__(self) -> None:
+        self.principals: list[str] = []
+        self.requests: list[TranscriptChange] = []
+        self.error: ApiError | None = None
+
+    async def change(
+        self, principal: str, request: TranscriptChange, digest: bytes
+    ) -> TranscriptChanged:
+        del digest
+        self.principals.append(principal)
+        self.requests.append(request)
+        return TranscriptChanged(id="c1", at=AT, session_id=request.session_id, error=self.error)
 
 
 class FakeDesk:
@@ -183,6 +222,7 @@ class Api:
         self.client = client
         self.reads = FakeReads()
         self.transcripts = FakeTranscripts()
+        self.changes = FakeChanges()
         self.desk = FakeDesk()
         self.session_desk = FakeSessionDesk()
         self.metrics = Metrics()
@@ -202,6 +242,7 @@ async def api(nats_url: str) -> AsyncIterator[Api]:
         SessionHandlers(api.reads, answering),
         TranscriptHandlers(api.transcripts, answering),
         SessionChangeHandlers(api.session_desk, answering),
+        TranscriptChangeHandlers(api.changes, answering),
         [TurnHandlers("main", api.desk, answering, api.metrics)],
     )
     async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
@@ -300,6 +341,53 @@ async def test_transcript_comes_in_order_from_the_end(api: Api) -> None:
     assert older.next_before_seq is None
 
 
+async def test_a_change_is_told_who_asks(api: Api) -> None:
+    request = TranscriptRewind(id="r1", at=AT, session_id=SESSION_ID)
+
+    reply = await api.ask(api_subject("transcript", "rewind"), request, TranscriptChanged)
+
+    assert reply.session_id == SESSION_ID
+    assert api.changes.principals == ["someone"]
+
+
+async def test_the_client_asks_what_it_says(api: Api) -> None:
+    transcripts = TranscriptApi(api.client, principal="someone")
+    row = AppendedRow(role=Role.USER, content="hi")
+
+    pages = [page async for page in transcripts.pages(SESSION_ID, page_size=4, whole_chain=True)]
+    version = await transcripts.version(SESSION_ID)
+    await transcripts.append(SESSION_ID, [row], request_id="mine")
+    await transcripts.replace(SESSION_ID, [row], expected_version=version)
+    await transcripts.rewind(SESSION_ID, turns=2)
+
+    assert [[row.seq for row in page] for page in pages] == [[4, 5, 6, 7], [1, 2, 3]]
+    append, replace, rewind = api.changes.requests
+    assert isinstance(append, TranscriptAppend)
+    assert (append.id, append.rows) == ("mine", (row,))
+    assert isinstance(replace, TranscriptReplace)
+    assert replace.expected_version == "0.8"
+    assert isinstance(rewind, TranscriptRewind)
+    assert rewind.turns == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ApiErrorCode.CONFLICT, ConflictingRequestError),
+        (ApiErrorCode.STALE, StaleRequestError),
+        (ApiErrorCode.NOT_FOUND, SessionNotFoundError),
+        (ApiErrorCode.INVALID, RefusedRequestError),
+    ],
+)
+async def test_the_client_raises_what_it_is_refused_for(
+    api: Api, code: ApiErrorCode, expected: type[RefusedRequestError]
+) -> None:
+    api.changes.error = ApiError(code=code, message="no")
+
+    with pytest.raises(expected, match="no"):
+        await TranscriptApi(api.client, principal="someone").rewind(SESSION_ID)
+
+
 async def test_page_that_would_be_too_large_is_cut(api: Api) -> None:
     api.transcripts.stored = [
         row.model_copy(update={"content": "x" * 200_000}) for row in api.transcripts.stored
@@ -339,6 +427,7 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
         SessionHandlers(api.reads, answering),
         TranscriptHandlers(api.transcripts, answering),
         SessionChangeHandlers(api.session_desk, answering),
+        TranscriptChangeHandlers(api.changes, answering),
         [handlers],
     )
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
@@ -410,6 +499,7 @@ async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
         SessionHandlers(api.reads, answering),
         TranscriptHandlers(api.transcripts, answering),
         SessionChangeHandlers(api.session_desk, answering),
+        TranscriptChangeHandlers(api.changes, answering),
         [],
     )
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)

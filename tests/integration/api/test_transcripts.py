@@ -1,7 +1,9 @@
 """The transcript API on a real Postgres, from the body of a request to the body of its reply."""
 
-from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -10,16 +12,31 @@ import pytest
 from pydantic_core import to_json
 
 from chatlane.api.answering import MAX_REPLY_BYTES, Answering
+from chatlane.api.asked import Asked
+from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.metrics import Metrics
-from chatlane.store.pool import open_store
+from chatlane.store.messages import find_questions
+from chatlane.store.pool import Store, open_store
+from chatlane.store.transcript_changes import TranscriptChanges
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.results import Role
 from chatlane_schemas.sessions import ApiErrorCode
-from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
+from chatlane_schemas.transcripts import (
+    AppendedRow,
+    PlacedRow,
+    TranscriptAppend,
+    TranscriptChanged,
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReplace,
+    TranscriptReply,
+    TranscriptRewind,
+)
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -34,8 +51,11 @@ def session_id(number: int) -> UUID:
 class Api:
     """Handlers on a database of the test's own, and what to fill it with."""
 
-    def __init__(self, handlers: TranscriptHandlers, connection: asyncpg.Connection) -> None:
-        self._handlers = handlers
+    def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
+        answering = Answering(Metrics())
+        self._handlers = TranscriptHandlers(TranscriptReads(store), answering)
+        self.changes = TranscriptChangeHandlers(TranscriptChanges(store), answering)
+        self.store = store
         self.connection = connection
 
     async def add_session(
@@ -88,6 +108,67 @@ class Api:
         assert len(body) <= MAX_REPLY_BYTES
         return decode(TranscriptReply, body)
 
+    async def append(
+        self,
+        number: int,
+        *rows: AppendedRow,
+        request_id: str | None = None,
+        principal: str = "someone",
+    ) -> TranscriptChanged:
+        request = TranscriptAppend(
+            id=request_id or new_envelope_id(), at=AT, session_id=session_id(number), rows=rows
+        )
+        body = await self.changes.append(Asked(principal, encode(request)))
+        return decode(TranscriptChanged, body)
+
+    async def replace(
+        self,
+        number: int,
+        *rows: AppendedRow,
+        request_id: str | None = None,
+        **fields: Any,  # noqa: ANN401
+    ) -> TranscriptChanged:
+        request = TranscriptReplace(
+            id=request_id or new_envelope_id(),
+            at=AT,
+            session_id=session_id(number),
+            rows=rows,
+            **fields,
+        )
+        body = await self.changes.replace(Asked("someone", encode(request)))
+        return decode(TranscriptChanged, body)
+
+    async def rewind(
+        self,
+        number: int,
+        *,
+        request_id: str | None = None,
+        **fields: Any,  # noqa: ANN401
+    ) -> TranscriptChanged:
+        request = TranscriptRewind(
+            id=request_id or new_envelope_id(), at=AT, session_id=session_id(number), **fields
+        )
+        body = await self.changes.rewind(Asked("someone", encode(request)))
+        return decode(TranscriptChanged, body)
+
+    async def seqs(self, number: int) -> list[int]:
+        return [row.seq for row in (await self.load(number, limit=500)).rows]
+
+    async def contents(self, number: int) -> list[str | None]:
+        return [row.content for row in (await self.load(number, limit=500)).rows]
+
+    async def version(self, number: int) -> str:
+        version = (await self.load(number, limit=1)).version
+        assert version is not None
+        return version
+
+    async def archived(self, number: int) -> list[str | None]:
+        rows = await self.connection.fetch(
+            "SELECT content FROM removed_messages WHERE session_id = $1 ORDER BY removal, seq",
+            session_id(number),
+        )
+        return [row["content"] for row in rows]
+
     async def pages(self, number: int, **fields: Any) -> list[tuple[TranscriptEntry, ...]]:  # noqa: ANN401
         """Return all pages, the newest first."""
         found = []
@@ -104,7 +185,7 @@ class Api:
 async def api(database_url: str) -> AsyncIterator[Api]:
     connection = await asyncpg.connect(database_url)
     async with open_store(database_url) as store:
-        yield Api(TranscriptHandlers(TranscriptReads(store), Answering(Metrics())), connection)
+        yield Api(store, connection)
     await connection.close()
 
 
@@ -271,3 +352,330 @@ async def test_a_cursor_of_another_conversation_is_refused(api: Api) -> None:
         reply = await api.load(1, **fields)
         assert reply.error is not None
         assert reply.error.code is ApiErrorCode.INVALID
+
+
+def user(text: str, message: str | None = None, **fields: Any) -> AppendedRow:  # noqa: ANN401
+    return AppendedRow(role=Role.USER, content=text, platform_message_id=message, **fields)
+
+
+def code(reply: TranscriptChanged) -> ApiErrorCode | None:
+    return reply.error.code if reply.error else None
+
+
+async def test_rows_are_in_the_order_they_were_appended_in_whatever_their_times(api: Api) -> None:
+    await api.add_session(1)
+    words = [f"r{n}" for n in range(1, 51)]
+
+    reply = await api.append(1, *(user(word, said_at=AT) for word in words))
+    await api.append(1, user("earlier", said_at=AT - timedelta(days=1)))
+
+    assert [place.seq for place in reply.placed] == list(range(1, 51))
+    assert await api.contents(1) == [*words, "earlier"]
+
+
+async def test_two_writers_keep_their_own_order_and_leave_no_gap(api: Api) -> None:
+    await api.add_session(1)
+
+    async def write(name: str) -> None:
+        for n in range(25):
+            await api.append(1, user(f"{name}{n}"))
+
+    await asyncio.gather(write("a"), write("b"))
+
+    said = await api.contents(1)
+    assert await api.seqs(1) == list(range(1, 51))
+    for name in ("a", "b"):
+        assert [word for word in said if word and word[0] == name] == [
+            f"{name}{n}" for n in range(25)
+        ]
+
+
+async def test_a_message_is_one_row_whoever_brings_it(api: Api) -> None:
+    await api.add_session(1)
+    routed = UUID(int=7)
+    await api.connection.execute(
+        """
+        INSERT INTO messages (session_id, seq, id, role, content, platform_message_id, created_at)
+        VALUES ($1, 1, $2, 'user', 'hello', '1', $3)
+        """,
+        session_id(1),
+        routed,
+        AT,
+    )
+    await api.connection.execute("UPDATE sessions SET next_seq = 2")
+
+    by_platform = await api.append(1, user("hello", "1"))
+    by_delivery = await api.append(1, user("hello", message_id=routed))
+
+    assert by_platform.placed == by_delivery.placed == (PlacedRow(seq=1, is_repeat=True),)
+    assert await api.contents(1) == ["hello"]
+
+
+async def test_a_message_that_waits_is_not_written_before_its_turn(api: Api) -> None:
+    await api.add_session(1)
+    await api.connection.execute(
+        """
+        INSERT INTO waiting (session_id, arrival, session_key, message_id, platform_message_id,
+                             size_bytes, content, details, source, stored_at)
+        VALUES ($1, 1, 'key', $2, '1', 5, 'hello', '{}', '{}', $3)
+        """,
+        session_id(1),
+        UUID(int=7),
+        AT,
+    )
+
+    reply = await api.append(1, user("hello", "1"), user("hello", message_id=UUID(int=7)))
+
+    assert reply.placed == (PlacedRow(is_repeat=True),) * 2
+    assert await api.seqs(1) == []
+
+
+async def test_people_may_repeat_themselves(api: Api) -> None:
+    await api.add_session(1)
+
+    reply = await api.append(1, user("ok", "1"), user("ok", "2"), user("ok"), user("ok", "1"))
+
+    assert [place.seq for place in reply.placed] == [1, 2, 3, 1]
+    assert await api.contents(1) == ["ok"] * 3
+
+
+async def test_a_message_of_another_session_is_refused(api: Api) -> None:
+    await api.add_session(1)
+    await api.add_session(2)
+    await api.append(1, user("mine", message_id=UUID(int=7)))
+
+    reply = await api.append(2, user("yours"), user("mine", message_id=UUID(int=7)))
+
+    assert code(reply) is ApiErrorCode.INVALID
+    assert await api.seqs(2) == []
+
+
+async def test_the_same_request_again_changes_nothing_and_is_answered_the_same(api: Api) -> None:
+    await api.add_session(1)
+
+    first = await api.append(1, user("a"), request_id="r1")
+    repeats = await asyncio.gather(*(api.append(1, user("a"), request_id="r1") for _ in range(5)))
+    other = await api.append(1, user("b"), request_id="r1")
+    of_another = await api.append(1, user("c"), request_id="r1", principal="somebody-else")
+
+    assert list(repeats) == [first] * 5
+    assert code(other) is ApiErrorCode.CONFLICT
+    assert code(of_another) is None
+    assert await api.contents(1) == ["a", "c"]
+
+
+async def test_requests_that_come_together_under_one_id_are_one(api: Api) -> None:
+    await api.add_session(1)
+
+    replies = await asyncio.gather(*(api.append(1, user("a"), request_id="r1") for _ in range(8)))
+
+    assert {reply.id for reply in replies} == {replies[0].id}
+    assert await api.contents(1) == ["a"]
+
+
+async def test_an_ended_session_takes_no_more_rows(api: Api) -> None:
+    await api.add_session(1)
+    await api.connection.execute("UPDATE sessions SET ended_at = now(), end_reason = 'idle'")
+
+    assert code(await api.append(1, user("a"))) is ApiErrorCode.CONFLICT
+    assert code(await api.rewind(1)) is ApiErrorCode.CONFLICT
+
+
+async def test_a_transcript_is_written_anew_and_kept_as_it_was(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, *(f"r{n}" for n in range(1, 201)))
+    rows = [user("s1"), *(user(f"r{n}") for n in range(190, 201))]
+
+    reply = await api.replace(1, *rows, expected_version=await api.version(1))
+
+    assert reply.removed_rows == 200
+    assert await api.contents(1) == [row.content for row in rows]
+    assert await api.archived(1) == [f"r{n}" for n in range(1, 201)]
+    counted = await api.connection.fetchval("SELECT next_seq - 1 - seq_gaps FROM sessions")
+    assert counted == len(rows)
+
+
+async def test_a_rewrite_of_what_has_changed_is_refused(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, "a", "b")
+    version = await api.version(1)
+    await api.append(1, user("r201"))
+
+    assert code(await api.replace(1, user("s"), expected_version=version)) is ApiErrorCode.STALE
+    assert await api.contents(1) == ["a", "b", "r201"]
+    await api.rewind(1)
+    assert code(await api.replace(1, user("s"), expected_version=version)) is ApiErrorCode.STALE
+
+
+async def test_an_empty_rewrite_has_to_be_meant(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, "a", "b")
+    version = await api.version(1)
+
+    assert code(await api.replace(1, expected_version=version)) is ApiErrorCode.INVALID
+    assert await api.contents(1) == ["a", "b"]
+    assert code(await api.replace(1, expected_version=version, allow_empty=True)) is None
+    assert await api.contents(1) == []
+
+
+async def test_a_rewrite_that_comes_twice_is_one(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, "a", "b")
+    version = await api.version(1)
+
+    first = await api.replace(1, user("s"), expected_version=version, request_id="r1")
+    again = await api.replace(1, user("s"), expected_version=version, request_id="r1")
+
+    assert again == first
+    assert await api.contents(1) == ["s"]
+    assert await api.archived(1) == ["a", "b"]
+
+
+async def test_a_rewrite_that_dies_leaves_the_old_or_the_new(api: Api) -> None:
+    """The server ends the connection of a rewrite at a moment of its own choice."""
+    await api.add_session(1)
+    old = [f"r{n}" for n in range(1, 201)]
+    await api.said(1, *old)
+    current = old
+
+    for attempt in range(100):
+        new = [f"s{attempt}", *old[-11:]]
+        version = await api.version(1)
+        request_id = new_envelope_id()
+
+        async def rewrite(
+            new: list[str] = new, version: str = version, request_id: str = request_id
+        ) -> TranscriptChanged:
+            return await api.replace(
+                1, *map(user, new), expected_version=version, request_id=request_id
+            )
+
+        async def kill() -> None:
+            await api.connection.execute(
+                """
+                SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE pid <> pg_backend_pid() AND datname = current_database()
+                """
+            )
+
+        reply, _ = await asyncio.gather(rewrite(), kill())
+        shown = await eventually(partial(shown_of, api))
+        assert shown in (current, new)
+        if code(reply) is None:
+            assert shown == new
+        repeated = await eventually(partial(succeeded, rewrite))
+        assert repeated
+        assert await api.contents(1) == new
+        current = new
+
+
+async def shown_of(api: Api) -> list[str | None] | None:
+    reply = await api.load(1, limit=500)
+    return None if reply.error else [row.content for row in reply.rows]
+
+
+async def succeeded(request: Callable[[], Awaitable[TranscriptChanged]]) -> bool:
+    return code(await request()) is None
+
+
+TOOLS = [
+    (Role.USER, "u1", None),
+    (Role.ASSISTANT, None, {"tool_calls": [{"id": "t1"}]}),
+    (Role.TOOL, "t1", {"tool_call_id": "t1"}),
+    (Role.ASSISTANT, "a1", None),
+    (Role.USER, "u2", None),
+    (Role.ASSISTANT, None, {"tool_calls": [{"id": "t2"}, {"id": "t3"}]}),
+    (Role.TOOL, "t2", {"tool_call_id": "t2"}),
+    (Role.TOOL, "t3", {"tool_call_id": "t3"}),
+    (Role.ASSISTANT, "a2", None),
+    (Role.USER, "u3", None),
+]
+
+
+async def test_whole_turns_are_taken_back(api: Api) -> None:
+    await api.add_session(1)
+    await api.add_rows(1, TOOLS)
+
+    first = await api.rewind(1, request_id="undo1")
+    assert (first.removed_rows, first.undone_text) == (1, "u3")
+    assert await api.seqs(1) == list(range(1, 10))
+
+    second = await api.rewind(1, request_id="undo2")
+    assert (second.removed_rows, second.undone_text) == (5, "u2")
+    assert await api.rewind(1, request_id="undo2") == second
+    assert await api.seqs(1) == [1, 2, 3, 4]
+
+    rest = await api.rewind(1, turns=5)
+    assert (rest.removed_rows, code(rest)) == (4, None)
+    assert (await api.rewind(1)).removed_rows == 0
+    assert await api.seqs(1) == []
+    assert sorted(filter(None, await api.archived(1))) == sorted(
+        text for _, text, _ in TOOLS if text
+    )
+
+
+async def test_what_was_collected_for_one_turn_is_taken_back_together(api: Api) -> None:
+    await api.add_session(1)
+    words = ["old", "answer", "u1", "u2", "u3"]
+    await api.add_rows(
+        1, [(Role.ASSISTANT if w == "answer" else Role.USER, w, None) for w in words]
+    )
+    await api.connection.execute("UPDATE messages SET turn_id = $1 WHERE seq > 2", UUID(int=5))
+
+    assert (await api.rewind(1)).undone_text == "u1\nu2\nu3"
+    assert await api.contents(1) == ["old", "answer"]
+
+
+async def test_what_was_taken_back_does_not_come_again(api: Api) -> None:
+    await api.add_session(1)
+    await api.append(1, user("a", "1"), user("b", "2"))
+    await api.rewind(1)
+
+    reply = await api.append(1, user("b", "2"), user("c", "3"))
+
+    assert reply.placed == (PlacedRow(is_repeat=True), PlacedRow(seq=3))
+    assert await api.contents(1) == ["a", "c"]
+
+
+async def test_nothing_is_taken_from_a_running_turn(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, "u1")
+    await api.connection.execute("UPDATE sessions SET active_turn = $1", UUID(int=5))
+
+    assert code(await api.rewind(1)) is ApiErrorCode.CONFLICT
+    reply = await api.replace(1, user("s"), expected_version=await api.version(1))
+    assert code(reply) is ApiErrorCode.CONFLICT
+    assert await api.contents(1) == ["u1"]
+
+
+async def test_a_thousand_turns_of_a_long_transcript_are_taken_back(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, *(f"row {seq}" for seq in range(1, 20_001)))
+
+    reply = await api.rewind(1, turns=1000)
+
+    assert (reply.removed_rows, reply.undone_text) == (2000, "row 18001")
+    assert (await api.load(1, limit=1)).rows[0].content == "row 18000"
+
+
+async def test_an_answer_to_what_was_taken_back_is_late(api: Api) -> None:
+    await api.add_session(1)
+    routed = UUID(int=7)
+    await api.connection.execute(
+        """
+        INSERT INTO messages (session_id, seq, id, role, content, source, created_at)
+        VALUES ($1, 1, $2, 'user', 'hello', $3, $4)
+        """,
+        session_id(1),
+        routed,
+        '{"platform": "telegram", "account": "bot"}',
+        AT,
+    )
+    await api.connection.execute("UPDATE sessions SET next_seq = 2")
+    await api.rewind(1)
+
+    async with api.store.transaction() as connection:
+        found = await find_questions(connection, [(routed, 0)])
+
+    home, _, result_id = found[(routed, 0)]
+    assert (home, result_id) == (session_id(1), "undone")

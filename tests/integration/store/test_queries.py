@@ -172,6 +172,9 @@ INSERT INTO turns (id, session_id, agent, state, source, due_at)
     FROM sessions;
 INSERT INTO messages (session_id, seq, id, role, content, created_at, turn_id)
     SELECT id, 1, id, 'user', 'hello', now(), id FROM sessions;
+INSERT INTO removed_messages (session_id, removal, seq, reason, id, role, created_at,
+                              platform_message_id)
+    SELECT id, 1, 1, 'undone', id, 'user', now(), session_key FROM sessions;
 INSERT INTO api_requests (principal, id, digest, at)
     SELECT 'someone', session_key, 'x', now() - random() * interval '1 day'
     FROM sessions;

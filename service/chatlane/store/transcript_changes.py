@@ -1,0 +1,357 @@
+"""Changes transcripts: each change in one transaction, under the lock of its session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, LiteralString, TypeAlias
+
+from chatlane.domain.effects import MessageRow, without_nulls
+from chatlane.domain.transcripts import KnownRow, UserRow, Version, placements, turn_starts
+from chatlane.store import api_requests, messages
+from chatlane.store.columns import columns
+from chatlane_schemas.codec import decode, encode
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.transcripts import (
+    AppendedRow,
+    PlacedRow,
+    TranscriptAppend,
+    TranscriptChange,
+    TranscriptChanged,
+    TranscriptReplace,
+    TranscriptRewind,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.store.pool import Store
+
+Answer: TypeAlias = TranscriptChanged | ApiError
+
+# A turn takes 50 messages at most, and few turns are taken back at once.
+_USER_ROWS_AT_ONCE: Final = 200
+
+
+@dataclass(slots=True)
+class _Locked:
+    """What a change must know of its session, and changes of it."""
+
+    id: UUID
+    next_seq: int
+    revision: int
+    seq_gaps: int
+    is_busy: bool
+    has_ended: bool
+
+    @property
+    def version(self) -> Version:
+        return Version(self.revision, self.next_seq)
+
+
+LOCK_SQL: Final[LiteralString] = """
+-- sessions: lock the one whose transcript changes
+SELECT id, next_seq, revision, seq_gaps, active_turn IS NOT NULL AS is_busy,
+       ended_at IS NOT NULL AS has_ended
+FROM sessions WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
+"""
+
+UPDATE_SQL: Final[LiteralString] = """
+-- sessions: counters of a transcript that was changed, locked before
+UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
+"""
+
+
+class TranscriptChanges:
+    """Appends, replaces and rewinds; the same request again changes nothing more."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def change(
+        self, principal: str, request: TranscriptChange, digest: bytes
+    ) -> TranscriptChanged:
+        """Make a change once and return its answer, the same for every repetition.
+
+        Args:
+            principal: Who asks; request ids are its own.
+            request: What to do.
+            digest: Of the request, so that another one under the same id shows.
+
+        Raises:
+            TransientError: Nothing was changed, or that is unknown; to be repeated.
+        """
+        async with self._store.transaction() as connection:
+            if await api_requests.begin(connection, principal, request.id, digest) is None:
+                return await _first_answer(connection, principal, request.id, digest)
+            answer = await _change(connection, request)
+            if isinstance(answer, ApiError):
+                answer = TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=answer)
+            await api_requests.finish(connection, principal, request.id, encode(answer))
+        return answer
+
+
+async def _first_answer(
+    connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
+) -> TranscriptChanged:
+    answered = await api_requests.find(connection, principal, request_id)
+    if answered is None or answered.digest != digest:
+        error = _conflict("another request had this id")
+        return TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=error)
+    return decode(TranscriptChanged, answered.reply)
+
+
+async def _change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
+    """Lock, decide and write; an error is returned before anything was written."""
+    row = await connection.fetchrow(LOCK_SQL, request.session_id)
+    if row is None:
+        return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")
+    session = _Locked(*row.values())
+    if session.has_ended:
+        return _conflict("the session has ended")
+    before = session.version
+    answer = await _apply(connection, session, request)
+    if session.version != before:
+        await connection.execute(
+            UPDATE_SQL, session.id, session.next_seq, session.revision, session.seq_gaps
+        )
+    return answer
+
+
+async def _apply(
+    connection: PoolConnectionProxy, session: _Locked, request: TranscriptChange
+) -> Answer:
+    match request:
+        case TranscriptAppend():
+            return await _append(connection, session, request)
+        case TranscriptReplace():
+            return await _replace(connection, session, request)
+        case TranscriptRewind():
+            return await _rewind(connection, session, request)
+        case _:
+            raise TypeError(type(request).__name__)
+
+
+async def _append(
+    connection: PoolConnectionProxy, session: _Locked, request: TranscriptAppend
+) -> Answer:
+    known = await _known(connection, session.id, request.rows)
+    if isinstance(known, ApiError):
+        return known
+    placed = placements(request.rows, known, session.next_seq)
+    await _insert(connection, session, request.rows, placed)
+    return _changed(session, placed=placed)
+
+
+async def _replace(
+    connection: PoolConnectionProxy, session: _Locked, request: TranscriptReplace
+) -> Answer:
+    if not request.rows and not request.allow_empty:
+        return ApiError(
+            code=ApiErrorCode.INVALID, message="rows: none; an empty transcript takes allow_empty"
+        )
+    refusal = _unlike(session, request.expected_version) or _in_work(session)
+    if refusal is not None:
+        return refusal
+    known = await _known(connection, session.id, request.rows)
+    if isinstance(known, ApiError):
+        return known
+    removed = await _remove(connection, session, from_seq=0, reason="replaced")
+    placed = placements(request.rows, {}, session.next_seq)
+    await _insert(connection, session, request.rows, placed)
+    return _changed(session, placed=placed, removed_rows=removed)
+
+
+async def _rewind(
+    connection: PoolConnectionProxy, session: _Locked, request: TranscriptRewind
+) -> Answer:
+    refusal = _unlike(session, request.expected_version) or _in_work(session)
+    if refusal is not None:
+        return refusal
+    starts = await _turn_starts(connection, session.id, request.turns)
+    if not starts:
+        return _changed(session)
+    text = await _words_of_turn(connection, session.id, starts)
+    removed = await _remove(connection, session, from_seq=starts[-1], reason="undone")
+    return _changed(session, removed_rows=removed, undone_text=text)
+
+
+def _unlike(session: _Locked, expected: str | None) -> ApiError | None:
+    if expected is None or expected == session.version.text:
+        return None
+    return ApiError(
+        code=ApiErrorCode.STALE, message="the transcript has changed meanwhile; load it again"
+    )
+
+
+def _in_work(session: _Locked) -> ApiError | None:
+    """Refuse to take rows away from a turn that answers them."""
+    return _conflict("a turn is running") if session.is_busy else None
+
+
+def _conflict(message: str) -> ApiError:
+    return ApiError(code=ApiErrorCode.CONFLICT, message=message)
+
+
+def _changed(
+    session: _Locked,
+    *,
+    placed: tuple[PlacedRow, ...] = (),
+    removed_rows: int = 0,
+    undone_text: str | None = None,
+) -> TranscriptChanged:
+    return TranscriptChanged(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        session_id=session.id,
+        version=session.version.text,
+        placed=placed,
+        removed_rows=removed_rows,
+        undone_text=undone_text,
+    )
+
+
+FIND_KNOWN_SQL: Final[LiteralString] = """
+-- messages: which of these are stored already, wait, or were taken out
+SELECT want.place, found.session_id, found.seq
+FROM unnest($2::int[], $3::text[], $4::uuid[]) AS want (place, platform_message_id, id)
+CROSS JOIN LATERAL (
+    SELECT session_id, seq FROM messages
+    WHERE session_id = $1 AND platform_message_id = want.platform_message_id
+    UNION ALL
+    SELECT session_id, seq FROM messages WHERE id = want.id
+    UNION ALL
+    SELECT session_id, NULL FROM waiting
+    WHERE session_id = $1
+      AND (platform_message_id = want.platform_message_id OR message_id = want.id)
+    UNION ALL
+    SELECT session_id, NULL FROM removed_messages
+    WHERE session_id = $1 AND platform_message_id = want.platform_message_id
+    UNION ALL
+    SELECT session_id, NULL FROM removed_messages WHERE id = want.id
+) AS found
+"""
+
+
+async def _known(
+    connection: PoolConnectionProxy,
+    session_id: UUID,
+    rows: Sequence[AppendedRow],
+) -> dict[int, KnownRow] | ApiError:
+    """Return what is stored of the rows, by their number; an error for another session's."""
+    named = [
+        (number, row.platform_message_id or None, row.message_id)
+        for number, row in enumerate(rows)
+        if row.platform_message_id or row.message_id
+    ]
+    if not named:
+        return {}
+    found = await connection.fetch(FIND_KNOWN_SQL, session_id, *columns(named, 3))
+    if any(one["session_id"] != session_id for one in found):
+        return ApiError(
+            code=ApiErrorCode.INVALID, message="message_id: of a message of another session"
+        )
+    # What has a place in the transcript says more than a copy in the archive.
+    ordered = sorted(found, key=lambda one: one["seq"] is not None)
+    return {one["place"]: KnownRow(one["seq"]) for one in ordered}
+
+
+async def _insert(
+    connection: PoolConnectionProxy,
+    session: _Locked,
+    rows: Sequence[AppendedRow],
+    placed: Sequence[PlacedRow],
+) -> None:
+    now = datetime.now(UTC)
+    new = [
+        MessageRow(
+            session.id,
+            place.seq,
+            row.role,
+            row.content,
+            row.said_at or now,
+            id=row.message_id,
+            details=without_nulls(
+                {
+                    "tool_calls": row.tool_calls,
+                    "tool_call_id": row.tool_call_id,
+                    "tool_name": row.tool_name,
+                    "attachments": row.attachments or None,
+                }
+            ),
+            author=row.author,
+            platform_message_id=row.platform_message_id or None,
+        )
+        for row, place in zip(rows, placed, strict=True)
+        if place.seq is not None and not place.is_repeat
+    ]
+    await messages.insert(connection, new)
+    session.next_seq += len(new)
+
+
+REMOVE_SQL: Final[LiteralString] = """
+-- messages → removed_messages: rows that count no more, from a place on
+WITH removed AS (
+    DELETE FROM messages WHERE session_id = $1 AND seq >= $2 RETURNING *
+)
+INSERT INTO removed_messages (
+    session_id, removal, seq, reason, id, role, content, details, author, platform_message_id,
+    source, turn_id, reply_to, part, created_at)
+SELECT session_id, $3::bigint, seq, $4::text, id, role, content, details, author,
+       platform_message_id, source, turn_id, reply_to, part, created_at
+FROM removed
+"""
+
+
+async def _remove(
+    connection: PoolConnectionProxy, session: _Locked, *, from_seq: int, reason: str
+) -> int:
+    """Move rows to the archive; returns how many."""
+    removal = session.revision + 1
+    status = await connection.execute(REMOVE_SQL, session.id, from_seq, removal, reason)
+    removed = int(status.rpartition(" ")[2])
+    if removed:
+        session.revision = removal
+        session.seq_gaps += removed
+    return removed
+
+
+USER_ROWS_SQL: Final[LiteralString] = """
+-- messages: what people said below a place, the newest first
+SELECT seq, turn_id FROM messages
+WHERE session_id = $1 AND seq < $2 AND role = 'user' ORDER BY seq DESC LIMIT $3
+"""
+
+
+async def _turn_starts(connection: PoolConnectionProxy, session_id: UUID, wanted: int) -> list[int]:
+    """Return where the last turns begin, the newest first, as many as there are."""
+    found: list[UserRow] = []
+    below = 2**63 - 1
+    while True:
+        rows = await connection.fetch(USER_ROWS_SQL, session_id, below, _USER_ROWS_AT_ONCE)
+        found += [UserRow(*row.values()) for row in rows]
+        starts = turn_starts(found)
+        # One more than wanted has begun, so the last wanted one is whole.
+        if len(rows) < _USER_ROWS_AT_ONCE or len(starts) > wanted:
+            return starts[:wanted]
+        below = found[-1].seq
+
+
+WORDS_SQL: Final[LiteralString] = """
+-- messages: what people said in one turn
+SELECT content FROM messages
+WHERE session_id = $1 AND seq >= $2 AND seq < $3 AND role = 'user' ORDER BY seq LIMIT 50
+"""
+
+
+async def _words_of_turn(
+    connection: PoolConnectionProxy, session_id: UUID, starts: Sequence[int]
+) -> str | None:
+    """Return what was said at the start of the oldest of these turns."""
+    end = starts[-2] if len(starts) > 1 else 2**63 - 1
+    rows = await connection.fetch(WORDS_SQL, session_id, starts[-1], end)
+    return "\n".join(row["content"] for row in rows if row["content"]) or None

@@ -1,0 +1,258 @@
+"""Whatever is asked of transcripts, in whatever order: typed answers, and nothing half done."""
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chatlane.api.answering import Answering
+from chatlane.api.asked import Asked
+from chatlane.api.transcript_changes import TranscriptChangeHandlers
+from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.metrics import Metrics
+from chatlane.store.pool import open_store
+from chatlane.store.transcript_changes import TranscriptChanges
+from chatlane.store.transcripts import TranscriptReads
+from chatlane_schemas.codec import decode, encode
+from chatlane_schemas.envelope import Envelope, new_envelope_id
+from chatlane_schemas.results import Role
+from chatlane_schemas.sessions import ApiErrorCode, ApiReply
+from chatlane_schemas.transcripts import (
+    AppendedRow,
+    TranscriptAppend,
+    TranscriptChanged,
+    TranscriptLoad,
+    TranscriptReplace,
+    TranscriptReply,
+    TranscriptRewind,
+)
+
+pytestmark = pytest.mark.integration
+
+AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MESSAGES: Final = Path(__file__).parents[2] / "contract" / "messages"
+NUMBERS: Final = itertools.count(1)
+Handle: TypeAlias = Callable[[Asked], Awaitable[bytes]]
+
+# Each example has a session of its own, so they can share the database of the test.
+shared_database = settings(
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+class Api:
+    """The handlers of all requests about transcripts, and a connection to look behind them."""
+
+    def __init__(
+        self,
+        reads: TranscriptHandlers,
+        changes: TranscriptChangeHandlers,
+        connection: asyncpg.Connection,
+    ) -> None:
+        self.connection = connection
+
+        async def load(asked: Asked) -> bytes:
+            return await reads.load(asked.body)
+
+        self.handlers: dict[str, Handle] = {
+            "TranscriptLoad": load,
+            "TranscriptAppend": changes.append,
+            "TranscriptReplace": changes.replace,
+            "TranscriptRewind": changes.rewind,
+        }
+
+    async def new_session(self) -> UUID:
+        identity = UUID(int=(0x018F << 112) + next(NUMBERS))
+        await self.connection.execute(
+            """
+            INSERT INTO sessions (id, session_key, agent, platform, started_at)
+            VALUES ($1, $2, 'main', 'telegram', $3)
+            """,
+            identity,
+            str(identity),
+            AT,
+        )
+        return identity
+
+    async def ask(self, request: Envelope) -> bytes:
+        return await self.handlers[type(request).__name__](Asked("someone", encode(request)))
+
+    async def change(self, request: Envelope) -> TranscriptChanged:
+        return decode(TranscriptChanged, await self.ask(request))
+
+    async def load(self, session_id: UUID) -> TranscriptReply:
+        request = TranscriptLoad(
+            id=new_envelope_id(), at=AT, session_id=session_id, limit=500, as_stored=True
+        )
+        return decode(TranscriptReply, await self.ask(request))
+
+    async def everything(self) -> object:
+        return [
+            await self.connection.fetch(f"SELECT * FROM {table} ORDER BY 1, 2, 3")  # noqa: S608
+            for table in ("messages", "removed_messages", "sessions")
+        ]
+
+
+@pytest.fixture
+async def api(database_url: str) -> AsyncIterator[Api]:
+    connection = await asyncpg.connect(database_url)
+    answering = Answering(Metrics())
+    async with open_store(database_url) as store:
+        yield Api(
+            TranscriptHandlers(TranscriptReads(store), answering),
+            TranscriptChangeHandlers(TranscriptChanges(store), answering),
+            connection,
+        )
+    await connection.close()
+
+
+ROWS = st.lists(
+    st.builds(
+        AppendedRow,
+        role=st.sampled_from(Role),
+        content=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5),
+        platform_message_id=st.none() | st.sampled_from(["", "1", "2", "3", "4"]),
+    ),
+    max_size=5,
+).map(tuple)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), ROWS.filter(bool)),
+        st.tuples(st.just("replace"), ROWS),
+        st.tuples(st.just("rewind"), st.integers(1, 4)),
+        st.tuples(st.just("stale"), ROWS),
+    ),
+    max_size=6,
+)
+
+
+@given(STEPS)
+@shared_database
+async def test_any_changes_leave_what_they_should(
+    api: Api, steps: list[tuple[str, tuple[AppendedRow, ...] | int]]
+) -> None:
+    session_id = await api.new_session()
+    rows: list[AppendedRow] = []
+    known: set[str] = set()
+    written = 0
+    for step, what in steps:
+        before = await api.load(session_id)
+        request = _request(step, what, session_id, before.version or "")
+        reply = await api.change(request)
+        assert await api.change(request) == reply
+        if step == "stale":
+            assert reply.error is not None
+            assert reply.error.code is ApiErrorCode.STALE
+        elif isinstance(what, int):
+            kept = _rewound(rows, what)
+            assert reply.removed_rows == len(rows) - len(kept)
+            rows = kept
+        else:
+            if step == "replace":
+                rows, known_before = [], known
+                new = _new_rows(what, set())
+                known = known_before | {row.platform_message_id or "" for row in what}
+            else:
+                new = _new_rows(what, known)
+            rows = rows + new
+            written += len(new)
+            known |= {row.platform_message_id for row in new if row.platform_message_id}
+            assert [not place.is_repeat for place in reply.placed].count(True) == len(new)
+        after = await api.load(session_id)
+        assert [row.content for row in after.rows] == [row.content for row in rows]
+        seqs = [row.seq for row in after.rows]
+        assert seqs == sorted(set(seqs))
+        assert after.version == (before.version if step == "stale" else reply.version)
+    [[live, gaps, archived]] = await api.connection.fetch(
+        """
+        SELECT next_seq - 1 - seq_gaps, seq_gaps,
+               (SELECT count(*) FROM removed_messages WHERE session_id = id)
+        FROM sessions WHERE id = $1
+        """,
+        session_id,
+    )
+    assert (live, gaps, live + archived) == (len(rows), archived, written)
+
+
+def _request(
+    step: str, what: tuple[AppendedRow, ...] | int, session_id: UUID, version: str
+) -> Envelope:
+    identity = new_envelope_id()
+    if isinstance(what, int):
+        return TranscriptRewind(id=identity, at=AT, session_id=session_id, turns=what)
+    if step == "append":
+        return TranscriptAppend(id=identity, at=AT, session_id=session_id, rows=what)
+    return TranscriptReplace(
+        id=identity,
+        at=AT,
+        session_id=session_id,
+        rows=what,
+        allow_empty=True,
+        expected_version="9.9" if step == "stale" else version,
+    )
+
+
+def _new_rows(rows: tuple[AppendedRow, ...], known: set[str]) -> list[AppendedRow]:
+    new = []
+    brought = set(known)
+    for row in rows:
+        if not row.platform_message_id or row.platform_message_id not in brought:
+            new.append(row)
+            brought.add(row.platform_message_id or "")
+    return new
+
+
+def _rewound(rows: list[AppendedRow], turns: int) -> list[AppendedRow]:
+    starts = [place for place, row in enumerate(rows) if row.role is Role.USER]
+    return rows[: starts[-turns:][0]] if starts else rows
+
+
+HOSTILE: Final = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.sampled_from(["", "\0", "..", "9" * 30, "2026-02-30T00:00:00Z", str(UUID(int=0)), "0.0"]),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@given(st.data())
+@shared_database
+async def test_bad_input_gets_a_typed_error_and_changes_nothing(
+    api: Api, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from(sorted(api.handlers)))
+    message: dict[str, Any] = json.loads((MESSAGES / f"{name}.full.json").read_bytes())
+    # A session that is not there: what is valid all the same has nothing to change either.
+    message["session_id"] = str(UUID(int=1))
+    message["id"] = new_envelope_id()
+    for _ in range(data.draw(st.integers(1, 3))):
+        message[data.draw(st.sampled_from(sorted(message)))] = data.draw(HOSTILE)
+    before = await api.everything()
+
+    reply = await api.handlers[name](Asked("someone", json.dumps(message).encode()))
+
+    error = decode(ApiReply, reply).error
+    assert error is not None
+    assert error.code in {ApiErrorCode.INVALID, ApiErrorCode.NOT_FOUND}
+    assert await api.everything() == before
+
+
+@given(st.binary(max_size=200))
+@shared_database
+async def test_any_bytes_get_a_typed_error(api: Api, body: bytes) -> None:
+    for handle in api.handlers.values():
+        error = decode(ApiReply, await handle(Asked("someone", body))).error
+        assert error is not None
+        assert error.code is ApiErrorCode.INVALID
