@@ -14,6 +14,7 @@ from chatlane_schemas.transcripts import (
     AppendedRow,
     TranscriptAppend,
     TranscriptChanged,
+    TranscriptCompact,
     TranscriptEntry,
     TranscriptLoad,
     TranscriptReplace,
@@ -154,6 +155,39 @@ class TranscriptApi:
             allow_empty=allow_empty,
         )
         return await self._requests.ask("transcript", "replace", request, TranscriptChanged)
+
+    async def compact(
+        self,
+        session_id: UUID,
+        summary: Sequence[AppendedRow],
+        *,
+        through_seq: int,
+        expected_version: str,
+        request_id: str | None = None,
+    ) -> TranscriptChanged:
+        """Put a summary in the place of the oldest rows; later rows stay behind it.
+
+        Args:
+            session_id: Session to write to.
+            summary: Fewer rows than they stand for.
+            through_seq: The last row that is summed up.
+            expected_version: `version` of the transcript the summary was made from.
+            request_id: Id to repeat it under after a restart.
+
+        Raises:
+            StaleRequestError: Rows were taken out since that version; new ones do no harm.
+            SessionNotFoundError: There is none of this id.
+            ConflictingRequestError: A turn is running on these rows, or the session has ended.
+        """
+        request = TranscriptCompact(
+            id=request_id or new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session_id,
+            expected_version=expected_version,
+            through_seq=through_seq,
+            rows=tuple(summary),
+        )
+        return await self._requests.ask("transcript", "compact", request, TranscriptChanged)
 
     async def rewind(
         self,

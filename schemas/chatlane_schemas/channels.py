@@ -31,6 +31,7 @@ from chatlane_schemas.streams import StreamName
 from chatlane_schemas.transcripts import (
     TranscriptAppend,
     TranscriptChanged,
+    TranscriptCompact,
     TranscriptLoad,
     TranscriptReplace,
     TranscriptReply,
@@ -194,6 +195,13 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     ),
     _request(
         "transcript", "replace", TranscriptReplace, TranscriptChanged, "Writes a transcript anew."
+    ),
+    _request(
+        "transcript",
+        "compact",
+        TranscriptCompact,
+        TranscriptChanged,
+        "Puts a summary in the place of the oldest rows.",
     ),
     _request(
         "transcript", "rewind", TranscriptRewind, TranscriptChanged, "Takes back the last turns."

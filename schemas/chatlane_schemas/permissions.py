@@ -54,6 +54,7 @@ _SESSION_REQUESTS: Final = (
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "replace"),
+    ("transcript", "compact"),
     ("transcript", "rewind"),
 )
 

@@ -6,7 +6,16 @@ from uuid import UUID
 from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record
-from chatlane_schemas.fields import BigNumber, Flag, Instant, Number, PlatformId, Text, ToolCalls
+from chatlane_schemas.fields import (
+    MAX_INT64,
+    BigNumber,
+    Flag,
+    Instant,
+    Number,
+    PlatformId,
+    Text,
+    ToolCalls,
+)
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
 from chatlane_schemas.sessions import ApiReply
@@ -131,6 +140,25 @@ class TranscriptRewind(TranscriptChange):
     expected_version: TranscriptVersion | None = Field(
         default=None,
         description="Refused as `stale` if the transcript is another one by now.",
+    )
+
+
+class TranscriptCompact(TranscriptChange):
+    """Puts a summary in the place of the oldest rows; later rows stay behind it, in order.
+
+    Rows that came since the summary was made are kept, so a busy chat can be compacted. What
+    is summed up stays in the archive.
+    """
+
+    expected_version: TranscriptVersion = Field(
+        description="`version` of the reply the summary was made from; refused as `stale` if "
+        "rows were taken out since.",
+    )
+    through_seq: Annotated[int, Field(strict=True, ge=1, le=MAX_INT64)] = Field(
+        description="The last row that is summed up; what follows it must not be its results.",
+    )
+    rows: Annotated[AppendedRows, Field(min_length=1)] = Field(
+        description="The summary: fewer rows than it stands for.",
     )
 
 

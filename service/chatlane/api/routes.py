@@ -58,6 +58,7 @@ def build_router(
     _bind(router, "transcript.load", transcripts.load)
     _bind_asked(router, "transcript.append", transcript_changes.append)
     _bind_asked(router, "transcript.replace", transcript_changes.replace)
+    _bind_asked(router, "transcript.compact", transcript_changes.compact)
     _bind_asked(router, "transcript.rewind", transcript_changes.rewind)
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from chatlane_schemas.transcripts import (
     TranscriptAppend,
     TranscriptChange,
+    TranscriptCompact,
     TranscriptReplace,
     TranscriptRewind,
 )
@@ -32,7 +33,7 @@ ChangeT = TypeVar("ChangeT", bound=TranscriptChange)
 
 
 class TranscriptChangeHandlers:
-    """The handlers of `transcript.append`, `transcript.replace` and `transcript.rewind`."""
+    """The handlers of `transcript.append`, `replace`, `compact` and `rewind`."""
 
     def __init__(self, changes: Changes, answering: Answering) -> None:
         self._changes = changes
@@ -45,6 +46,10 @@ class TranscriptChangeHandlers:
     async def replace(self, asked: Asked) -> bytes:
         """Answer `transcript.replace`."""
         return await self._answer("transcript.replace", TranscriptReplace, asked)
+
+    async def compact(self, asked: Asked) -> bytes:
+        """Answer `transcript.compact`."""
+        return await self._answer("transcript.compact", TranscriptCompact, asked)
 
     async def rewind(self, asked: Asked) -> bytes:
         """Answer `transcript.rewind`."""

@@ -159,6 +159,16 @@ class Version:
         """Return it as callers get it."""
         return f"{self.revision}.{self.next_seq}"
 
+    @classmethod
+    def parsed(cls, text: str) -> Version:
+        """Return what `text` gave, of the form that the contract demands."""
+        revision, _, next_seq = text.partition(".")
+        return cls(int(revision), int(next_seq))
+
+    def has_only_grown_to(self, later: Version) -> bool:
+        """Return whether all rows of this version are still there in a later one."""
+        return self.revision == later.revision and self.next_seq <= later.next_seq
+
 
 @dataclass(frozen=True, slots=True)
 class KnownRow:

@@ -12,6 +12,8 @@ from chatlane.store import api_requests, messages
 from chatlane.store.columns import columns
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.fields import MAX_INT64
+from chatlane_schemas.results import Role
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
 from chatlane_schemas.transcripts import (
     AppendedRow,
@@ -19,6 +21,7 @@ from chatlane_schemas.transcripts import (
     TranscriptAppend,
     TranscriptChange,
     TranscriptChanged,
+    TranscriptCompact,
     TranscriptReplace,
     TranscriptRewind,
 )
@@ -45,7 +48,7 @@ class _Locked:
     next_seq: int
     revision: int
     seq_gaps: int
-    is_busy: bool
+    active_turn: UUID | None
     has_ended: bool
 
     @property
@@ -55,7 +58,7 @@ class _Locked:
 
 LOCK_SQL: Final[LiteralString] = """
 -- sessions: lock the one whose transcript changes
-SELECT id, next_seq, revision, seq_gaps, active_turn IS NOT NULL AS is_busy,
+SELECT id, next_seq, revision, seq_gaps, active_turn,
        ended_at IS NOT NULL AS has_ended
 FROM sessions WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
 """
@@ -67,7 +70,7 @@ UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
 
 
 class TranscriptChanges:
-    """Appends, replaces and rewinds; the same request again changes nothing more."""
+    """Appends, replaces, compacts and rewinds; the same request again changes nothing more."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -130,6 +133,8 @@ async def _apply(
             return await _append(connection, session, request)
         case TranscriptReplace():
             return await _replace(connection, session, request)
+        case TranscriptCompact():
+            return await _compact(connection, session, request)
         case TranscriptRewind():
             return await _rewind(connection, session, request)
         case _:
@@ -143,7 +148,7 @@ async def _append(
     if isinstance(known, ApiError):
         return known
     placed = placements(request.rows, known, session.next_seq)
-    await _insert(connection, session, request.rows, placed)
+    session.next_seq += await _insert(connection, session, request.rows, placed)
     return _changed(session, placed=placed)
 
 
@@ -151,19 +156,65 @@ async def _replace(
     connection: PoolConnectionProxy, session: _Locked, request: TranscriptReplace
 ) -> Answer:
     if not request.rows and not request.allow_empty:
-        return ApiError(
-            code=ApiErrorCode.INVALID, message="rows: none; an empty transcript takes allow_empty"
-        )
+        return _invalid("rows: none; an empty transcript takes allow_empty")
     refusal = _unlike(session, request.expected_version) or _in_work(session)
     if refusal is not None:
         return refusal
     known = await _known(connection, session.id, request.rows)
     if isinstance(known, ApiError):
         return known
-    removed = await _remove(connection, session, from_seq=0, reason="replaced")
+    removed = await _remove(connection, session, reason="replaced")
     placed = placements(request.rows, {}, session.next_seq)
-    await _insert(connection, session, request.rows, placed)
+    session.next_seq += await _insert(connection, session, request.rows, placed)
     return _changed(session, placed=placed, removed_rows=removed)
+
+
+FIND_EDGE_SQL: Final[LiteralString] = """
+-- messages: how much a summary is to stand for, what comes behind it, what is in work
+SELECT (SELECT count(*) FROM (
+            SELECT FROM messages WHERE session_id = $1 AND seq <= $2 LIMIT $3) AS oldest) AS found,
+       (SELECT role FROM messages WHERE session_id = $1 AND seq > $2
+        ORDER BY seq LIMIT 1) AS next_role,
+       EXISTS (SELECT FROM messages
+               WHERE turn_id = $4 AND session_id = $1 AND seq <= $2) AS is_in_work
+"""
+
+
+async def _compact(
+    connection: PoolConnectionProxy, session: _Locked, request: TranscriptCompact
+) -> Answer:
+    refusal = await _not_to_be_summed_up(connection, session, request)
+    if refusal is not None:
+        return refusal
+    known = await _known(connection, session.id, request.rows)
+    if isinstance(known, ApiError):
+        return known
+    removed = await _remove(connection, session, through_seq=request.through_seq, reason="replaced")
+    # Into the places that became free last, so that everything later stays behind it.
+    first = request.through_seq - len(request.rows) + 1
+    placed = placements(request.rows, {}, first)
+    written = await _insert(connection, session, request.rows, placed)
+    session.seq_gaps -= written
+    return _changed(session, placed=placed, removed_rows=removed)
+
+
+async def _not_to_be_summed_up(
+    connection: PoolConnectionProxy, session: _Locked, request: TranscriptCompact
+) -> ApiError | None:
+    seen = Version.parsed(request.expected_version)
+    if not seen.has_only_grown_to(session.version):
+        return _stale()
+    if request.through_seq >= seen.next_seq:
+        return _invalid("through_seq: beyond what the summary was made from")
+    enough = len(request.rows) + 1
+    [[found, next_role, is_in_work]] = await connection.fetch(
+        FIND_EDGE_SQL, session.id, request.through_seq, enough, session.active_turn
+    )
+    if found < enough:
+        return _invalid("rows: not fewer than they stand for")
+    if next_role == Role.TOOL:
+        return _invalid("through_seq: would part a call from its results")
+    return _conflict("a turn is running on these rows") if is_in_work else None
 
 
 async def _rewind(
@@ -183,14 +234,22 @@ async def _rewind(
 def _unlike(session: _Locked, expected: str | None) -> ApiError | None:
     if expected is None or expected == session.version.text:
         return None
+    return _stale()
+
+
+def _stale() -> ApiError:
     return ApiError(
         code=ApiErrorCode.STALE, message="the transcript has changed meanwhile; load it again"
     )
 
 
+def _invalid(message: str) -> ApiError:
+    return ApiError(code=ApiErrorCode.INVALID, message=message)
+
+
 def _in_work(session: _Locked) -> ApiError | None:
     """Refuse to take rows away from a turn that answers them."""
-    return _conflict("a turn is running") if session.is_busy else None
+    return _conflict("a turn is running") if session.active_turn is not None else None
 
 
 def _conflict(message: str) -> ApiError:
@@ -252,9 +311,7 @@ async def _known(
         return {}
     found = await connection.fetch(FIND_KNOWN_SQL, session_id, *columns(named, 3))
     if any(one["session_id"] != session_id for one in found):
-        return ApiError(
-            code=ApiErrorCode.INVALID, message="message_id: of a message of another session"
-        )
+        return _invalid("message_id: of a message of another session")
     # What has a place in the transcript says more than a copy in the archive.
     ordered = sorted(found, key=lambda one: one["seq"] is not None)
     return {one["place"]: KnownRow(one["seq"]) for one in ordered}
@@ -265,7 +322,8 @@ async def _insert(
     session: _Locked,
     rows: Sequence[AppendedRow],
     placed: Sequence[PlacedRow],
-) -> None:
+) -> int:
+    """Write the rows that are new at their places; returns how many."""
     now = datetime.now(UTC)
     new = [
         MessageRow(
@@ -290,13 +348,13 @@ async def _insert(
         if place.seq is not None and not place.is_repeat
     ]
     await messages.insert(connection, new)
-    session.next_seq += len(new)
+    return len(new)
 
 
 REMOVE_SQL: Final[LiteralString] = """
--- messages → removed_messages: rows that count no more, from a place on
+-- messages → removed_messages: rows that count no more, between two places
 WITH removed AS (
-    DELETE FROM messages WHERE session_id = $1 AND seq >= $2 RETURNING *
+    DELETE FROM messages WHERE session_id = $1 AND seq >= $2 AND seq <= $5 RETURNING *
 )
 INSERT INTO removed_messages (
     session_id, removal, seq, reason, id, role, content, details, author, platform_message_id,
@@ -308,11 +366,18 @@ FROM removed
 
 
 async def _remove(
-    connection: PoolConnectionProxy, session: _Locked, *, from_seq: int, reason: str
+    connection: PoolConnectionProxy,
+    session: _Locked,
+    *,
+    reason: str,
+    from_seq: int = 1,
+    through_seq: int = MAX_INT64,
 ) -> int:
     """Move rows to the archive; returns how many."""
     removal = session.revision + 1
-    status = await connection.execute(REMOVE_SQL, session.id, from_seq, removal, reason)
+    status = await connection.execute(
+        REMOVE_SQL, session.id, from_seq, removal, reason, through_seq
+    )
     removed = int(status.rpartition(" ")[2])
     if removed:
         session.revision = removal
@@ -330,7 +395,7 @@ WHERE session_id = $1 AND seq < $2 AND role = 'user' ORDER BY seq DESC LIMIT $3
 async def _turn_starts(connection: PoolConnectionProxy, session_id: UUID, wanted: int) -> list[int]:
     """Return where the last turns begin, the newest first, as many as there are."""
     found: list[UserRow] = []
-    below = 2**63 - 1
+    below = MAX_INT64
     while True:
         rows = await connection.fetch(USER_ROWS_SQL, session_id, below, _USER_ROWS_AT_ONCE)
         found += [UserRow(*row.values()) for row in rows]
@@ -352,6 +417,6 @@ async def _words_of_turn(
     connection: PoolConnectionProxy, session_id: UUID, starts: Sequence[int]
 ) -> str | None:
     """Return what was said at the start of the oldest of these turns."""
-    end = starts[-2] if len(starts) > 1 else 2**63 - 1
+    end = starts[-2] if len(starts) > 1 else MAX_INT64
     rows = await connection.fetch(WORDS_SQL, session_id, starts[-1], end)
     return "\n".join(row["content"] for row in rows if row["content"]) or None

@@ -60,6 +60,7 @@ from chatlane_schemas.transcripts import (
     TranscriptAppend,
     TranscriptChange,
     TranscriptChanged,
+    TranscriptCompact,
     TranscriptEntry,
     TranscriptLoad,
     TranscriptReplace,
@@ -358,14 +359,17 @@ async def test_the_client_asks_what_it_says(api: Api) -> None:
     version = await transcripts.version(SESSION_ID)
     await transcripts.append(SESSION_ID, [row], request_id="mine")
     await transcripts.replace(SESSION_ID, [row], expected_version=version)
+    await transcripts.compact(SESSION_ID, [row], through_seq=5, expected_version=version)
     await transcripts.rewind(SESSION_ID, turns=2)
 
     assert [[row.seq for row in page] for page in pages] == [[4, 5, 6, 7], [1, 2, 3]]
-    append, replace, rewind = api.changes.requests
+    append, replace, compact, rewind = api.changes.requests
     assert isinstance(append, TranscriptAppend)
     assert (append.id, append.rows) == ("mine", (row,))
     assert isinstance(replace, TranscriptReplace)
     assert replace.expected_version == "0.8"
+    assert isinstance(compact, TranscriptCompact)
+    assert (compact.rows, compact.through_seq) == ((row,), 5)
     assert isinstance(rewind, TranscriptRewind)
     assert rewind.turns == 2
 

@@ -66,6 +66,7 @@ class Api:
             "TranscriptLoad": load,
             "TranscriptAppend": changes.append,
             "TranscriptReplace": changes.replace,
+            "TranscriptCompact": changes.compact,
             "TranscriptRewind": changes.rewind,
         }
 
@@ -174,7 +175,7 @@ async def test_any_changes_leave_what_they_should(
     [[live, gaps, archived]] = await api.connection.fetch(
         """
         SELECT next_seq - 1 - seq_gaps, seq_gaps,
-               (SELECT count(*) FROM removed_messages WHERE session_id = id)
+               (SELECT count(*) FROM removed_messages WHERE session_id = sessions.id)
         FROM sessions WHERE id = $1
         """,
         session_id,

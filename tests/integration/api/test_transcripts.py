@@ -30,6 +30,7 @@ from chatlane_schemas.transcripts import (
     PlacedRow,
     TranscriptAppend,
     TranscriptChanged,
+    TranscriptCompact,
     TranscriptEntry,
     TranscriptLoad,
     TranscriptReplace,
@@ -136,6 +137,18 @@ class Api:
             **fields,
         )
         body = await self.changes.replace(Asked("someone", encode(request)))
+        return decode(TranscriptChanged, body)
+
+    async def compact(
+        self,
+        number: int,
+        *rows: AppendedRow,
+        **fields: Any,  # noqa: ANN401
+    ) -> TranscriptChanged:
+        request = TranscriptCompact(
+            id=new_envelope_id(), at=AT, session_id=session_id(number), rows=rows, **fields
+        )
+        body = await self.changes.compact(Asked("someone", encode(request)))
         return decode(TranscriptChanged, body)
 
     async def rewind(
@@ -679,3 +692,79 @@ async def test_an_answer_to_what_was_taken_back_is_late(api: Api) -> None:
 
     home, _, result_id = found[(routed, 0)]
     assert (home, result_id) == (session_id(1), "undone")
+
+
+async def test_a_summary_takes_the_place_of_the_oldest_rows(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, *(f"r{n}" for n in range(1, 11)))
+    version = await api.version(1)
+    await api.append(1, user("r11"))
+
+    summary = (AppendedRow(role=Role.SYSTEM, content="s1"), AppendedRow(role=Role.SYSTEM))
+    reply = await api.compact(1, *summary, through_seq=8, expected_version=version)
+
+    assert reply.removed_rows == 8
+    assert await api.contents(1) == ["s1", None, "r9", "r10", "r11"]
+    assert await api.seqs(1) == [7, 8, 9, 10, 11]
+    assert await api.archived(1) == [f"r{n}" for n in range(1, 9)]
+    counted = await api.connection.fetchval("SELECT next_seq - 1 - seq_gaps FROM sessions")
+    assert counted == 5
+
+
+async def test_a_summary_is_summed_up_again(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, *(f"r{n}" for n in range(1, 11)))
+
+    for through_seq, text in ((8, "s1"), (9, "s2"), (10, "s3")):
+        version = await api.version(1)
+        reply = await api.compact(1, user(text), through_seq=through_seq, expected_version=version)
+        assert code(reply) is None
+
+    assert await api.contents(1) == ["s3"]
+    assert (await api.append(1, user("r11"))).placed == (PlacedRow(seq=11),)
+
+
+async def test_a_summary_of_what_was_taken_back_meanwhile_is_refused(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, "u1", "a1", "u2", "a2")
+    version = await api.version(1)
+    await api.rewind(1)
+
+    reply = await api.compact(1, user("s"), through_seq=4, expected_version=version)
+
+    assert code(reply) is ApiErrorCode.STALE
+    assert await api.contents(1) == ["u1", "a1"]
+
+
+async def test_a_summary_parts_no_call_and_stands_for_more_rows_than_it_has(api: Api) -> None:
+    await api.add_session(1)
+    await api.add_rows(1, TOOLS)
+    version = await api.version(1)
+
+    async def refused(through_seq: int, count: int = 1) -> ApiErrorCode | None:
+        rows = [user("s")] * count
+        reply = await api.compact(1, *rows, through_seq=through_seq, expected_version=version)
+        return code(reply)
+
+    assert await refused(2) is ApiErrorCode.INVALID
+    assert await refused(7) is ApiErrorCode.INVALID
+    assert await refused(1) is ApiErrorCode.INVALID
+    assert await refused(4, count=4) is ApiErrorCode.INVALID
+    assert await refused(11) is ApiErrorCode.INVALID
+    assert await api.seqs(1) == list(range(1, 11))
+
+
+async def test_a_running_turn_keeps_its_own_rows_but_not_its_history(api: Api) -> None:
+    await api.add_session(1)
+    await api.said(1, "u1", "a1", "u2", "a2", "u3")
+    turn = UUID(int=5)
+    await api.connection.execute("UPDATE messages SET turn_id = $1 WHERE seq = 5", turn)
+    await api.connection.execute("UPDATE sessions SET active_turn = $1", turn)
+    version = await api.version(1)
+
+    refused = await api.compact(1, user("s"), through_seq=5, expected_version=version)
+    made = await api.compact(1, user("s"), through_seq=4, expected_version=version)
+
+    assert code(refused) is ApiErrorCode.CONFLICT
+    assert code(made) is None
+    assert await api.contents(1) == ["s", "u3"]
