@@ -106,6 +106,10 @@ soak: $(READY) ## Watch a router's memory over 200,000 messages
 chaos-long: $(READY) ## Break everything at random for longer: 100,000 messages in ten runs
 	$(BIN)/python -m tests.chaos.long $(ARGS)
 
+.PHONY: chaos-mutants
+chaos-mutants: $(READY) ## Break one promise of the protocol at a time; each must be noticed
+	$(BIN)/python -m tests.chaos.mutants $(ARGS)
+
 .PHONY: ci
 ci: check test ## What has to pass before a change lands
 

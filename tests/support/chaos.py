@@ -5,7 +5,7 @@ Embedded servers, for nobody else's can be killed and frozen.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,6 +15,9 @@ from time import monotonic
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+import asyncpg
+
+from chatlane.crash_points import RouterPoint, WorkerPoint
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
 from chatlane.store.migrations import migrate
 from tests.support.checker import problems
@@ -23,16 +26,18 @@ from tests.support.crowd import people
 from tests.support.databases import open_database
 from tests.support.eventually import eventually
 from tests.support.lossy_link import LossyLink
-from tests.support.nemesis import WEIGHTS, Nemesis
+from tests.support.nemesis import POINTS, WEIGHTS, Nemesis
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
+from tests.support.service import DUPLICATE_WINDOW
 
 LEASE: Final = timedelta(seconds=1)
 TURN_LEASE: Final = timedelta(seconds=1)
 # A turn may be with one worker after another that is killed.
 MAX_ATTEMPTS: Final = 20
-_THOUGHT: Final = timedelta(milliseconds=20)
-_SETTLED_WITHIN: Final = timedelta(seconds=60)
 _MOST_SHOWN: Final = 40
+
+
+Script = Callable[["Stage"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,13 @@ class Plan:
         per_second: By all people together, whether they are answered or not.
         pause: Between two faults, on average.
         patience: How long the messages may take to be written.
+        weights: How likely each kind of fault is; what is missing never happens.
+        points: Where processes end themselves.
+        think: How long a turn takes.
+        repeated: One message in so many is sent twice; 0 for none.
+        settled_within: How long answers may take after the last fault.
+        router: A program in place of ours, with `variables` in its environment.
+        script: What happens instead of chance.
     """
 
     seed: int
@@ -53,6 +65,14 @@ class Plan:
     patience: timedelta = timedelta(minutes=5)
     people: int = 60
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
+    points: Sequence[RouterPoint | WorkerPoint] = POINTS
+    repeated: int = 20
+    think: timedelta = timedelta(milliseconds=20)
+    duplicate_window: timedelta = DUPLICATE_WINDOW
+    settled_within: timedelta = timedelta(seconds=60)
+    router: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    script: Script | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +112,30 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
-    """A scene, and what of it can be broken."""
+class Stage:
+    """A scene, and what of it can be broken.
+
+    Attributes:
+        earlier: Envelope ids that INBOUND held before a script made it anew.
+    """
 
     scene: Scene
     servers: Mapping[str, EmbeddedServer]
     links: Mapping[str, LossyLink]
+    earlier: list[str]
 
-    async def start(self) -> None:
+    async def start(self, plan: "Plan") -> None:
         """Start two of everything; one of each reaches its servers over links."""
         service = self.scene.service
         nats = self.links["nats link"].url
         dsn = _through(service.dsn, self.links["postgres link"])
-        linked = {"CHATLANE_NATS__URL": nats, "CHATLANE_POSTGRES__DSN": dsn}
+        linked: dict[str, str] = {"CHATLANE_NATS__URL": nats, "CHATLANE_POSTGRES__DSN": dsn}
         routers = [
-            service.router("router 1", variables=linked),
-            service.router("router 2"),
+            service.router("router 1", plan.router, variables={**linked, **plan.variables}),
+            service.router("router 2", plan.router, variables=plan.variables),
         ]
-        service.worker("worker-1", think=_THOUGHT, variables={"CHATLANE_NATS__URL": nats})
-        service.worker("worker-2", think=_THOUGHT)
+        service.worker("worker-1", think=plan.think, variables={"CHATLANE_NATS__URL": nats})
+        service.worker("worker-2", think=plan.think)
         service.subscriber("subscriber 1")
         service.subscriber("subscriber 2")
         await service.until_started(*routers)
@@ -125,14 +150,25 @@ def _through(dsn: str, link: LossyLink) -> str:
     return urlunsplit(parts._replace(netloc=netloc))
 
 
+async def _notice_deadlocks(dsn: str, database: str) -> None:
+    """Let Postgres look for deadlocks before a lock timeout ends them unseen."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(f"ALTER DATABASE {database} SET deadlock_timeout = '50ms'")
+    finally:
+        await connection.close()
+
+
 @asynccontextmanager
-async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[_Stage]:
+async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         nats = await enter(open_nats(directory / "nats"))
         postgres = await enter(open_postgres(directory / "postgres"))
-        dsn = postgres.dsn(await enter(open_database(postgres.url)))
+        name = await enter(open_database(postgres.url))
+        dsn = postgres.dsn(name)
         await migrate(dsn)
+        await _notice_deadlocks(dsn, name)
         links = {
             "nats link": await enter(LossyLink(nats.url).open()),
             "postgres link": await enter(LossyLink(postgres.url).open()),
@@ -146,9 +182,10 @@ async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[_Stage]:
                 lease=LEASE,
                 turn_lease=TURN_LEASE,
                 max_attempts=MAX_ATTEMPTS,
+                duplicate_window=plan.duplicate_window,
             )
         )
-        yield _Stage(scene, {"nats": nats, "postgres": postgres}, links)
+        yield Stage(scene, {"nats": nats, "postgres": postgres}, links, [])
 
 
 async def run_chaos(directory: Path, plan: Plan) -> Outcome:
@@ -163,7 +200,8 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
         scene = stage.scene
         scene.service.chronicle = path
         scene.crowd.chronicle = Chronicle(path, "crowd")
-        await stage.start()
+        scene.crowd.repeated = plan.repeated
+        await stage.start(plan)
         nemesis = Nemesis(
             scene.service.processes,
             stage.servers,
@@ -171,10 +209,14 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
             Random(plan.seed),  # noqa: S311 - the same every time
             Chronicle(path, "nemesis"),
             plan.weights,
+            plan.points,
         )
         scene.crowd.chance = Random(plan.seed)  # noqa: S311 - the same every time
-        await _trouble(scene, nemesis, plan)
-        return await _judge(scene, nemesis, path)
+        if plan.script:
+            await plan.script(stage)
+        else:
+            await _trouble(scene, nemesis, plan)
+        return await _judge(stage, nemesis, path, plan)
 
 
 async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
@@ -188,18 +230,20 @@ async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
         await breaking
 
 
-async def _judge(scene: Scene, nemesis: Nemesis, path: Path) -> Outcome:
+async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outcome:
     """Ask the chronicle, the streams and the database, and nobody else."""
-    begin = monotonic()
+    begin, scene = monotonic(), stage.scene
     try:
-        await scene.witness.until_settled(scene.crowd, _SETTLED_WITHIN)
+        await scene.witness.until_settled(scene.crowd, plan.settled_within)
         found = []
     except AssertionError as error:
         found = [f"never settled: {error}"]
     settled_after = monotonic() - begin
     said = read_chronicle(path)
+    history = await scene.witness.history(scene.crowd)
     history = replace(
-        await scene.witness.history(scene.crowd),
+        history,
+        inbound=[*stage.earlier, *history.inbound],
         sent=said.sent,
         received=said.received,
         spells=said.spells,

@@ -128,6 +128,7 @@ class History:
         inbound: Envelope ids as INBOUND keeps them.
         stream_agents: Names of the agents with `stream` delivery.
         dead: Reasons of dead letters.
+        deadlocks: Transactions that the database ended because two waited for each other.
         spells: What the workers worked on, where that was watched.
         waits: Of what was answered, where that was watched.
         left_over: Rows that must be gone when everything is answered, by name.
@@ -143,6 +144,7 @@ class History:
     received: Sequence[Received] = ()
     stream_agents: frozenset[str] = frozenset()
     dead: Sequence[str] = ()
+    deadlocks: int = 0
     spells: Sequence[Spell] = ()
     waits: Sequence[Wait] = ()
     left_over: Mapping[str, int] = field(default_factory=dict)
@@ -167,6 +169,7 @@ def problems(history: History, *, dead: Iterable[str] = ()) -> list[str]:
         *_received_problems(history),
         *_hearing_problems(history),
         *_dead_problems(history, dead),
+        *([f"deadlocks: {history.deadlocks}"] if history.deadlocks else []),
         *_spell_problems(history.spells),
         *_wait_problems(history.waits),
         *(f"left over: {count} {name}" for name, count in history.left_over.items() if count),

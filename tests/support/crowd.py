@@ -20,8 +20,6 @@ from tests.support.chronicle import Chronicle
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 
 _IN_FLIGHT: Final = 400
-# One message in so many is sent by the platform again, with another envelope.
-_REPEATED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,8 @@ class Crowd:
         received: What came back, in the order of arrival.
         unheard: Texts that no answer has mentioned yet, with the time they were written.
         seconds: How long each text waited for its answer, with the time it was written.
+        repeated: One message in so many is sent by the platform again, with another envelope;
+            0 for none.
     """
 
     client: Client
@@ -77,6 +77,7 @@ class Crowd:
     seconds: list[tuple[float, float]] = field(default_factory=list)
     numbers: Counter[str] = field(default_factory=Counter)
     chronicle: Chronicle | None = None
+    repeated: int = 20
     _adapter: AdapterClient = field(init=False)
     _keys: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _last: dict[str, Sent] = field(default_factory=dict)
@@ -174,7 +175,7 @@ class Crowd:
 
     async def _say_or_repeat(self, person: Person) -> None:
         last = self._last.get(person.name)
-        if last and self.chance.randrange(_REPEATED) == 0:
+        if last and self.repeated and self.chance.randrange(self.repeated) == 0:
             await self.repeat(person, last)
         else:
             await self.say(person)

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,7 +32,8 @@ _AWAY_SECONDS: Final = (0.0, 0.7)
 _CRASHES_WITHIN: Final = timedelta(seconds=8)
 # In the first lives of a process every point is passed often enough.
 _LATEST_PASS: Final = 4
-_NEVER_AMID_TRAFFIC: Final = RouterPoint.DELETED
+# Published rows are deleted by themselves only when there is no traffic.
+POINTS: Final = tuple(its for its in (*RouterPoint, *WorkerPoint) if its is not RouterPoint.DELETED)
 
 
 class Server(Protocol):
@@ -62,6 +63,7 @@ class Nemesis:
     chance: Random
     chronicle: Chronicle
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
+    points: Sequence[RouterPoint | WorkerPoint] = POINTS
     made: Counter[str] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
     _in_trouble: set[str] = field(default_factory=set)
@@ -104,10 +106,16 @@ class Nemesis:
         elif kind in {"cut", "mute"}:
             named = self.links
         elif kind == "crash":
-            named = [name for name in self.processes if not name.startswith("subscriber")]
+            named = [name for name in self.processes if self._has_points(name)]
         else:
             named = self.processes
         return [name for name in named if name not in self._in_trouble]
+
+    def _has_points(self, name: str) -> bool:
+        kinds = {type(its) for its in self.points}
+        if name.startswith("router"):
+            return RouterPoint in kinds
+        return name.startswith("worker") and WorkerPoint in kinds
 
     async def _trouble(self, target: str, act: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -119,8 +127,9 @@ class Nemesis:
         """Return the fault with all its chances taken, so that a seed gives the same ones."""
         away = self.chance.uniform(*_AWAY_SECONDS)
         frozen = self.chance.uniform(*_FREEZE_SECONDS)
-        points = list(WorkerPoint) if target.startswith("worker") else list(RouterPoint)
-        point = self.chance.choice([its for its in points if its is not _NEVER_AMID_TRAFFIC])
+        kind_of_point = WorkerPoint if target.startswith("worker") else RouterPoint
+        points = [its for its in self.points if isinstance(its, kind_of_point)]
+        point = self.chance.choice(points or list(kind_of_point))
         crash_at = f"{point}:{self.chance.randint(1, _LATEST_PASS)}"
         acts: dict[str, Callable[[], Awaitable[None]]] = {
             "kill": lambda: self._kill(target, away),

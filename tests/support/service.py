@@ -28,6 +28,7 @@ PARTITIONS: Final = 16
 SLOTS: Final = 4
 ROUTER_LEASE: Final = timedelta(seconds=3)
 TURN_LEASE: Final = timedelta(seconds=2)
+DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 
 _STARTED_WITHIN: Final = timedelta(seconds=30)
 _ROOT: Final = Path(__file__).parents[2]
@@ -38,6 +39,7 @@ _WORKER: Final = Path(__file__).with_name("watched_worker.py")
 _CONFIG: Final = Template("""
 [nats]
 url = "$nats_url"
+publish_timeout = "$publish_timeout"
 
 [postgres]
 dsn = "$dsn"
@@ -49,6 +51,9 @@ partitions = $partitions
 slots = $slots
 lease = "$lease"
 renew_interval = "$renew_interval"
+
+[streams]
+duplicate_window = "$duplicate_window"
 
 [streams.max_bytes]
 inbound = "64MiB"
@@ -89,6 +94,7 @@ def config_text(
     lease: timedelta = ROUTER_LEASE,
     turn_lease: timedelta = TURN_LEASE,
     max_attempts: int = 3,
+    duplicate_window: timedelta = DUPLICATE_WINDOW,
     more: str = "",
 ) -> str:
     """Return a `chatlane.toml` with two agents and an account that may speak to both."""
@@ -105,6 +111,8 @@ def config_text(
         turn_agent=TURN_AGENT,
         turn_lease=f"{turn_lease.total_seconds():g}s",
         max_attempts=max_attempts,
+        duplicate_window=f"{duplicate_window.total_seconds():g}s",
+        publish_timeout=f"{min(2.0, duplicate_window.total_seconds() / 5):g}s",
         stream_agent=STREAM_AGENT,
         platform=PLATFORM,
         account=ACCOUNT,

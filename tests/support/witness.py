@@ -41,6 +41,9 @@ SELECT session_id::text, seq, role, coalesce(content, ''), coalesce(platform_mes
 FROM messages ORDER BY session_id, seq
 """
 _TURNS: Final[LiteralString] = "SELECT id::text, session_id::text, state, attempt FROM turns"
+_DEADLOCKS: Final[LiteralString] = """
+SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()
+"""
 _DEAD: Final[LiteralString] = "SELECT reason FROM dead_letters ORDER BY at"
 _LEFT_OVER: Final[LiteralString] = """
 SELECT (SELECT count(*) FROM outbox) AS "outbox rows",
@@ -139,6 +142,7 @@ class Witness:
             received=crowd.received,
             stream_agents=frozenset({STREAM_AGENT}),
             dead=[row[0] for row in await self.fetch(_DEAD)],
+            deadlocks=await self.value(_DEADLOCKS),
             left_over=await self.left_over(),
         )
 

@@ -205,6 +205,10 @@ DAMAGE = {
         changed("waits", 1, seconds=51.0),
         "stall: 'ann 3' was answered after 51.0 s",
     ),
+    "transactions that waited for each other": (
+        lambda history: replace(history, deadlocks=2),
+        "deadlocks: 2",
+    ),
     "something left to do": (
         lambda history: replace(history, left_over={"outbox": 2}),
         "left over: 2 outbox",

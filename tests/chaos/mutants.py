@@ -1,0 +1,133 @@
+"""Breaks one promise of the protocol at a time and requires that the checker notices.
+
+A run of chaos that finds nothing proves something only where these are found.
+
+Usage: `make chaos-mutants`, or `make chaos-mutants ARGS="no_seen no_sweeper"` for some.
+"""
+
+import asyncio
+import signal
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from chatlane.crash_points import RouterPoint
+from chatlane.dev.binaries import server_directory
+from tests.chaos.mutant_router import MUTANTS
+from tests.support.chaos import Outcome, Plan, Stage, run_chaos
+from tests.support.eventually import eventually
+from tests.support.service import apply_topology
+
+_ROUTER: Final = Path(__file__).with_name("mutant_router.py")
+_MESSAGES: Final = 1_800
+_WINDOW: Final = timedelta(seconds=5)
+
+_PLAN: Final = Plan(
+    seed=1,
+    messages=_MESSAGES,
+    per_second=150,
+    pause=timedelta(milliseconds=250),
+    people=20,
+    settled_within=timedelta(seconds=20),
+    router=_ROUTER,
+)
+_PEOPLE: Final = 10
+_UNKNOWN_COMMITS: Final = {"LOSE_ANSWERS": "40"}
+_LONG: Final = timedelta(milliseconds=300)
+
+
+async def _freeze_a_relay_with_rows(stage: Stage) -> None:
+    """Freeze a router whose rows NATS has not taken, until the stream has forgotten their ids."""
+    scene, nats = stage.scene, stage.servers["nats"]
+    frozen = scene.process("router 2")
+    async with scene.crowd.talking(100):
+        await scene.until_answers_flow()
+        for _ in range(3):
+            nats.pause()
+            await asyncio.sleep(0.4)
+            frozen.send(signal.SIGSTOP)
+            nats.resume()
+            await asyncio.sleep(_WINDOW.total_seconds() + 1.5)
+            frozen.send(signal.SIGCONT)
+            await scene.until_answers_flow(10)
+
+
+async def _make_the_log_anew(stage: Stage) -> None:
+    """Delete both logs and make them again, with everything in them answered."""
+    scene = stage.scene
+    async with scene.crowd.talking(100):
+        await eventually(lambda: len(scene.crowd.sent) >= 500, timedelta(seconds=30))
+    await scene.witness.until_settled(scene.crowd)
+    stage.earlier.extend((await scene.witness.history(scene.crowd)).inbound)
+    for name in ("INBOUND", "RESULTS"):
+        await scene.client.jetstream().delete_stream(name)
+    await apply_topology(scene.service.settings)
+    async with scene.crowd.talking(100):
+        await eventually(lambda: len(scene.crowd.sent) >= 700, timedelta(seconds=30))
+
+
+def _dying_at(*points: RouterPoint) -> Plan:
+    return replace(_PLAN, weights={"crash": 2, "freeze": 1}, points=points, people=_PEOPLE)
+
+
+# The faults that a mutant cannot stand; by default all of them.
+_PLANS: Final = {
+    "publish_before_commit": _dying_at(RouterPoint.BATCH_WRITTEN),
+    "no_compare_and_set_and_no_seen": replace(
+        _PLAN, weights={"freeze": 1}, variables=_UNKNOWN_COMMITS, repeated=0
+    ),
+    "no_epoch_no_compare_and_set_no_seen": replace(_PLAN, weights={"freeze": 1}, repeated=0),
+    "no_sweeper": _dying_at(RouterPoint.OUTBOX_COMMITTED),
+    "sweeper_out_of_order": _dying_at(RouterPoint.OUTBOX_COMMITTED),
+    "older_rows_ignored": _dying_at(RouterPoint.OUTBOX_COMMITTED),
+    "frozen_relay_publishes_late": replace(
+        _PLAN, duplicate_window=_WINDOW, script=_freeze_a_relay_with_rows
+    ),
+    # A worker that is hit has turns in work.
+    "no_token_check": replace(_PLAN, weights={"freeze": 1}, think=_LONG),
+    "same_notification_id": replace(
+        _PLAN,
+        weights={"kill": 1},
+        think=_LONG,
+        per_second=80,
+        # A worker lives long enough to claim something.
+        pause=timedelta(milliseconds=800),
+    ),
+    "unsorted_locks": replace(_PLAN, weights={"freeze server": 1}, people=40, per_second=300),
+    "log_not_checked": replace(_PLAN, script=_make_the_log_anew),
+}
+
+
+async def _run(name: str, *, is_control: bool) -> Outcome:
+    plan = _PLANS.get(name, _PLAN)
+    variables = {**plan.variables, "MUTANT": "" if is_control else name}
+    plan = replace(plan, variables=variables)
+    with server_directory() as directory:
+        return await run_chaos(directory, plan)
+
+
+def main() -> int:
+    """Run the mutants that are named, or all; return 1 when one is not noticed.
+
+    With `--control` as the first argument run the same faults with the router as it is, and
+    return 1 when anything is noticed.
+    """
+    is_control = sys.argv[1:2] == ["--control"]
+    names = sys.argv[1 + is_control :] or [mutate.__name__ for mutate in MUTANTS]
+    wrong = []
+    for name in names:
+        outcome = asyncio.run(_run(name, is_control=is_control))
+        print(f"{name}: {outcome.summary()}", flush=True)
+        for line in outcome.problems[:3]:
+            print(f"    {line[:150]}", flush=True)
+        if bool(outcome.problems) == is_control:
+            wrong.append(name)
+    verb = "went wrong without being broken" if is_control else "went unnoticed"
+    print(f"{len(wrong)} of {len(names)} {verb}: {', '.join(wrong) or 'none'}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
