@@ -187,16 +187,19 @@ def _address(placed: Placed, origin: Origin, counted: _Counted) -> Address:
         chat_id=origin.chat_id,
         chat_kind=origin.chat_type,
         thread_id=None if counted.thread in {None, "0"} else counted.thread,
-        sender_id=origin.user_id if counted.user else None,
-        sender_alt_id=origin.user_id_alt if counted.user else None,
     )
+    if address.chat_class == "group" and counted.user is None:
+        return address
+    # In a DM they only tell under which other ids the person is known.
+    address = address.with_ids(origin.chat_id, origin.user_id, origin.user_id_alt)
     if placed.platform != _WHATSAPP:
         return address
-    if address.chat_class == "dm" and counted.chat is not None:
-        other = _other_form(origin.chat_id, counted.chat)
-        return address if other is None else address._replace(sender_id=other)
-    aliases = tuple(filter(None, [_other_form(origin.participant, counted.user)]))
-    return address._replace(sender_aliases=aliases)
+    known, number = (
+        (origin.chat_id, counted.chat)
+        if address.chat_class == "dm" and counted.chat is not None
+        else (origin.participant, counted.user)
+    )
+    return address._replace(sender_aliases=tuple(filter(None, [_other_form(known, number)])))
 
 
 def _other_form(raw: str | None, number: str | None) -> str | None:
