@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from chatlane.cli import admin, chat, embedded, importing, reading, serving
+from chatlane.cli import admin, chat, embedded, explaining, importing, reading, serving
 from chatlane.cli.reporting import ReportingGroup
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
 app.add_typer(importing.app, name="import", rich_help_panel=_RUN)
 app.command("sessions", rich_help_panel=_LOOK)(reading.sessions)
 app.command("session", rich_help_panel=_LOOK)(reading.session)
+app.command("explain", rich_help_panel=_LOOK)(explaining.explain)
 app.command("dead", rich_help_panel=_LOOK)(reading.dead)
 
 

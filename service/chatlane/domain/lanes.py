@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
 
-_STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
+STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
 _DETAIL_FIELDS: Final = {"kind", "reply_to", "sent_at"}
 _DETAIL_FIELDS_WITH_FILES: Final = {*_DETAIL_FIELDS, "attachments"}
@@ -105,13 +105,13 @@ class Placement:
             return
         self._seen.update(arrived.digests)
         kind = arrived.event.kind
-        if kind not in _STARTS_TURN or arrived.is_ignored:
+        if kind not in STARTS_TURN or arrived.is_ignored:
             self._mark_seen(arrived, None, None)
             self._effects.count(("kept", "bot" if arrived.is_ignored else kind))
             return
         session = self._session_for(arrived)
         if kind is Kind.MESSAGE:
-            session.last_activity_at = _not_before(arrived.stored_at, session.last_activity_at)
+            session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)
             if session.owner is None:
                 # Also where a timer opened it: the first person to write is whose it is.
                 session.owner = owner_of(session.session_key, arrived.person)
@@ -133,8 +133,8 @@ class Placement:
         session.agent = arrived.agent.name
         if arrived.event.kind is Kind.SYSTEM:
             return session
-        now = _not_before(arrived.stored_at, session.last_activity_at)
-        reason = reset_reason(_clock_of(session), arrived.policy, now)
+        now = not_before(arrived.stored_at, session.last_activity_at)
+        reason = reset_reason(clock_of(session), arrived.policy, now)
         if reason is None:
             return session
         self._end(session, reason, now, arrived)
@@ -271,7 +271,8 @@ class Placement:
             self._effects.seen.append(SeenRow(digest, session_id, place))
 
 
-def _clock_of(session: Session) -> SessionClock:
+def clock_of(session: Session) -> SessionClock:
+    """Return the times of a session that a reset depends on."""
     return SessionClock(
         last_activity_at=session.last_activity_at,
         served_boundary=session.served_boundary,
@@ -280,7 +281,8 @@ def _clock_of(session: Session) -> SessionClock:
     )
 
 
-def _not_before(now: datetime, last: datetime | None) -> datetime:
+def not_before(now: datetime, last: datetime | None) -> datetime:
+    """Return the time of a decision about a conversation that was last active at `last`."""
     # The log's clock can step back when its leader moves; a conversation's time never does.
     return now if last is None or now > last else last
 

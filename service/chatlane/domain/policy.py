@@ -6,7 +6,7 @@ read once and kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple
@@ -119,6 +119,41 @@ def _day_served(served_at: datetime, policy: ResetPolicy) -> date:
     if last.at == served_at:
         return last.day
     return served_at.astimezone(_zone(policy.timezone)).date()
+
+
+class NextReset(NamedTuple):
+    """From when on a message would open a new session if nobody writes until then."""
+
+    at: datetime
+    reason: ResetReason
+
+
+def next_reset(clock: SessionClock, policy: ResetPolicy, now: datetime) -> NextReset | None:
+    """Return the first reset that silence from `now` on leads to; None if none within days.
+
+    A turn or hold that puts it off now is expected to be over by then. An idle reset comes
+    strictly after its time.
+    """
+    clock = clock._replace(is_held=False)
+    active_at = clock.last_activity_at or clock.started_at or now
+    found = []
+    if policy.resets_idle:
+        found.append(NextReset(max(active_at + policy.idle, now), ResetReason.IDLE))
+    if policy.resets_daily:
+        daily_only = replace(policy, mode="daily")
+        ahead = (boundary.at for boundary in _boundaries_ahead(now, policy))
+        for boundary in (now, *ahead):
+            at = max(boundary, active_at + policy.quiet)
+            if reset_reason(clock, daily_only, at) is not None:
+                found.append(NextReset(at, ResetReason.DAILY))
+                break
+    return min(found, default=None)
+
+
+def _boundaries_ahead(now: datetime, policy: ResetPolicy) -> list[_Boundary]:
+    day = now.astimezone(UTC).date() + 2 * _DAY
+    around = _boundaries_around(day, policy.at_hour, policy.timezone)
+    return sorted(boundary for boundary in around if boundary.at > now)
 
 
 def served_boundary_at(start: datetime, policy: ResetPolicy) -> datetime:

@@ -30,6 +30,21 @@ async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dic
     return {row["id"]: _from_row(row) for row in rows}
 
 
+FIND_SESSION_SQL: Final[LiteralString] = """
+-- sessions: one to look at, not to work on
+SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
+       ended_at, end_reason, last_activity_at, served_boundary, active_turn,
+       next_seq, next_arrival, next_out_seq, user_messages
+FROM sessions WHERE id = $1
+"""
+
+
+async def find(connection: "PoolConnectionProxy", session_id: "UUID") -> Session | None:
+    """Return a session without locking it: what it says may be over already."""
+    row = await connection.fetchrow(FIND_SESSION_SQL, session_id)
+    return None if row is None else _from_row(row)
+
+
 LOCK_FREE_SESSIONS_SQL: Final[LiteralString] = """
 -- sessions: lock those that nobody works on now; a sweep comes back for the others
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
