@@ -5,9 +5,11 @@ from datetime import timedelta
 from weakref import WeakValueDictionary
 
 from nats.aio.client import Client
+from opentelemetry.trace import SpanKind
 
 from chatlane_client.delivery import GAP_PATIENCE, Deliver, OutboundReader
 from chatlane_client.errors import ForeignEventError
+from chatlane_client.tracing import span
 from chatlane_client.wire import Stored, publish_stored
 from chatlane_schemas import InboundEvent, subjects
 
@@ -64,8 +66,12 @@ class AdapterClient:
         self._check_account(event)
         subject = subjects.inbound_for(event)
         chat = self._chats.setdefault(subject, asyncio.Lock())
+        names = {"chatlane.platform": self._platform, "chatlane.account": self._account}
         async with chat:
-            return await publish_stored(self._client, subject, event, give_up_after=give_up_after)
+            with span("publish INBOUND", SpanKind.PRODUCER, names):
+                return await publish_stored(
+                    self._client, subject, event, give_up_after=give_up_after
+                )
 
     async def deliver(self, handler: Deliver) -> None:
         """Give every outbound message of the account to a handler, until stopped.

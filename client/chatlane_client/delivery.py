@@ -20,11 +20,13 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerInfo
+from opentelemetry.trace import SpanKind
 
 from chatlane_client.connection import closed_error_first, open_pull, until_connected
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
 from chatlane_client.ordering import Place, SessionOrder
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
+from chatlane_client.tracing import context_of, span
 from chatlane_schemas import DecodeError, OutboundMessage, decode
 from chatlane_schemas.streams import StreamName, outbound_durable
 
@@ -215,7 +217,8 @@ class OutboundReader:
             if self._stopping.is_set():
                 break
             try:
-                await self._deliver(delivery.message)
+                with self._span(delivery):
+                    await self._deliver(delivery.message)
             except UndeliverableError as exc:
                 extra = _about(delivery.message) | {"reason": exc.reason}
                 _log.error("outbound_dropped", extra=extra)
@@ -226,6 +229,17 @@ class OutboundReader:
                 return True
             await was_set_within(self._stopping, pause)
         return False
+
+    def _span(self, delivery: _Delivery) -> contextlib.AbstractContextManager[object]:
+        message = delivery.message
+        about: dict[str, str | int] = {
+            "chatlane.platform": message.target.platform,
+            "chatlane.account": message.target.account,
+            "chatlane.session_id": str(message.session_id),
+            "chatlane.out_seq": message.out_seq,
+        }
+        parent = context_of(delivery.raw.headers)
+        return span("deliver OUTBOUND", SpanKind.CONSUMER, about, parent=parent)
 
     async def _acknowledge(self, delivery: _Delivery) -> None:
         self._held.pop((delivery.message.session_id, delivery.message.out_seq), None)

@@ -7,6 +7,7 @@ because a message over `max_payload` makes the server close the connection for g
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final, NamedTuple, TypeVar, assert_never
 
@@ -30,6 +31,7 @@ from chatlane_client.errors import (
     UnconfirmedPublishError,
 )
 from chatlane_client.retry import Backoff, CancellationGuard
+from chatlane_client.tracing import trace_headers
 from chatlane_schemas import DecodeError, Envelope, decode, encode
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
 
@@ -58,7 +60,7 @@ async def publish_stored(
     answer_within: timedelta = ANSWER_WITHIN,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
 ) -> Stored:
-    """Publish until a stream confirms; every try carries the envelope id.
+    """Publish until a stream confirms; every try carries the envelope id and the trace context.
 
     A try that was not confirmed may be stored all the same, so it is repeated
     with the same id and the stream keeps one.
@@ -151,7 +153,13 @@ async def _connected_within(client: Client, subject: str, patience: float) -> No
         raise UnansweredRequestError(subject, reached_nobody=True) from exc
 
 
-def check_size(client: Client, subject: str, message: Envelope, body: bytes) -> None:
+def check_size(
+    client: Client,
+    subject: str,
+    message: Envelope,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+) -> None:
     """Refuse what the server or the reader at the other end would not take.
 
     Raises:
@@ -159,7 +167,7 @@ def check_size(client: Client, subject: str, message: Envelope, body: bytes) -> 
     """
     if len(body) > message.max_bytes:
         raise OversizedMessageError(subject, len(body), message.max_bytes)
-    size_bytes = len(body) + _header_bytes(message.id)
+    size_bytes = len(body) + _header_bytes(headers or {})
     if size_bytes > client.max_payload:
         raise OversizedMessageError(subject, size_bytes, client.max_payload)
 
@@ -169,9 +177,9 @@ async def _try_publish(
 ) -> Stored | None:
     """Publish once; None means that the outcome is unknown."""
     await until_connected(client)
+    headers = {MESSAGE_ID_HEADER: message.id, **trace_headers()}
     # Checked at each try: after a reconnect it may be another server.
-    check_size(client, subject, message, body)
-    headers = {MESSAGE_ID_HEADER: message.id}
+    check_size(client, subject, message, body, headers)
     try:
         confirmation = await client.jetstream().publish(
             subject, body, timeout=answer_within.total_seconds(), headers=headers
@@ -225,5 +233,7 @@ def _api_error(subject: str, error: ApiError) -> ChatlaneClientError:
             assert_never(error.code)
 
 
-def _header_bytes(message_id: str) -> int:
-    return len(f"NATS/1.0\r\n{MESSAGE_ID_HEADER}: {message_id}\r\n\r\n")
+def _header_bytes(headers: Mapping[str, str]) -> int:
+    """Return the size of the header block; requests and deltas go without one."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return len(f"NATS/1.0\r\n{lines}\r\n") if headers else 0

@@ -5,6 +5,7 @@ attempt and the token that a claim gives fence off everybody before it.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -19,6 +20,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
+from opentelemetry.trace import Span, SpanKind, StatusCode
 from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
@@ -34,6 +36,7 @@ from chatlane_client.errors import (
 )
 from chatlane_client.lease import Lease
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
+from chatlane_client.tracing import context_of, link_to, span
 from chatlane_client.transcripts import TranscriptApi
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.wire import publish_stored, publish_unstored
@@ -160,7 +163,8 @@ class TurnWorker:
             await self._settle_notice(message, is_answered=grant is not None)
             if isinstance(grant, Grant):
                 reach(WorkerPoint.ACKNOWLEDGED)
-                await self._work(grant)
+                with self._span(grant, message) as current:
+                    await self._work(grant, current)
         except (DecodeError, InvalidAnswerError, RefusedRequestError) as exc:
             # Perhaps of a newer release: a worker that understands it gets it.
             _log.error("turn_not_understood", extra={"error": str(exc)})
@@ -168,6 +172,20 @@ class TurnWorker:
         finally:
             self._taken -= 1
             self._free_slots.release()
+
+    def _span(self, grant: Grant, notice: Msg) -> contextlib.AbstractContextManager[Span]:
+        """Trace a turn: within the trace of the last message it answers, linked to the others."""
+        about: dict[str, str | int] = {
+            "chatlane.agent": self._agent,
+            "chatlane.session_id": str(grant.session_id),
+            "chatlane.turn_id": str(grant.turn_id),
+            "chatlane.attempt": grant.attempt,
+        }
+        told = [one.traceparent for one in grant.messages if one.traceparent is not None]
+        # A notice may be a repetition, or follow from the turn before.
+        parent = context_of({"traceparent": told[-1]} if told else notice.headers)
+        links = [link for one in told[:-1] if (link := link_to(one)) is not None]
+        return span("turn", SpanKind.CONSUMER, about, parent=parent, links=links)
 
     async def _settle_notice(self, message: Msg, *, is_answered: bool) -> None:
         try:
@@ -181,7 +199,7 @@ class TurnWorker:
             # It comes again, and its claim is answered with "taken" or "finished".
             _log.warning("notice_unsettled", extra={"error": str(exc)})
 
-    async def _work(self, grant: Grant) -> None:
+    async def _work(self, grant: Grant, current: Span) -> None:
         """Run the handler while the lease is held, and publish what comes out."""
         lease = Lease(grant.asked_at, grant.lease)
         renew = partial(self._claims.renew, grant)
@@ -195,9 +213,12 @@ class TurnWorker:
             if working.done():
                 result = working.result()
                 reach(WorkerPoint.ANSWERED)
+                if result.outcome is Outcome.FAILED:
+                    current.set_status(StatusCode.ERROR)
                 await self._publish(grant, result)
                 reach(WorkerPoint.PUBLISHED)
             else:
+                current.set_status(StatusCode.ERROR, "the turn was lost")
                 _log.warning("turn_lost", extra=_about(grant, reason=keeping.result()))
         finally:
             await _cancel(working, keeping)

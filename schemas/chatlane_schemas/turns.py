@@ -51,6 +51,9 @@ class TurnMessage(Record):
     source: Source = Field(description="Full address of the message, as it came.")
     sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
     stored_at: Instant = Field(description="When the message reached the log.")
+    traceparent: Text | None = Field(
+        default=None, description="W3C trace context the message came with, if it was traced."
+    )
 
 
 class HistoryPointer(Record):

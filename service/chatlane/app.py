@@ -57,6 +57,7 @@ from chatlane.store.pool import Store, open_store
 from chatlane.store.session_reads import SessionReads
 from chatlane.store.transcript_changes import TranscriptChanges
 from chatlane.store.transcripts import TranscriptReads
+from chatlane.tracing import sending_traces
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 
 if TYPE_CHECKING:
@@ -226,6 +227,11 @@ async def run(settings: Settings) -> int:
     stop = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    with sending_traces(settings.tracing.endpoint, VERSION):
+        return await _run(settings, stop)
+
+
+async def _run(settings: Settings, stop: asyncio.Event) -> int:
     async with open_app(settings) as app:
         routing = asyncio.create_task(route(app, stop), name="route")
         stopping = asyncio.create_task(stop.wait(), name="stop")

@@ -9,7 +9,8 @@ ChatlaneError
     ├── MalformedMessageError
     ├── UnroutableMessageError
     ├── OversizedMessageError
-    └── SchemaMismatchError        the database or the streams are not the ones we know
+    ├── SchemaMismatchError        the database or the streams are not the ones we know
+    └── MissingTracingError        traces are asked for, and what sends them is not installed
 
 Anything outside the tree is a bug: logged with its traceback, retried, bisected to the one
 message, and dead-lettered.
@@ -94,3 +95,12 @@ class SchemaMismatchError(PermanentError):
     def __init__(self, differences: tuple[str, ...]) -> None:
         self.differences = differences
         super().__init__("; ".join(differences))
+
+
+class MissingTracingError(PermanentError):
+    """Traces are to be sent, but the packages that do it are not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "tracing.endpoint is set, but what sends traces is missing: install chatlane[otel]"
+        )

@@ -302,6 +302,15 @@ class LogSettings(Group):
     )
 
 
+class TracingSettings(Group):
+    """Where spans are sent; the trace context of messages is passed on in any case."""
+
+    endpoint: str | None = Field(
+        default=None,
+        description="OTLP over HTTP, such as http://collector:4318/v1/traces; needs chatlane[otel].",
+    )
+
+
 class Settings(BaseSettings):
     """Everything a process is told from outside, checked at start."""
 
@@ -321,6 +330,7 @@ class Settings(BaseSettings):
     streams: StreamsSettings = StreamsSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
     keys: KeySettings = KeySettings()
     reset: DefaultResetSettings = DefaultResetSettings()
     platforms: dict[Name, PlatformSettings] = Field(default_factory=dict)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from enum import Enum, auto
 
 from chatlane.bus.publisher import Ack
+from chatlane.domain.log import Trace
 from chatlane.errors import BusUnavailableError, MalformedMessageError, OversizedMessageError
 
 _HEADER_BYTES = 64
@@ -70,7 +71,10 @@ class FakePublisher:
         self._max_payload = max_payload
         self._pending: set[asyncio.Future[Ack]] = set()
 
-    async def publish(self, subject: str, payload: bytes, message_id: str) -> asyncio.Future[Ack]:
+    async def publish(
+        self, subject: str, payload: bytes, message_id: str, trace: Trace | None = None
+    ) -> asyncio.Future[Ack]:
+        del trace
         self._check(subject, payload, message_id)
         if not self.is_connected:
             raise BusUnavailableError("disconnected")

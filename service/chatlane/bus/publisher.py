@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from chatlane.bus.connection import Bus
+    from chatlane.domain.log import Trace
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=2)
 MAX_SUBJECT_BYTES: Final = 1024
@@ -81,13 +82,16 @@ class Publisher:
         """How many acknowledgements are awaited."""
         return len(self._pending)
 
-    async def publish(self, subject: str, payload: bytes, message_id: str) -> asyncio.Future[Ack]:
+    async def publish(
+        self, subject: str, payload: bytes, message_id: str, trace: Trace | None = None
+    ) -> asyncio.Future[Ack]:
         """Send one message; the order of calls is the order on the wire.
 
         Args:
             subject: Of a stream.
             payload: The body.
             message_id: Recognised by the stream within its duplicate window.
+            trace: Headers that go with it.
 
         Returns:
             A future that ends within the timeout.
@@ -97,7 +101,10 @@ class Publisher:
             MalformedMessageError: The subject or id cannot be sent safely.
             BusUnavailableError: There is no connection; nothing was sent.
         """
-        self._check(subject, payload, message_id)
+        headers = {_MESSAGE_ID_HEADER: message_id}
+        self._check(subject, payload, message_id, _trace_bytes(trace) if trace else 0)
+        if trace:
+            headers.update(trace)
         if not self._bus.is_connected:
             # The client would keep it and send it after the reconnect, however late.
             raise BusUnavailableError("disconnected")
@@ -112,7 +119,7 @@ class Publisher:
                 subject,
                 payload,
                 reply=f"{self._inbox}.{token}",
-                headers={_MESSAGE_ID_HEADER: message_id},
+                headers=headers,
             )
         except (NatsError, OSError) as exc:
             self._pending.pop(token, None)
@@ -156,12 +163,12 @@ class Publisher:
             except NatsError:
                 return
 
-    def _check(self, subject: str, payload: bytes, message_id: str) -> None:
+    def _check(self, subject: str, payload: bytes, message_id: str, more_bytes: int = 0) -> None:
         if len(subject) > MAX_SUBJECT_BYTES or _SUBJECT.fullmatch(subject) is None:
             raise MalformedMessageError(f"a subject of {len(subject)} characters cannot be sent")
         if _MESSAGE_ID.fullmatch(message_id) is None:
             raise MalformedMessageError(f"an id of {len(message_id)} characters cannot be sent")
-        size = len(subject) + _HEADER_BYTES + len(message_id) + len(payload)
+        size = len(subject) + _HEADER_BYTES + len(message_id) + len(payload) + more_bytes
         limit = self._client.max_payload
         if size > limit:
             raise OversizedMessageError(size, limit)
@@ -213,6 +220,10 @@ async def open_publisher(
         yield publisher
     finally:
         await publisher.close()
+
+
+def _trace_bytes(trace: Trace) -> int:
+    return sum(len(f"{name}: {value}\r\n") for name, value in trace)
 
 
 def _fail(future: asyncio.Future[Ack], kind: str) -> None:

@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 from chatlane.bus.jetstream import JetStream, nanoseconds, parse_delivery
 from chatlane.domain.log import LogMessage, PartitionId
 from chatlane.errors import BusUnavailableError
+from chatlane.tracing import PARENT, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -204,10 +205,11 @@ class LogReader:
         log, partition = self._section.partition
         headers = message.headers
         message_id = headers.get(_MESSAGE_ID) if headers else None
+        trace = trace_of(headers) if headers and PARENT in headers else None
         body = message.data
         self.messages.append(
             LogMessage(
-                log, partition, stream_sequence, stored_at, message.subject, message_id, body
+                log, partition, stream_sequence, stored_at, message.subject, message_id, body, trace
             )
         )
         self._buffered_bytes += len(body)

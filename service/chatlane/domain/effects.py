@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from chatlane.domain.log import Trace
     from chatlane.domain.states import Turn
 
 
@@ -26,13 +27,18 @@ def without_nulls(values: Mapping[str, object]) -> str:
 
 
 class Publication(NamedTuple):
-    """One row of the outbox; `stream` names the stream that stores it."""
+    """One row of the outbox; `stream` names the stream that stores it.
+
+    `trace` is that of the message it follows from. It is not in the table: who adopts the row of
+    a dead router publishes it without.
+    """
 
     session_id: UUID | None
     stream: str
     subject: str
     message_id: str
     payload: bytes
+    trace: Trace | None = None
 
 
 class WaitingRow(NamedTuple):
@@ -123,6 +129,12 @@ class Effects:
     dead: list[DeadRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
     counts: dict[Count, int] = field(default_factory=dict)
+
+    def trace(self, begin: int, trace: Trace | None) -> None:
+        """Let publications from the one at `begin` on belong to a trace, if there is one."""
+        if trace is not None:
+            for place in range(begin, len(self.publications)):
+                self.publications[place] = self.publications[place]._replace(trace=trace)
 
     def count(self, what: Count) -> None:
         """Add one to an outcome; the metrics learn of it once the transaction is committed."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.catalog import Agent
+    from chatlane.domain.log import Trace
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
@@ -57,6 +58,7 @@ class Arrived(NamedTuple):
         person: Canonical id of who wrote it, where one came.
         is_ignored: Of a bot that may not speak here, our own echo included.
         moves_to: The new id of its chat, where the event was the first to tell it.
+        trace: The trace context it came with.
     """
 
     event: InboundEvent
@@ -72,6 +74,7 @@ class Arrived(NamedTuple):
     person: str | None = None
     is_ignored: bool = False
     moves_to: str | None = None
+    trace: Trace | None = None
 
 
 class Placement:
@@ -100,6 +103,11 @@ class Placement:
 
     def place(self, arrived: Arrived) -> None:
         """Route one message, or count why it starts nothing."""
+        begin = len(self._effects.publications)
+        self._place(arrived)
+        self._effects.trace(begin, arrived.trace)
+
+    def _place(self, arrived: Arrived) -> None:
         if not self._seen.isdisjoint(arrived.digests):
             self._effects.count(("duplicates", "inbound"))
             return

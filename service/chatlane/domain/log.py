@@ -6,6 +6,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 LogName = Literal["inbound", "results"]
+# W3C trace context as pairs of header and value: `traceparent`, perhaps `tracestate`. Messages are
+# keys, so this is no dict.
+Trace = tuple[tuple[str, str], ...]
 
 
 class PartitionId(NamedTuple):
@@ -29,6 +32,7 @@ class LogMessage(NamedTuple):
         subject: The stored subject, partition included.
         message_id: The `Nats-Msg-Id`, when the publisher sent one.
         body: Raw; nothing has looked into it.
+        trace: The trace context it came with, when it is traced.
     """
 
     log: LogName
@@ -38,6 +42,7 @@ class LogMessage(NamedTuple):
     subject: str
     message_id: str | None
     body: bytes
+    trace: Trace | None = None
 
 
 class LogPosition(NamedTuple):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from chatlane.domain.log import Trace
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
 
@@ -49,6 +50,7 @@ class ArrivedResult:
     subject: str
     partition: int
     sequence: int
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from chatlane.crash_points import RouterPoint, reach
@@ -21,6 +21,7 @@ from chatlane.routing.intake import Batch
 from chatlane.routing.refused import Refused
 from chatlane.store import partitions
 from chatlane.store.partitions import Advance
+from chatlane.tracing import batch_committed
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Batches:
         delay = _FIRST_DELAY
         races = 0
         while batch := self._intake.current(batch):
-            began = monotonic()
+            began, began_ns = monotonic(), time_ns()
             try:
                 await self._attempt(batch, known)
             except LostPartitionsError as error:
@@ -158,6 +159,7 @@ class Batches:
                 delay = min(2 * delay, _MAX_DELAY)
             else:
                 self._intake.committed(batch)
+                batch_committed(batch.messages, began_ns)
                 self._report(batch, timedelta(seconds=monotonic() - began))
                 return
 

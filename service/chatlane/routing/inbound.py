@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic_core import from_json
+
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.dedupe import digests
+from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
 from chatlane.domain.lanes import Arrived, details_json
 from chatlane.domain.people import person_form
 from chatlane.domain.sources import Address, address_of
 from chatlane.routing.refused import Refused
+from chatlane.tracing import PARENT
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
@@ -76,6 +80,14 @@ class Prepared(NamedTuple):
     plain: Arrived | Refused | None
 
 
+def _details(heard: Heard) -> str:
+    details = details_json(heard.event)
+    if heard.message.trace is None:
+        return details
+    # Kept with the message, so that its turn is found from its trace whenever it is claimed.
+    return without_nulls({**from_json(details), PARENT: dict(heard.message.trace)[PARENT]})
+
+
 def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused:
     """Decode one message and check that its credential and profile may say this."""
     try:
@@ -138,8 +150,9 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         stored_at=heard.message.stored_at,
         size_bytes=len(heard.message.body),
         source=source_json(heard.event),
-        details=details_json(heard.event),
+        details=_details(heard),
         person=resolved.person or resolved.address.participant,
         is_ignored=heard.is_ignored,
         moves_to=moves_to,
+        trace=heard.message.trace,
     )

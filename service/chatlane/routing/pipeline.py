@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.bus.publisher import Ack
+    from chatlane.domain.log import Trace
     from chatlane.store.outbox import OutboxRow
 
 # Beyond what is in flight at once, more does not make the server faster.
@@ -50,7 +51,9 @@ Key = tuple["UUID", str]
 class Publisher(Protocol):
     """What a pipeline needs of the bus."""
 
-    async def publish(self, subject: str, payload: bytes, message_id: str) -> asyncio.Future[Ack]:
+    async def publish(
+        self, subject: str, payload: bytes, message_id: str, trace: Trace | None = None
+    ) -> asyncio.Future[Ack]:
         """Send one message; the future ends within a short, fixed time, well or not.
 
         Raises (here or in the future):
@@ -210,7 +213,7 @@ class Pipeline:
         reach(RouterPoint.PUBLISHING)
         try:
             acknowledgement = await self._publisher.publish(
-                row.subject, row.payload, row.message_id
+                row.subject, row.payload, row.message_id, row.trace
             )
         except Exception as error:  # noqa: BLE001 - a row must not get lost to a bug
             self._failed(item, outlet, error)

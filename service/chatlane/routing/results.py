@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.effects import Effects
     from chatlane.domain.log import LogMessage
-    from chatlane.domain.states import Session
+    from chatlane.domain.states import Session, Turn
 
 
 def prepare_result(message: LogMessage) -> ArrivedResult | Refused:
@@ -45,6 +45,7 @@ def prepare_result(message: LogMessage) -> ArrivedResult | Refused:
         subject=message.subject,
         partition=message.partition,
         sequence=message.sequence,
+        trace=message.trace,
     )
 
 
@@ -73,22 +74,33 @@ class Settlement:
         wanted = {key for one in results if (key := _question_key(one)) is not None}
         asked = await messages.find_questions(connection, list(wanted)) if wanted else {}
         for one in results:
-            session = self._sessions.get(one.result.session_id)
-            if session is None:
-                self._refuse(one)
-            elif one.result.turn_id is not None:
-                turn = found.get(one.result.turn_id)
-                settle(
-                    one,
-                    session,
-                    turn,
-                    max_attempts=self._max_attempts(one.agent),
-                    has_waiting=session.id in busy,
-                    effects=self._effects,
-                )
-            else:
-                self._answer(one, session, asked)
+            begin = len(self._effects.publications)
+            self._settle_one(one, found, busy, asked)
+            self._effects.trace(begin, one.trace)
         reach(RouterPoint.RESULTS_SETTLED)
+
+    def _settle_one(
+        self,
+        one: ArrivedResult,
+        found: Mapping[UUID, Turn],
+        busy: set[UUID],
+        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> None:
+        session = self._sessions.get(one.result.session_id)
+        if session is None:
+            self._refuse(one)
+        elif one.result.turn_id is not None:
+            turn = found.get(one.result.turn_id)
+            settle(
+                one,
+                session,
+                turn,
+                max_attempts=self._max_attempts(one.agent),
+                has_waiting=session.id in busy,
+                effects=self._effects,
+            )
+        else:
+            self._answer(one, session, asked)
 
     async def _sessions_with_waiting(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]

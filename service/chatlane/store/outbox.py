@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 from chatlane.domain.effects import Publication
+from chatlane.domain.log import Trace
 from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class OutboxRow(NamedTuple):
     message_id: str
     payload: bytes
     created_at: datetime
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,14 @@ async def insert(
         await delete(connection, published)
         return []
     [(ids, ours, created_at)] = await connection.fetch(
-        INSERT_OUTBOX_SQL, router_id, *columns(rows, 5), sorted(published), list(doubtful)
+        INSERT_OUTBOX_SQL,
+        router_id,
+        *columns([row[:5] for row in rows], 5),
+        sorted(published),
+        list(doubtful),
     )
     return [
-        OutboxRow(row_id, *row, created_at)
+        OutboxRow(row_id, *row[:5], created_at, row.trace)
         for row_id, is_ours, row in zip(ids, ours, rows, strict=True)
         if is_ours
     ]

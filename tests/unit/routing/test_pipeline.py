@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from chatlane.bus.publisher import Ack
+from chatlane.domain.log import Trace
 from chatlane.errors import MalformedMessageError
 from chatlane.routing.pipeline import Pipeline
 from chatlane.store.outbox import OutboxRow
@@ -182,7 +183,9 @@ async def test_an_unknown_error_is_tried_again_before_the_row_is_put_aside() -> 
 
     class Broken(FakePublisher):
         @override
-        async def publish(self, subject: str, payload: bytes, message_id: str) -> Future[Ack]:
+        async def publish(
+            self, subject: str, payload: bytes, message_id: str, trace: Trace | None = None
+        ) -> Future[Ack]:
             nonlocal attempts
             del subject, payload, message_id
             attempts += 1
@@ -226,7 +229,9 @@ async def test_a_batch_is_timed_to_its_last_acknowledgement() -> None:
 async def test_malformed_rows_fail_through_the_future_as_well() -> None:
     class Late(FakePublisher):
         @override
-        async def publish(self, subject: str, payload: bytes, message_id: str) -> Future[Ack]:
+        async def publish(
+            self, subject: str, payload: bytes, message_id: str, trace: Trace | None = None
+        ) -> Future[Ack]:
             future = await super().publish(subject, payload, message_id)
             future.cancel()
             failed: Future[Ack] = asyncio.get_running_loop().create_future()
