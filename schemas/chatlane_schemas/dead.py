@@ -1,6 +1,7 @@
 """Messages set aside with a reason."""
 
 from enum import StrEnum
+from typing import Final
 
 from pydantic import Field
 
@@ -42,6 +43,34 @@ class DeadReason(StrEnum):
     TURN_FAILED = "turn_failed"
     INTERNAL_ERROR = "internal_error"
     OVERSIZED_OUTBOUND = "oversized_outbound"
+
+
+class Cause(StrEnum):
+    """Who has to do something about a dead letter."""
+
+    PUBLISHER = "publisher"
+    """An adapter, a worker or the declarations: they do not fit each other."""
+    AGENT = "agent"
+    """The workers of an agent gave up."""
+    LOSS = "loss"
+    """Messages are gone that nobody had read."""
+    BUG = "bug"
+    """Chatlane itself could not deal with it."""
+
+
+_CAUSES: Final = {
+    DeadReason.TURN_FAILED: Cause.AGENT,
+    DeadReason.UNDELIVERABLE: Cause.AGENT,
+    DeadReason.LOG_TRUNCATED: Cause.LOSS,
+    DeadReason.INTERNAL_ERROR: Cause.BUG,
+    DeadReason.PROCESS_KILLER: Cause.BUG,
+    DeadReason.OVERSIZED_OUTBOUND: Cause.BUG,
+}
+
+
+def cause_of(reason: DeadReason) -> Cause:
+    """Return the class of a reason."""
+    return _CAUSES.get(reason, Cause.PUBLISHER)
 
 
 class DeadLetter(ServiceEnvelope):

@@ -26,6 +26,7 @@ from chatlane_schemas.streams import (
 
 _API: Final = "$JS.API"
 _LOGS: Final = (StreamName.INBOUND, StreamName.RESULTS)
+_SAID_AGAIN: Final = (subjects.INBOUND, subjects.RESULT)
 _WITH_READERS: Final = (
     StreamName.ROUTED,
     StreamName.TURNS,
@@ -160,7 +161,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
 
 
 def operator(principal: str) -> Permissions:
-    """Return what an operator may do: ask for and change sessions, look at all else."""
+    """Return what an operator may do: ask for and change sessions, let dead letters come again, look."""
     return Permissions(
         publish=(
             *(subjects.api(principal, noun, verb) for noun, verb in _SESSION_REQUESTS),
@@ -168,6 +169,9 @@ def operator(principal: str) -> Permissions:
             f"{_API}.STREAM.LIST",
             *_look_at_all_streams(),
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _OPEN_TO_OPERATORS),
+            # Dead letters that come again. Not for routers: whoever asks them something names
+            # the subject of their answer.
+            *(subjects.wildcards(address) for address in _SAID_AGAIN),
         ),
         subscribe=(
             _inbox(principal),

@@ -162,6 +162,7 @@ class App:
     is_stopping: bool = False
     bus: Bus | None = None
     intake: Intake | None = None
+    survey: Survey | None = None
 
     @asynccontextmanager
     async def running(self, name: str, part: Coroutine[None, None, None]) -> AsyncIterator[None]:
@@ -186,12 +187,19 @@ class App:
             is_bus_connected=lambda: self.bus is not None and self.bus.is_connected,
             is_reader_moving=self._is_reader_moving,
             heartbeat=heartbeat,
+            complaints=self._complaints,
             timeout=self.settings.http.probe_timeout,
         )
 
     async def _write(self) -> None:
         async with self.store.transaction() as connection:
             await probe.write(connection, self.router_id)
+
+    def _complaints(self) -> list[str]:
+        if self.survey is None:
+            return []
+        is_old = self.survey.oldest_dead_letter > self.settings.dead_letters.degraded_after
+        return ["dead_letters"] if is_old else []
 
     def _is_reader_moving(self) -> bool:
         if self.intake is None:
@@ -403,7 +411,7 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
     undeliverable = UndeliverableMessages(AdvisoryQueue(bus.client), transaction, app.metrics)
     retention = LogRetention(LogUpkeep(bus.client), transaction, app.settings.streams.replay_window)
     declared = declared_topology(app.settings)
-    survey = Survey(
+    app.survey = survey = Survey(
         Backlogs(bus.client),
         transaction,
         lambda: intake.feeds,
@@ -413,7 +421,7 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
         lease=app.settings.router.lease,
     )
     routine = sweeping_jobs(
-        Upkeep(transaction, app.settings.streams.replay_window),
+        Upkeep(transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep),
         adopt_orphans=relay.adopt_orphans,
         sweep_turns=deadlines.sweep,
         collect_undeliverable=undeliverable.collect,

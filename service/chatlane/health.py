@@ -27,7 +27,7 @@ from chatlane.logs import get_logger
 from chatlane.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from faststream.nats import NatsBroker
 
@@ -70,6 +70,7 @@ class Probes:
         is_bus_connected: The connection to NATS stands.
         is_reader_moving: Every owned partition was asked for news lately and answered.
         heartbeat: Beats in the loop that does the work.
+        complaints: What a person should look at, though all of it works.
         timeout: Deadline of the write.
     """
 
@@ -77,6 +78,7 @@ class Probes:
     is_bus_connected: Callable[[], bool]
     is_reader_moving: Callable[[], bool]
     heartbeat: Heartbeat
+    complaints: Callable[[], Sequence[str]] = tuple
     timeout: timedelta = timedelta(seconds=1)
 
     def is_alive(self) -> bool:
@@ -119,7 +121,14 @@ def build_asgi(metrics: Metrics, probes: Probes, *brokers: NatsBroker) -> AsgiFa
     async def readyz(scope: Scope) -> AsgiResponse:
         del scope
         checks = await probes.readiness()
-        body = json.dumps({"ready": all(checks.values()), "checks": checks}).encode()
+        complaints = list(probes.complaints())
+        said = {
+            "ready": all(checks.values()),
+            "state": _state(checks, complaints),
+            "checks": checks,
+            "complaints": complaints,
+        }
+        body = json.dumps(said).encode()
         headers = {"content-type": "application/json", "cache-control": "no-store"}
         return AsgiResponse(body, 200 if all(checks.values()) else 503, headers)
 
@@ -133,6 +142,13 @@ def build_asgi(metrics: Metrics, probes: Probes, *brokers: NatsBroker) -> AsgiFa
         asgi_routes=[("/livez", livez), ("/readyz", readyz), ("/metrics", page)],
         logger=None,
     )
+
+
+def _state(checks: Mapping[str, bool], complaints: Sequence[str]) -> str:
+    """Return one word; who is degraded still routes, and is not to be taken out of service."""
+    if not all(checks.values()):
+        return "unready"
+    return "degraded" if complaints else "ready"
 
 
 class _Server(uvicorn.Server):

@@ -216,6 +216,18 @@ OLDEST_READY: Final = Metric(
     "How long the oldest turn that no worker holds has been there, of the whole service.",
     ("agent",),
 )
+DEAD_LETTERS_KEPT: Final = Metric(
+    "chatlane_dead_letters_kept",
+    "gauge",
+    "Dead letters of the whole service nobody retried or dropped, up to 10,000 of a reason.",
+    ("cause", "reason"),
+)
+DEAD_LETTER_OLDEST: Final = Metric(
+    "chatlane_oldest_dead_letter_seconds",
+    "gauge",
+    "Age of the oldest dead letter of the whole service, by who has to do something about it.",
+    ("cause",),
+)
 OUTBOX_OLDEST: Final = Metric(
     "chatlane_outbox_oldest_seconds",
     "gauge",
@@ -337,6 +349,8 @@ METRICS: Final = (
     TURN_WAITED,
     TURNS,
     OLDEST_READY,
+    DEAD_LETTERS_KEPT,
+    DEAD_LETTER_OLDEST,
     OUTBOX_OLDEST,
     UNOWNED,
     UNREAD,

@@ -302,6 +302,23 @@ class LogSettings(Group):
     )
 
 
+class DeadLetterSettings(Group):
+    """How long messages that were set aside are kept, and when that is no longer well."""
+
+    keep: Duration = Field(
+        default=timedelta(days=30),
+        ge=timedelta(hours=1),
+        le=timedelta(days=3650),
+        description="For how long dead letters and late results are kept, with what they say.",
+    )
+    degraded_after: Duration = Field(
+        default=timedelta(hours=24),
+        ge=timedelta(minutes=1),
+        le=timedelta(days=3650),
+        description="Age of the oldest dead letter from which on /readyz says `degraded`.",
+    )
+
+
 class TracingSettings(Group):
     """Where spans are sent; the trace context of messages is passed on in any case."""
 
@@ -331,6 +348,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
     keys: KeySettings = KeySettings()
     reset: DefaultResetSettings = DefaultResetSettings()
     platforms: dict[Name, PlatformSettings] = Field(default_factory=dict)

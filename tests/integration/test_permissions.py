@@ -62,14 +62,14 @@ READERS: Final = frozenset({"router", "ops", "admin"})
 
 # Every subject that means something, and all that may publish on it.
 MAY_PUBLISH: Final[dict[str, set[str] | frozenset[str]]] = {
-    subjects.inbound("slack", "bot", CHAT): {"slack-bot"},
-    subjects.inbound("slack", "two", CHAT): set(),
-    subjects.inbound("telegram", "bot", CHAT): set(),
+    subjects.inbound("slack", "bot", CHAT): {"slack-bot", "ops"},
+    subjects.inbound("slack", "two", CHAT): {"ops"},
+    subjects.inbound("telegram", "bot", CHAT): {"ops"},
     subjects.routed("sales", 1, SESSION): {"router"},
     subjects.turn("main"): {"router"},
-    subjects.result("main", SESSION): {"main-worker"},
-    subjects.result("sales", SESSION): {"sales-worker"},
-    subjects.result("other", SESSION): set(),
+    subjects.result("main", SESSION): {"main-worker", "ops"},
+    subjects.result("sales", SESSION): {"sales-worker", "ops"},
+    subjects.result("other", SESSION): {"ops"},
     subjects.delta("main", SESSION): {"main-worker"},
     subjects.outbound("slack", "bot", CHAT): {"router"},
     subjects.event("session", "started"): {"router"},

@@ -27,6 +27,7 @@ class Dependencies:
         self.is_connected = True
         self.is_moving = True
         self.writes = 0
+        self.complaints: list[str] = []
 
     async def write(self) -> None:
         self.writes += 1
@@ -41,6 +42,7 @@ class Dependencies:
             is_bus_connected=lambda: self.is_connected,
             is_reader_moving=lambda: self.is_moving,
             heartbeat=self.heartbeat,
+            complaints=lambda: self.complaints,
             timeout=timedelta(milliseconds=50),
         )
 
@@ -98,6 +100,8 @@ async def test_ready_means_that_a_write_arrived(
     assert response.status_code == 200
     assert response.json() == {
         "ready": True,
+        "state": "ready",
+        "complaints": [],
         "checks": {"postgres": True, "nats": True, "reader": True},
     }
     assert dependencies.writes == 1
@@ -136,6 +140,19 @@ async def test_lost_connection_or_a_standing_reader_is_not_ready(
     assert standing.status_code == lost.status_code == 503
     assert not standing.json()["checks"]["reader"]
     assert not lost.json()["checks"]["nats"]
+
+
+async def test_what_a_person_should_look_at_is_degraded_and_still_ready(
+    http: httpx.AsyncClient, dependencies: Dependencies
+) -> None:
+    dependencies.complaints = ["dead_letters"]
+    degraded = await http.get("/readyz")
+    dependencies.is_moving = False
+    unready = await http.get("/readyz")
+
+    assert (degraded.status_code, degraded.json()["state"]) == (200, "degraded")
+    assert degraded.json()["complaints"] == ["dead_letters"]
+    assert (unready.status_code, unready.json()["state"]) == (503, "unready")
 
 
 async def test_metrics_are_served_as_prometheus_reads_them(

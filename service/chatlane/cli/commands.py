@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from chatlane.cli import admin, chat, embedded, explaining, importing, reading, serving
+from chatlane.cli import admin, chat, dead_letters, embedded, explaining, importing, reading, serving
 from chatlane.cli.reporting import ReportingGroup
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("sessions", rich_help_panel=_LOOK)(reading.sessions)
 app.command("session", rich_help_panel=_LOOK)(reading.session)
 app.command("explain", rich_help_panel=_LOOK)(explaining.explain)
 app.command("dead", rich_help_panel=_LOOK)(reading.dead)
+app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_LOOK)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - called by typer

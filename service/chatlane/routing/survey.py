@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from chatlane import metrics as its
 from chatlane.routing.sweeper import Job
-from chatlane.store import survey
+from chatlane.store import dead_letters, survey
+from chatlane_schemas.dead import DeadReason, cause_of
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from chatlane.bus.backlogs import Backlog
     from chatlane.metrics import Metrics
     from chatlane.routing.feed import PartitionFeed
+    from chatlane.store.dead_letters import Tally
     from chatlane_schemas.streams import DurableSpec, StreamSpec
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
@@ -49,6 +51,9 @@ class Survey:
         declared_streams: Those whose size and age are shown.
         declared_durables: Those whose backlog is shown.
         lease: Of the partitions held.
+
+    Attributes:
+        oldest_dead_letter: Age of the oldest at the last look; nothing without one.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Survey:
         self._declared_streams = tuple(declared_streams)
         self._declared_durables = tuple(declared_durables)
         self._lease = lease
+        self.oldest_dead_letter = timedelta(0)
 
     def jobs(self) -> tuple[Job, ...]:
         """Return what to do how often."""
@@ -99,6 +105,8 @@ class Survey:
         """
         async with self._transaction() as connection:
             figures = await survey.look(connection)
+            tallies = await dead_letters.tally(connection)
+        self._show_dead_letters(tallies)
         self._metrics.show(
             its.TURNS, {(turns.agent, turns.state): turns.number for turns in figures.turns}
         )
@@ -112,6 +120,17 @@ class Survey:
         )
         self._metrics.show(its.UNOWNED, {(log,): n for log, n in figures.unowned.items()})
         self._metrics.show(its.OUTBOX_OLDEST, {(): figures.outbox_oldest_seconds})
+
+    def _show_dead_letters(self, tallies: Sequence[Tally]) -> None:
+        kept: dict[tuple[str, ...], float] = {}
+        oldest: dict[tuple[str, ...], float] = {}
+        for one in tallies:
+            cause = cause_of(DeadReason(one.reason))
+            kept[cause, one.reason] = one.number
+            oldest[(cause,)] = max(one.oldest_seconds, oldest.get((cause,), 0.0))
+        self._metrics.show(its.DEAD_LETTERS_KEPT, kept)
+        self._metrics.show(its.DEAD_LETTER_OLDEST, oldest)
+        self.oldest_dead_letter = timedelta(seconds=max(oldest.values(), default=0.0))
 
     async def look_at_streams(self) -> None:
         """Show what is unread, and how full the streams are.

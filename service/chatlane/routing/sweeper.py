@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
-from chatlane.store import api_requests, routers, seen_days
+from chatlane.store import api_requests, dead_letters, routers, seen_days
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SEEN_AHEAD: Final = timedelta(days=3)
 # Marks outlive what they are marks of: purges come late, and marks go by whole days.
 _SEEN_MARGIN: Final = timedelta(days=2)
+DEAD_KEPT: Final = timedelta(days=30)
+_EXPIRED_AT_ONCE: Final = 1000
 # Nobody repeats a request for longer; a week covers a caller that was off over the holidays.
 _REQUESTS_KEPT: Final = timedelta(days=7)
 _REQUESTS_AT_ONCE: Final = 1000
@@ -86,10 +88,17 @@ class Upkeep:
     Args:
         transaction: Opens one.
         replay_window: For how long the logs may be read again.
+        dead_kept: For how long dead letters and late results are kept.
     """
 
-    def __init__(self, transaction: Transaction, replay_window: timedelta = REPLAY_WINDOW) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        replay_window: timedelta = REPLAY_WINDOW,
+        dead_kept: timedelta = DEAD_KEPT,
+    ) -> None:
         self._transaction = transaction
+        self._dead_kept = dead_kept
         self._seen_kept = replay_window + _SEEN_MARGIN
 
     async def create_seen_days(self) -> int:
@@ -107,6 +116,17 @@ class Upkeep:
     async def _drop_seen_day(self) -> bool:
         async with self._transaction() as connection:
             return await seen_days.drop_oldest(connection, self._seen_kept)
+
+    async def expire_dead_letters(self) -> int:
+        """Delete dead letters and late results that were kept long enough, some at a time."""
+        expired = 0
+        while count := await self._expire_some():
+            expired += count
+        return expired
+
+    async def _expire_some(self) -> int:
+        async with self._transaction() as connection:
+            return await dead_letters.expire(connection, self._dead_kept, _EXPIRED_AT_ONCE)
 
     async def forget_dead_routers(self) -> None:
         """Delete what is left of routers that died long ago; their rows stay up for adoption."""
@@ -139,6 +159,7 @@ def sweeping_jobs(
         Job("logs", timedelta(minutes=5), keep_logs),
         Job("seen days ahead", timedelta(minutes=10), upkeep.create_seen_days),
         Job("seen days behind", timedelta(minutes=10), upkeep.drop_seen_days),
+        Job("dead letters", timedelta(minutes=10), upkeep.expire_dead_letters),
         Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
         Job("requests", timedelta(minutes=10), upkeep.forget_requests),
     )

@@ -1,14 +1,16 @@
 """Dead letters: messages set aside with a reason, kept with their body for the operator."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 from chatlane.domain.effects import DeadRow
 from chatlane.store.columns import columns
+from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -40,13 +42,17 @@ RECENT_DEAD_LETTERS_SQL: Final[LiteralString] = """
 -- dead_letters: the newest, without their bodies
 SELECT at, id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
        size_bytes, detail
-FROM dead_letters WHERE at < coalesce($2, 'infinity'::timestamptz)
+FROM dead_letters
+WHERE at < coalesce($2, 'infinity'::timestamptz) AND ($3::text IS NULL OR reason = $3)
 ORDER BY at DESC, id DESC LIMIT $1
 """
 
 
 async def list_recent(
-    connection: "PoolConnectionProxy", limit: int, before: datetime | None = None
+    connection: "PoolConnectionProxy",
+    limit: int,
+    before: datetime | None = None,
+    reason: str | None = None,
 ) -> list[tuple[datetime, DeadRow]]:
     """Return when each was set aside and what it was, newest first; bodies stay where they are.
 
@@ -54,6 +60,104 @@ async def list_recent(
         connection: Any.
         limit: At most so many.
         before: Only older ones; the time of the last of the page before.
+        reason: Only of this reason.
     """
-    rows = await connection.fetch(RECENT_DEAD_LETTERS_SQL, limit, before)
+    rows = await connection.fetch(RECENT_DEAD_LETTERS_SQL, limit, before, reason)
     return [(at, DeadRow._make((*fields, None))) for at, *fields in rows]
+
+
+LOCK_DEAD_LETTER_SQL: Final[LiteralString] = """
+-- dead_letters: one with its body, for who settles it
+SELECT id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
+       size_bytes, detail, body
+FROM dead_letters WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
+"""
+
+
+async def lock(connection: "PoolConnectionProxy", letter_id: UUID) -> DeadRow | None:
+    """Return a letter, locked, or None when there is no such one."""
+    row = await connection.fetchrow(LOCK_DEAD_LETTER_SQL, letter_id)
+    return DeadRow._make(row.values()) if row else None
+
+
+FIND_OLDER_SQL: Final[LiteralString] = """
+-- dead_letters: the oldest other one of the same chat or session
+SELECT id FROM dead_letters
+WHERE subject = $1 AND stored_at < $2
+ORDER BY stored_at LIMIT 1
+"""
+
+
+async def find_older(connection: "PoolConnectionProxy", letter: DeadRow) -> UUID | None:
+    """Return an older letter of the same conversation: a subject names a chat or a session."""
+    if letter.subject is None or letter.stored_at is None:
+        return None
+    older: UUID | None = await connection.fetchval(FIND_OLDER_SQL, letter.subject, letter.stored_at)
+    return older
+
+
+DELETE_DEAD_LETTER_SQL: Final[LiteralString] = """
+-- dead_letters: away with one that is settled
+DELETE FROM dead_letters WHERE id = $1
+"""
+
+
+async def delete(connection: "PoolConnectionProxy", letter_id: UUID) -> None:
+    """Delete a letter."""
+    await connection.execute(DELETE_DEAD_LETTER_SQL, letter_id)
+
+
+class Tally(NamedTuple):
+    """How many letters of a reason there are.
+
+    Attributes:
+        number: Counted up to a bound.
+        oldest_seconds: Age of the oldest.
+    """
+
+    reason: str
+    number: int
+    oldest_seconds: float
+
+
+TALLY_SQL: Final[LiteralString] = """
+-- dead_letters: how many of each reason, counted up to a bound, and since when
+SELECT known.reason,
+       (SELECT count(*) FROM (
+            SELECT FROM dead_letters WHERE dead_letters.reason = known.reason
+            ORDER BY at LIMIT $2) AS counted),
+       (SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM dead_letters
+        WHERE dead_letters.reason = known.reason ORDER BY at LIMIT 1)
+FROM unnest($1::text[]) AS known (reason)
+"""
+
+
+async def tally(connection: "PoolConnectionProxy", most: int = 10_000) -> list[Tally]:
+    """Return the reasons of which there are letters."""
+    rows = await connection.fetch(TALLY_SQL, list(DeadReason), most)
+    return [Tally(*row.values()) for row in rows if row[1]]
+
+
+EXPIRE_DEAD_LETTERS_SQL: Final[LiteralString] = """
+-- dead_letters: away with those kept long enough, the oldest first
+DELETE FROM dead_letters WHERE id = ANY (ARRAY(
+    SELECT id FROM dead_letters WHERE at < clock_timestamp() - $1::interval ORDER BY at LIMIT $2))
+"""
+EXPIRE_LATE_SQL: Final[LiteralString] = """
+-- late_results: away with those kept long enough, the oldest first
+DELETE FROM late_results WHERE id = ANY (ARRAY(
+    SELECT id FROM late_results WHERE at < clock_timestamp() - $1::interval ORDER BY at LIMIT $2))
+"""
+
+
+async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
+    """Delete dead letters and late results older than `kept`, at most `limit` of each.
+
+    Returns:
+        How many were deleted.
+    """
+    count = 0
+    for query in (EXPIRE_DEAD_LETTERS_SQL, EXPIRE_LATE_SQL):
+        status = await connection.execute(query, kept, limit)
+        count += int(status.rpartition(" ")[2])
+    return count

@@ -130,7 +130,7 @@ INSERT INTO audit (action, session_id, detail) VALUES ($1, $2, $3::jsonb)
 
 
 async def audit(
-    connection: "PoolConnectionProxy", action: str, session_id: UUID, detail: str
+    connection: "PoolConnectionProxy", action: str, session_id: UUID | None, detail: str
 ) -> None:
     """Write one line for operators; `detail` is JSON and holds no message text."""
     await connection.execute(AUDIT_SQL, action, session_id, detail)

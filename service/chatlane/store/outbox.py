@@ -117,6 +117,28 @@ async def insert(
     ]
 
 
+LEAVE_OUTBOX_SQL: Final[LiteralString] = """
+-- outbox: one row for whichever router sweeps next
+INSERT INTO outbox (session_id, stream, subject, message_id, payload)
+VALUES ($1, $2, $3, $4, $5) RETURNING id
+"""
+EXISTS_SQL: Final[LiteralString] = """
+-- outbox: is a row still to be published, or to be deleted
+SELECT EXISTS (SELECT FROM outbox WHERE id = $1)
+"""
+
+
+async def leave(connection: "PoolConnectionProxy", row: Publication) -> int:
+    """Write a row that the sweep publishes; under the lock of its session, if it has one."""
+    row_id: int = await connection.fetchval(LEAVE_OUTBOX_SQL, *row[:5])
+    return row_id
+
+
+async def exists(connection: "PoolConnectionProxy", row_id: int) -> bool:
+    """Tell whether a row is still there."""
+    return bool(await connection.fetchval(EXISTS_SQL, row_id))
+
+
 DELETE_OUTBOX_SQL: Final[LiteralString] = """
 -- outbox: away with published rows
 DELETE FROM outbox WHERE id = ANY($1::bigint[])

@@ -269,6 +269,33 @@ async def test_dead_letter_is_listed_with_its_reason(serving: Installation) -> N
     assert "not_json" in await serving.done("dead")
 
 
+async def test_dead_letters_are_shown_retried_and_dropped(serving: Installation) -> None:
+    client = await nats.connect(serving.nats_url)
+    subject = subjects.inbound("terminal", "local", subjects.chat_token("ann"))
+    await client.jetstream().publish(subject, b"not json")
+    await client.close()
+
+    async def letters() -> list[dict[str, object]]:
+        listed = await serving.done("dead-letters", "list", "--json")
+        return [json.loads(line) for line in listed.splitlines()]
+
+    (letter,) = await eventually(letters)
+    first = str(letter["id"])
+    assert letter["cause"] == "publisher"
+    assert "1 not_json (publisher)" in await serving.done("dead-letters", "list")
+    assert "not json" in await serving.done("dead-letters", "show", first)
+
+    assert await serving.done("dead-letters", "retry", first) == f"{first} comes again\n"
+    (again,) = await eventually(letters)
+    assert again["id"] != first
+    assert again["sequence"] != letter["sequence"]
+
+    await serving.done("dead-letters", "drop", "--reason", "not_json")
+    assert await serving.done("dead-letters", "list") == "there are no dead letters\n"
+    assert (await serving.run("dead-letters", "show", first)).code == 1
+    assert (await serving.run("dead-letters", "drop")).code == 1
+
+
 async def test_message_to_an_undeclared_account_is_refused_before_it_is_sent(
     installed: Installation,
 ) -> None:

@@ -1,0 +1,184 @@
+"""Brings dead letters back on their way, or drops them, because a person decided so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.effects import Effects, Publication
+from chatlane.domain.turns import repeat_notice
+from chatlane.errors import ChatlaneError
+from chatlane.store import dead_letters, moves, outbox, sessions, turns
+from chatlane_schemas import subjects
+from chatlane_schemas.dead import Stage
+from chatlane_schemas.streams import StreamName
+from chatlane_schemas.subjects import SubjectError, parse_log, parse_rlog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import DeadRow
+    from chatlane.store.pool import Store
+
+_STREAMS: Final[Mapping[str, StreamName]] = {
+    "routed": StreamName.ROUTED,
+    "turn": StreamName.TURNS,
+    "outbound": StreamName.OUTBOUND,
+    "event": StreamName.EVENTS,
+    "dead": StreamName.DEAD,
+}
+
+
+class NotRetriedError(ChatlaneError):
+    """A dead letter stays where it is; the text says why."""
+
+
+class Handed(NamedTuple):
+    """A letter on its way again.
+
+    Attributes:
+        outbox_id: Of the row that a router publishes now; None when it is published.
+    """
+
+    letter: DeadRow
+    outbox_id: int | None
+
+
+class Retrying:
+    """Settles letters one by one.
+
+    What a router had said goes to the outbox in the transaction that deletes the letter, and the
+    sweep of any router publishes it. A message of a log is published here, as its publisher would,
+    and the letter deleted after that: should we die in between, it is published again under the
+    same id, and what has had its effect is known by it.
+
+    Args:
+        publish: Returns once a stream has the message; raises NotRetriedError when none has.
+    """
+
+    def __init__(self, store: Store, publish: Callable[[Publication], Awaitable[None]]) -> None:
+        self._store = store
+        self._publish = publish
+
+    async def retry(self, letter_id: UUID, *, out_of_order: bool = False) -> Handed:
+        """Hand a letter over.
+
+        A message of a log is published on it again, and so comes after everything its chat has
+        said since. Older letters of the same chat or session go first.
+
+        Raises:
+            NotRetriedError: It cannot be tried again, or not now.
+            StoreUnavailableError: Nothing changed.
+        """
+        async with self._store.transaction() as connection:
+            letter = await dead_letters.lock(connection, letter_id)
+            if letter is None:
+                raise NotRetriedError(f"there is no dead letter {letter_id}")
+            older = await dead_letters.find_older(connection, letter)
+            if older is not None and not out_of_order:
+                raise NotRetriedError(
+                    f"{older} is older and of the same conversation: retry or drop it first"
+                )
+            outbox_id = await self._hand_over(connection, letter)
+            await self._settle(connection, letter, "dead_letter_retried")
+        return Handed(letter, outbox_id)
+
+    async def drop(self, letter_id: UUID) -> DeadRow:
+        """Delete a letter; what is left is an entry of the audit, without the body.
+
+        Raises:
+            NotRetriedError: There is no such letter.
+            StoreUnavailableError: Nothing changed.
+        """
+        async with self._store.transaction() as connection:
+            letter = await dead_letters.lock(connection, letter_id)
+            if letter is None:
+                raise NotRetriedError(f"there is no dead letter {letter_id}")
+            await self._settle(connection, letter, "dead_letter_dropped")
+        return letter
+
+    async def is_published(self, handed: Handed) -> bool:
+        """Tell whether what was handed over is published."""
+        if handed.outbox_id is None:
+            return True
+        async with self._store.transaction() as connection:
+            return not await outbox.exists(connection, handed.outbox_id)
+
+    async def _hand_over(self, connection: PoolConnectionProxy, letter: DeadRow) -> int | None:
+        if letter.stage == Stage.TURNS:
+            return await self._reopen_turn(connection, letter)
+        if letter.stage in {Stage.INBOUND, Stage.RESULTS}:
+            await self._publish(_publication(letter))
+            return None
+        if letter.session_id is not None:
+            # The ids of the outbox are the order of the session, under its lock.
+            await sessions.lock(connection, {letter.session_id})
+        return await outbox.leave(connection, _publication(letter))
+
+    async def _reopen_turn(self, connection: PoolConnectionProxy, letter: DeadRow) -> int:
+        pointer = from_json(letter.body or b"{}")
+        turn_id = pointer.get("turn_id")
+        homes = await turns.find_sessions(connection, [turn_id] if turn_id else [])
+        locked = await sessions.lock(connection, set(homes.values()))
+        found = await turns.lock(connection, homes)
+        if not found:
+            raise NotRetriedError("its turn is gone")
+        (turn,) = found.values()
+        session = locked[turn.session_id]
+        if session.ended_at is not None:
+            raise NotRetriedError("its conversation has ended")
+        if session.active_turn is not None:
+            raise NotRetriedError("its conversation is in work: try again when that is answered")
+        effects = Effects()
+        turn.outcome = turn.error = turn.result_id = turn.token = turn.claim_id = None
+        session.active_turn = turn.id
+        repeat_notice(turn, effects)
+        await sessions.update(connection, [session])
+        await turns.update(connection, effects.changed_turns)
+        (notice,) = effects.publications
+        return await outbox.leave(connection, notice)
+
+    async def _settle(self, connection: PoolConnectionProxy, letter: DeadRow, action: str) -> None:
+        await dead_letters.delete(connection, letter.id)
+        detail = {
+            "id": letter.id,
+            "stage": letter.stage,
+            "reason": letter.reason,
+            "log": letter.log,
+            "sequence": letter.sequence,
+            "digest": letter.digest.hex(),
+        }
+        await moves.audit(connection, action, letter.session_id, to_json(detail).decode())
+
+
+def _publication(letter: DeadRow) -> Publication:
+    """Return what is published: with an id of its own, for the old one may still be known."""
+    if not letter.body or letter.subject is None:
+        raise NotRetriedError("there is nothing of it to try again: its body is gone")
+    stage = Stage(letter.stage)
+    try:
+        stream, subject = _place(stage, letter.subject)
+    except (SubjectError, LookupError) as exc:
+        raise NotRetriedError("its subject leads nowhere: publish a corrected event") from exc
+    return Publication(letter.session_id, stream, subject, f"retry:{letter.id}", letter.body)
+
+
+def _place(stage: Stage, subject: str) -> tuple[StreamName, str]:
+    """Return the stream and the subject as its publisher wrote it."""
+    match stage:
+        case Stage.INBOUND:
+            event = parse_log(subject)
+            return StreamName.INBOUND, subjects.inbound(event.platform, event.account, event.chat)
+        case Stage.RESULTS:
+            result = parse_rlog(subject)
+            return StreamName.RESULTS, subjects.result(result.agent, result.session_id)
+        case Stage.ROUTED | Stage.OUTBOX:
+            return _STREAMS[subject.split(".")[2]], subject
+        case Stage.TURNS:
+            raise LookupError(stage)
+        case _:
+            assert_never(stage)

@@ -1,0 +1,207 @@
+"""Dead letters that a person lets come again, or drops."""
+
+import json
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from chatlane.domain.effects import Publication
+from chatlane.routing.retrying import NotRetriedError, Retrying
+from chatlane.routing.sweeper import Upkeep
+from chatlane.store import dead_letters
+from chatlane_schemas import subjects
+from tests.support.kernel import DAY, Fields, Kernel, event
+
+pytestmark = pytest.mark.integration
+
+ANN: Fields = {"chat": "42", "user": "42"}
+SECOND = timedelta(seconds=1)
+CHAT = subjects.chat_token("42")
+LOGGED = f"chat.v1.log.3.telegram.bot.{CHAT}"
+
+
+class Log:
+    """What was published on the logs."""
+
+    def __init__(self) -> None:
+        self.rows: list[Publication] = []
+        self.is_away = False
+
+    async def publish(self, row: Publication) -> None:
+        if self.is_away:
+            raise NotRetriedError("away")
+        self.rows.append(row)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+async def refuse(kernel: Kernel, *bodies: bytes, subject: str = LOGGED) -> list[UUID]:
+    """Let bodies arrive that nobody can read; returns their letters in order."""
+    for number, body in enumerate(bodies):
+        stored_at = DAY + number * SECOND
+        await kernel.decide([kernel.raw("inbound", 3, subject, body, stored_at)])
+    return [row[0] for row in await kernel.fetch("SELECT id FROM dead_letters ORDER BY stored_at")]
+
+
+async def audited(kernel: Kernel) -> list[tuple[str, str]]:
+    rows = await kernel.fetch("SELECT action, detail ->> 'id' FROM audit ORDER BY id")
+    return [tuple(row.values()) for row in rows]
+
+
+async def test_a_message_comes_again_on_its_log_and_its_letter_goes(kernel: Kernel, log: Log) -> None:
+    (letter,) = await refuse(kernel, b"not json")
+
+    await Retrying(kernel.store, log.publish).retry(letter)
+
+    (row,) = log.rows
+    assert (row.stream, row.subject) == ("INBOUND", f"chat.v1.inbound.telegram.bot.{CHAT}")
+    assert (row.message_id, row.payload) == (f"retry:{letter}", b"not json")
+    assert await kernel.dead() == []
+    assert await audited(kernel) == [("dead_letter_retried", str(letter))]
+
+
+async def test_the_older_one_of_a_chat_goes_first(kernel: Kernel, log: Log) -> None:
+    first, second = await refuse(kernel, b"first", b"second")
+    retrying = Retrying(kernel.store, log.publish)
+
+    with pytest.raises(NotRetriedError, match=f"{first} is older"):
+        await retrying.retry(second)
+    await retrying.retry(first)
+    await retrying.retry(second)
+
+    assert [row.payload for row in log.rows] == [b"first", b"second"]
+
+
+async def test_a_person_may_decide_otherwise(kernel: Kernel, log: Log) -> None:
+    first, second = await refuse(kernel, b"first", b"second")
+
+    await Retrying(kernel.store, log.publish).retry(second, out_of_order=True)
+
+    assert [row[0] for row in await kernel.fetch("SELECT id FROM dead_letters")] == [first]
+
+
+async def test_a_letter_that_no_log_took_stays(kernel: Kernel, log: Log) -> None:
+    (letter,) = await refuse(kernel, b"not json")
+    retrying = Retrying(kernel.store, log.publish)
+    log.is_away = True
+
+    with pytest.raises(NotRetriedError, match="away"):
+        await retrying.retry(letter)
+
+    assert len(await kernel.dead()) == 1
+    assert await audited(kernel) == []
+
+
+async def test_a_letter_that_is_settled_is_not_tried_again(kernel: Kernel, log: Log) -> None:
+    (letter,) = await refuse(kernel, b"not json")
+    retrying = Retrying(kernel.store, log.publish)
+    await retrying.retry(letter)
+
+    with pytest.raises(NotRetriedError, match="there is no dead letter"):
+        await retrying.retry(letter)
+
+    assert len(log.rows) == 1
+
+
+async def test_a_dropped_letter_leaves_its_digest_and_no_body(kernel: Kernel, log: Log) -> None:
+    (letter,) = await refuse(kernel, b"what Ann wrote")
+
+    await Retrying(kernel.store, log.publish).drop(letter)
+
+    assert await kernel.dead() == []
+    assert await audited(kernel) == [("dead_letter_dropped", str(letter))]
+    assert "Ann" not in json.dumps(await kernel.value("SELECT detail::text FROM audit"))
+
+
+async def test_what_has_no_subject_of_ours_is_not_tried_again(kernel: Kernel, log: Log) -> None:
+    (letter,) = await refuse(kernel, b"not json", subject="chat.v1.log.3.odd")
+
+    with pytest.raises(NotRetriedError, match="its subject leads nowhere"):
+        await Retrying(kernel.store, log.publish).retry(letter)
+
+    assert len(await kernel.dead()) == 1
+
+
+async def failed_turn(kernel: Kernel) -> tuple[UUID, UUID, UUID]:
+    """Return session, turn and letter of a turn that its worker gave up."""
+    placed = await kernel.say(event(**ANN, mid="1", text="hello"))
+    claimed = await kernel.claim_live(placed.session)
+    await kernel.answer(claimed, parts=[], outcome="failed", retry=False, error="broken")
+    (row,) = await kernel.fetch("SELECT id FROM dead_letters")
+    return placed.session, claimed.turn_id, row[0]
+
+
+async def test_a_failed_turn_is_given_to_the_workers_again(kernel: Kernel, log: Log) -> None:
+    session, turn, letter = await failed_turn(kernel)
+    retrying = Retrying(kernel.store, log.publish)
+
+    handed = await retrying.retry(letter)
+
+    assert await kernel.live_turn(session) == turn
+    assert not await retrying.is_published(handed)
+    await kernel.fetch("DELETE FROM outbox WHERE id <> $1", handed.outbox_id)
+    notices = await kernel.published("TURNS")
+    assert notices[-1]["turn_id"] == str(turn)
+    claimed = await kernel.claim(turn)
+    assert [one.text for one in claimed.messages or ()] == ["hello"]
+    await kernel.answer(claimed, "now it works")
+    assert await kernel.said(session) == ["hello", "now it works"]
+    assert await kernel.live_turn(session) is None
+
+
+async def test_a_failed_turn_that_fails_again_is_a_dead_letter_again(kernel: Kernel, log: Log) -> None:
+    session, turn, letter = await failed_turn(kernel)
+    await Retrying(kernel.store, log.publish).retry(letter)
+    claimed = await kernel.claim(turn)
+
+    await kernel.answer(claimed, parts=[], outcome="failed", retry=False, error="broken")
+
+    assert await kernel.dead() == [("turns", "turn_failed")]
+    assert await kernel.live_turn(session) is None
+
+
+async def test_a_failed_turn_waits_until_its_session_is_idle(kernel: Kernel, log: Log) -> None:
+    session, _, letter = await failed_turn(kernel)
+    await kernel.say(event(**ANN, mid="2", text="are you there?"), DAY + SECOND)
+
+    with pytest.raises(NotRetriedError, match="in work"):
+        await Retrying(kernel.store, log.publish).retry(letter)
+
+    await kernel.answer(await kernel.claim_live(session), "yes")
+    await Retrying(kernel.store, log.publish).retry(letter)
+    assert await kernel.live_turn(session) is not None
+
+
+async def test_what_was_kept_long_enough_is_deleted(kernel: Kernel) -> None:
+    old, young = await refuse(kernel, b"old", b"young")
+    await kernel.fetch("UPDATE dead_letters SET at = at - interval '31 days' WHERE id = $1", old)
+    for age in ("31 days", "1 day"):
+        await kernel.fetch(
+            "INSERT INTO late_results (id, at, session_id, body)"
+            " VALUES ($1, clock_timestamp() - $2::text::interval, $3, 'x')",
+            age,
+            age,
+            uuid4(),
+        )
+
+    assert await Upkeep(kernel.store.transaction).expire_dead_letters() == 2
+
+    assert [row[0] for row in await kernel.fetch("SELECT id FROM dead_letters")] == [young]
+    assert [row[0] for row in await kernel.fetch("SELECT id FROM late_results")] == ["1 day"]
+
+
+async def test_letters_are_counted_by_reason_with_their_age(kernel: Kernel) -> None:
+    await refuse(kernel, b"one", b"two")
+    await kernel.fetch("UPDATE dead_letters SET at = at - interval '2 h' WHERE body = 'one'")
+
+    async with kernel.store.transaction() as connection:
+        (tally,) = await dead_letters.tally(connection)
+        (bounded,) = await dead_letters.tally(connection, most=1)
+
+    assert (tally.reason, tally.number, bounded.number) == ("not_json", 2, 1)
+    assert 7200 <= tally.oldest_seconds < 7300
