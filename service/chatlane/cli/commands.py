@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
-from chatlane.cli import admin, chat, dead_letters, embedded, explaining, importing, reading, serving
+from chatlane.cli import (
+    admin,
+    chat,
+    dead_letters,
+    embedded,
+    explaining,
+    importing,
+    reading,
+    serving,
+)
 from chatlane.cli.reporting import ReportingGroup
 
 app = typer.Typer(

@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -53,7 +52,9 @@ async def audited(kernel: Kernel) -> list[tuple[str, str]]:
     return [tuple(row.values()) for row in rows]
 
 
-async def test_a_message_comes_again_on_its_log_and_its_letter_goes(kernel: Kernel, log: Log) -> None:
+async def test_a_message_comes_again_on_its_log_and_its_letter_goes(
+    kernel: Kernel, log: Log
+) -> None:
     (letter,) = await refuse(kernel, b"not json")
 
     await Retrying(kernel.store, log.publish).retry(letter)
@@ -154,7 +155,9 @@ async def test_a_failed_turn_is_given_to_the_workers_again(kernel: Kernel, log: 
     assert await kernel.live_turn(session) is None
 
 
-async def test_a_failed_turn_that_fails_again_is_a_dead_letter_again(kernel: Kernel, log: Log) -> None:
+async def test_a_failed_turn_that_fails_again_is_a_dead_letter_again(
+    kernel: Kernel, log: Log
+) -> None:
     session, turn, letter = await failed_turn(kernel)
     await Retrying(kernel.store, log.publish).retry(letter)
     claimed = await kernel.claim(turn)
