@@ -14,13 +14,12 @@ from pydantic_core import to_json
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
+from chatlane.domain.speaking import Speaking
 from chatlane.domain.states import Session, Turn
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadReason, Stage
-from chatlane_schemas.outbound import OutboundKind, OutboundMessage
+from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Outcome, Part, Role
-from chatlane_schemas.subjects import chat_token
-from chatlane_schemas.subjects import outbound as outbound_subject
 from chatlane_schemas.subjects import turn as turn_subject
 from chatlane_schemas.turns import TurnNotice
 
@@ -178,7 +177,7 @@ def _finish(
     turn.outcome = result.outcome
     effects.changed_turns.append(turn)
     effects.messages.extend(_transcript(arrived, session, turn))
-    speaking = _Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
+    speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     for number, part in enumerate(result.parts):
         answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
         speaking.say(part, answer_id, effects, number)
@@ -213,7 +212,7 @@ def fail_turn(
         session_id=session.id,
     )
     notice_id = derived_id(at, turn.id.bytes, "failure notice")
-    speaking = _Speaking(session, turn.agent, turn.source, at, turn.id, OutboundKind.NOTICE)
+    speaking = Speaking(session, turn.agent, turn.source, at, turn.id, OutboundKind.NOTICE)
     speaking.say(Part(text=_FAILURE_NOTICE), notice_id, effects)
     effects.count(("turns_finished", turn.agent, Outcome.FAILED))
     _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
@@ -278,7 +277,7 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
         )
     )
     answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
-    speaking = _Speaking(session, session.agent, question.source, arrived.stored_at)
+    speaking = Speaking(session, session.agent, question.source, arrived.stored_at)
     speaking.say(said, answer_id, effects, result.part)
     effects.count(("stream_answers", session.agent))
 
@@ -314,53 +313,6 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
         row(Role.ASSISTANT, part.text, {"attachments": part.attachments or None})
         for part in result.parts
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Speaking:
-    """Who says something to a chat, and where; without a target nothing is said."""
-
-    session: Session
-    agent: str
-    target: Source | None
-    at: datetime
-    turn_id: UUID | None = None
-    kind: OutboundKind = OutboundKind.ANSWER
-
-    def say(self, said: Part, message_id: UUID, effects: Effects, number: int = 0) -> None:
-        """Publish one message, in the order of the session."""
-        target = self.target
-        if target is None:
-            return
-        message = OutboundMessage(
-            id=str(message_id),
-            at=self.at,
-            session_id=self.session.id,
-            out_seq=self.session.take_out_seq(),
-            agent=self.agent,
-            target=target,
-            kind=self.kind,
-            reply_to=target.message_id,
-            turn_id=self.turn_id,
-            part=number,
-            text=said.text,
-            attachments=said.attachments,
-        )
-        effects.publications.append(
-            Publication(
-                self.session.id, "OUTBOUND", _subject_to(target), message.id, encode(message)
-            )
-        )
-
-
-def _subject_to(target: Source) -> str:
-    chat, sender = target.chat, target.sender
-    token = chat_token(
-        chat.id if chat else None,
-        sender.id if sender else None,
-        sender.alt_id if sender else None,
-    )
-    return outbound_subject(target.platform, target.account, token)
 
 
 def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:

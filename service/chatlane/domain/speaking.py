@@ -1,0 +1,68 @@
+"""What the service says to a chat, as rows of the outbox."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chatlane.domain.effects import Publication
+from chatlane_schemas.codec import encode
+from chatlane_schemas.outbound import OutboundKind, OutboundMessage
+from chatlane_schemas.subjects import chat_token
+from chatlane_schemas.subjects import outbound as outbound_subject
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.states import Session
+    from chatlane_schemas.results import Part
+    from chatlane_schemas.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Speaking:
+    """Who says something to a chat, and where; without a target nothing is said."""
+
+    session: Session
+    agent: str
+    target: Source | None
+    at: datetime
+    turn_id: UUID | None = None
+    kind: OutboundKind = OutboundKind.ANSWER
+
+    def say(self, said: Part, message_id: UUID, effects: Effects, number: int = 0) -> None:
+        """Publish one message, in the order of the session."""
+        target = self.target
+        if target is None:
+            return
+        message = OutboundMessage(
+            id=str(message_id),
+            at=self.at,
+            session_id=self.session.id,
+            out_seq=self.session.take_out_seq(),
+            agent=self.agent,
+            target=target,
+            kind=self.kind,
+            reply_to=target.message_id,
+            turn_id=self.turn_id,
+            part=number,
+            text=said.text,
+            attachments=said.attachments,
+        )
+        effects.publications.append(
+            Publication(
+                self.session.id, "OUTBOUND", _subject_to(target), message.id, encode(message)
+            )
+        )
+
+
+def _subject_to(target: Source) -> str:
+    chat, sender = target.chat, target.sender
+    token = chat_token(
+        chat.id if chat else None,
+        sender.id if sender else None,
+        sender.alt_id if sender else None,
+    )
+    return outbound_subject(target.platform, target.account, token)
