@@ -44,6 +44,7 @@ from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Intake
 from chatlane.routing.losses import bury_loss
 from chatlane.routing.ownership import Ownership
+from chatlane.routing.reconciling import Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
 from chatlane.routing.session_desk import SessionDesk
@@ -163,6 +164,7 @@ class App:
     bus: Bus | None = None
     intake: Intake | None = None
     survey: Survey | None = None
+    reconciler: Reconciler | None = None
 
     @asynccontextmanager
     async def running(self, name: str, part: Coroutine[None, None, None]) -> AsyncIterator[None]:
@@ -196,10 +198,10 @@ class App:
             await probe.write(connection, self.router_id)
 
     def _complaints(self) -> list[str]:
-        if self.survey is None:
+        if self.survey is None or self.reconciler is None:
             return []
         is_old = self.survey.oldest_dead_letter > self.settings.dead_letters.degraded_after
-        return ["dead_letters"] if is_old else []
+        return [*(["dead_letters"] if is_old else []), *self.reconciler.found]
 
     def _is_reader_moving(self) -> bool:
         if self.intake is None:
@@ -420,6 +422,14 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
         declared_durables=declared.durables,
         lease=app.settings.router.lease,
     )
+    app.reconciler = reconciler = Reconciler(
+        LogAccess(bus),
+        Backlogs(bus.client),
+        transaction,
+        writer,
+        app.metrics,
+        declared_durables=declared.durables,
+    )
     routine = sweeping_jobs(
         Upkeep(transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep),
         adopt_orphans=relay.adopt_orphans,
@@ -427,7 +437,7 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
         collect_undeliverable=undeliverable.collect,
         keep_logs=retention.keep,
     )
-    return (*routine, *survey.jobs())
+    return (*routine, *survey.jobs(), *reconciler.jobs())
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from chatlane.domain.inconsistencies import Inconsistency
 from chatlane_schemas.dead import DeadReason, Stage
 
 if TYPE_CHECKING:
@@ -291,6 +292,19 @@ LOG_ALARMS: Final = Metric(
     ("log", "kind"),
     values=(_LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated")),
 )
+INCONSISTENCIES: Final = Metric(
+    "chatlane_inconsistencies",
+    "gauge",
+    "What database and streams of the whole service disagree about; see below.",
+    ("kind",),
+)
+RECONCILED: Final = Metric(
+    "chatlane_reconciled_total",
+    "counter",
+    "Inconsistencies that were repaired.",
+    ("kind",),
+    values=(tuple(Inconsistency),),
+)
 API_REQUESTS: Final = Metric(
     "chatlane_api_requests_total",
     "counter",
@@ -363,6 +377,8 @@ METRICS: Final = (
     PARTITIONS_LOST,
     READER_RECREATIONS,
     LOG_ALARMS,
+    INCONSISTENCIES,
+    RECONCILED,
     API_REQUESTS,
     API_SECONDS,
     NATS_CONNECTED,
@@ -500,6 +516,10 @@ class Metrics:
     def log_alarm(self, log: str, kind: str) -> None:
         """Count logs that are not what was read before."""
         self._add(LOG_ALARMS, 1, log, kind)
+
+    def reconciled(self, kind: str, count: int) -> None:
+        """Count inconsistencies that were repaired."""
+        self._add(RECONCILED, count, kind)
 
     def api_answered(self, method: str, outcome: str, took: timedelta) -> None:
         """Count an answered request."""

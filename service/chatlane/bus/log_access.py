@@ -12,6 +12,7 @@ from chatlane_schemas import subjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from chatlane.bus.connection import Bus
     from chatlane.domain.log import LogName, LogPosition, PartitionId
@@ -96,3 +97,14 @@ class LogAccess:
             LOG_STREAMS[partition.log], _FILTERS[partition.log](partition.number)
         )
         return newest.sequence if newest else None
+
+    async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
+        """Return when the first message of a partition after a sequence was stored.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        found = await self._jetstream.find_next_message(
+            LOG_STREAMS[partition.log], sequence + 1, _FILTERS[partition.log](partition.number)
+        )
+        return found.stored_at if found else None

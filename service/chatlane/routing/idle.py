@@ -92,8 +92,13 @@ class IdleCheck:
             await self._check_log(log, list(feeds))
 
     async def _check_log(self, log: LogName, feeds: Sequence[PartitionFeed]) -> None:
+        cursors = {feed.partition: feed.position.cursor for feed in feeds}
         # First the end of the log, then the partitions: what lies between can only be newer.
         state = await self._access.get_state(log)
+        for feed in feeds:
+            # A log that lost its tail would be read on only past what it will hold again.
+            if cursors[feed.partition] > state.last_sequence:
+                feed.break_off("tail_lost")
         behind = [feed for feed in feeds if feed.position.cursor < state.last_sequence]
         finished = await asyncio.gather(*(self._has_finished(feed, state) for feed in behind))
         done = [feed for feed, is_done in zip(behind, finished, strict=True) if is_done]

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from chatlane.bus.inspection import LogTruncated
+from chatlane.bus.jetstream import StreamState
 from chatlane.bus.reader import ReaderLimits
-from chatlane.domain.log import PartitionId
+from chatlane.domain.log import LogName, PartitionId
 from chatlane.errors import BusUnavailableError
 from chatlane.store.migrations import migrate
 from chatlane.store.pool import Store, open_store
@@ -257,6 +259,28 @@ async def test_a_reader_that_fell_silent_is_found_out(store: Store, logs: LogStr
         await logs.publish(1, ["not delivered"])
         await router.idle_check.check()
         await eventually(has_noted(store, {1: ["not delivered"]}))
+
+
+async def test_a_log_that_lost_its_tail_unnoticed_is_inspected(
+    store: Store, logs: LogStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(store, logs) as router:
+        await logs.publish(1, ["one", "two"])
+        await eventually(has_noted(store, {1: ["one", "two"]}))
+        await router.idle_check.check()
+        get_state = router.access.get_state
+
+        async def shorter(log: LogName) -> StreamState:
+            """What a server has that lost its newest message, and no connection."""
+            return replace(await get_state(log), last_sequence=1 if log == "inbound" else 0)
+
+        monkeypatch.setattr(router.access, "get_state", shorter)
+        readers = {feed.partition: feed._reader for feed in router.intake.feeds}
+        await router.idle_check.check()
+        reasons = {one: reader.break_reason for one, reader in readers.items() if reader}
+        assert {one: reason for one, reason in reasons.items() if reason} == {
+            ("inbound", 1): "tail_lost"
+        }
 
 
 async def suspicion(store: Store) -> list[tuple[int, int, int | None, int]]:

@@ -141,7 +141,7 @@ def scanned_through(node: dict[str, Any]) -> Iterator[str]:
         yield from scanned_through(child)
 
 
-SMALL = {"partitions", "routers", "log_marks", "schema_migrations"}
+SMALL = {"partitions", "routers", "log_marks", "schema_migrations", "reconciliation"}
 
 # A plan for parameters that are not known, which is what a prepared statement ends up with.
 EXPLAIN = """

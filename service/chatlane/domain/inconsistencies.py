@@ -1,0 +1,22 @@
+"""What database and streams may disagree about."""
+
+from enum import StrEnum
+
+
+class Inconsistency(StrEnum):
+    """What a comparison can find; each value is a label of a metric and a word in `/readyz`."""
+
+    OUTBOX_UNPUBLISHED = "outbox_unpublished"
+    """Rows that should have been published long ago."""
+    TURN_UNANNOUNCED = "turn_unannounced"
+    """A turn is ready, and no notification of it is before any worker."""
+    TURN_OVERDUE = "turn_overdue"
+    """The time of a turn came long ago, and nobody dealt with it."""
+    MESSAGES_STRANDED = "messages_stranded"
+    """Messages wait in a session that has no turn to answer them."""
+    CURSOR_AHEAD = "cursor_ahead"
+    """A cursor stands behind the end of its log, or counts in another one."""
+    LOG_UNREAD = "log_unread"
+    """A log holds old messages that nobody has read."""
+    LANE_ASTRAY = "lane_astray"
+    """A lane leads to a session that does not exist."""

@@ -1,0 +1,270 @@
+"""What is asked when database and streams are compared: every question is cheap and bounded.
+
+The large tables are walked a piece at a time; where the walk goes on is kept in the one row of
+`reconciliation`, together with who may look next.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.log import LogPosition, PartitionId
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+# More of one kind than this is as bad, and would cost more to count.
+MOST_COUNTED: Final = 1000
+_SESSIONS_AT_ONCE: Final = 2000
+_LANES_AT_ONCE: Final = 1000
+_START: Final = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One comparison.
+
+    Attributes:
+        looked_at: When it began; also its name.
+        found: What the one before found.
+        waiting_after: The walk through waiting messages goes on after this session.
+        lanes_after: The walk through lanes goes on after this key.
+        lanes_astray: How many this walk has found so far.
+    """
+
+    looked_at: datetime
+    found: Mapping[str, int]
+    waiting_after: UUID
+    lanes_after: str
+    lanes_astray: int
+
+
+BEGIN_ROUND_SQL: Final[LiteralString] = """
+-- reconciliation: whose turn it is to look, for nobody has for some time
+UPDATE reconciliation SET looked_at = clock_timestamp()
+WHERE looked_at <= clock_timestamp() - $1::interval
+RETURNING looked_at, found, waiting_after, lanes_after, lanes_astray
+"""
+
+
+async def begin(connection: "PoolConnectionProxy", every: timedelta) -> Round | None:
+    """Begin a comparison, or return None while the last one is not old enough."""
+    row = await connection.fetchrow(BEGIN_ROUND_SQL, every)
+    if row is None:
+        return None
+    looked_at, found, *walks = row.values()
+    return Round(looked_at, from_json(found), *walks)
+
+
+END_ROUND_SQL: Final[LiteralString] = """
+-- reconciliation: what was found, unless somebody has looked again since
+UPDATE reconciliation
+SET found = $2::jsonb, waiting_after = $3, lanes_after = $4, lanes_astray = $5
+WHERE looked_at = $1
+"""
+
+
+async def end(connection: "PoolConnectionProxy", its: Round) -> None:
+    """Note what a comparison found and where the next one goes on."""
+    await connection.execute(
+        END_ROUND_SQL,
+        its.looked_at,
+        to_json(its.found).decode(),
+        its.waiting_after,
+        its.lanes_after,
+        its.lanes_astray,
+    )
+
+
+READ_FOUND_SQL: Final[LiteralString] = """
+-- reconciliation: what the last comparison found
+SELECT found FROM reconciliation
+"""
+
+
+async def read_found(connection: "PoolConnectionProxy") -> dict[str, int]:
+    """Return how many there were of each kind; kinds without any are absent."""
+    found: dict[str, int] = from_json(await connection.fetchval(READ_FOUND_SQL))
+    return found
+
+
+OLD_OUTBOX_SQL: Final[LiteralString] = """
+-- reconciliation: how many of the first outbox rows are old; ids are nearly in order of time
+SELECT count(*) FROM (SELECT created_at FROM outbox ORDER BY id LIMIT $2) AS head
+WHERE created_at < clock_timestamp() - $1::interval
+"""
+
+
+async def count_unpublished(connection: "PoolConnectionProxy", age: timedelta) -> int:
+    """Return how many outbox rows are older than that, as far as they are counted."""
+    count: int = await connection.fetchval(OLD_OUTBOX_SQL, age, MOST_COUNTED)
+    return count
+
+
+OVERDUE_TURNS_SQL: Final[LiteralString] = """
+-- reconciliation: live turns whose time came long ago
+SELECT count(*) FROM (
+    SELECT FROM turns
+    WHERE state IN ('ready', 'claimed') AND due_at < clock_timestamp() - $1::interval
+    ORDER BY due_at LIMIT $2) AS late
+"""
+
+
+async def count_overdue(connection: "PoolConnectionProxy", age: timedelta) -> int:
+    """Return how many turns nobody has dealt with for so long, as far as they are counted."""
+    count: int = await connection.fetchval(OVERDUE_TURNS_SQL, age, MOST_COUNTED)
+    return count
+
+
+UNANNOUNCED_SQL: Final[LiteralString] = """
+-- reconciliation: ready turns of some agents that are told again only later; those without a
+-- token and with attempts behind them make the pause before another one
+SELECT id FROM turns
+WHERE state IN ('ready', 'claimed') AND due_at > clock_timestamp() + $2::interval
+    AND state = 'ready' AND agent = ANY($1::text[])
+    AND (attempt = 0 OR token IS NOT NULL)
+    AND created_at < clock_timestamp() - $2::interval
+ORDER BY due_at DESC LIMIT $3
+"""
+
+
+async def find_unannounced(
+    connection: "PoolConnectionProxy", agents: Iterable[str], age: timedelta
+) -> list[UUID]:
+    """Return ready turns of agents none of whose workers has a notification before it.
+
+    Args:
+        connection: In a transaction.
+        agents: Those agents.
+        age: Younger turns, and those that are told again within it, are left alone.
+    """
+    rows = await connection.fetch(UNANNOUNCED_SQL, sorted(agents), age, MOST_COUNTED)
+    return [row[0] for row in rows]
+
+
+HURRY_TURNS_SQL: Final[LiteralString] = """
+-- reconciliation: have turns told again now
+WITH mine AS (
+    SELECT id FROM turns
+    WHERE id = ANY($1::uuid[]) AND state = 'ready' AND due_at > clock_timestamp()
+    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE turns SET due_at = clock_timestamp() FROM mine WHERE turns.id = mine.id
+"""
+
+
+async def hurry(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> int:
+    """Let the time of ready turns come; returns of how many."""
+    status = await connection.execute(HURRY_TURNS_SQL, sorted(ids))
+    return int(status.rpartition(" ")[2])
+
+
+STRANDED_SQL: Final[LiteralString] = """
+-- reconciliation: sessions whose oldest waiting message is old and that have no turn; one index
+-- probe for each session, however long its line
+WITH RECURSIVE line (session_id, place) AS (
+    (SELECT session_id, 1 FROM waiting WHERE session_id > $1 ORDER BY session_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT waiting.session_id FROM waiting WHERE waiting.session_id > line.session_id
+            ORDER BY waiting.session_id LIMIT 1), place + 1
+    FROM line WHERE line.session_id IS NOT NULL AND place < $3
+)
+SELECT array_agg(session_id) FILTER (WHERE
+           NOT EXISTS (SELECT FROM turns WHERE turns.session_id = line.session_id
+                       AND state IN ('ready', 'claimed'))
+           AND (SELECT stored_at FROM waiting WHERE waiting.session_id = line.session_id
+                ORDER BY arrival LIMIT 1) < clock_timestamp() - $2::interval),
+       (array_agg(session_id ORDER BY place DESC))[1]
+FROM line
+"""
+
+
+async def find_stranded(
+    connection: "PoolConnectionProxy", its: Round, age: timedelta
+) -> tuple[list[UUID], Round]:
+    """Return sessions in which messages wait for nothing, of the next piece of the walk."""
+    [(stranded, last)] = await connection.fetch(
+        STRANDED_SQL, its.waiting_after, age, _SESSIONS_AT_ONCE
+    )
+    return stranded or [], replace(its, waiting_after=last or _START)
+
+
+class Stranded(NamedTuple):
+    """The oldest waiting message of a session without a turn."""
+
+    session_id: UUID
+    message_id: UUID
+    stored_at: datetime
+
+
+CONFIRM_STRANDED_SQL: Final[LiteralString] = """
+-- reconciliation: what waits in sessions, locked by now, that have no turn
+SELECT want.id, head.message_id, head.stored_at
+FROM unnest($1::uuid[]) AS want (id)
+CROSS JOIN LATERAL (
+    SELECT message_id, stored_at FROM waiting
+    WHERE waiting.session_id = want.id ORDER BY arrival LIMIT 1
+) AS head
+WHERE NOT EXISTS (SELECT FROM turns WHERE turns.session_id = want.id
+                  AND state IN ('ready', 'claimed'))
+ORDER BY want.id
+"""
+
+
+async def confirm_stranded(
+    connection: "PoolConnectionProxy", locked: Iterable[UUID]
+) -> list[Stranded]:
+    """Return those of the locked sessions in which messages still wait for nothing."""
+    rows = await connection.fetch(CONFIRM_STRANDED_SQL, sorted(locked))
+    return [Stranded(*row.values()) for row in rows]
+
+
+LANES_ASTRAY_SQL: Final[LiteralString] = """
+-- reconciliation: the next lanes, and how many of them lead nowhere
+WITH piece AS (
+    SELECT session_key, session_id FROM lanes WHERE session_key > $1
+    ORDER BY session_key LIMIT $2
+)
+SELECT count(*) FILTER (
+           WHERE NOT EXISTS (SELECT FROM sessions WHERE sessions.id = piece.session_id)),
+       count(*), max(session_key)
+FROM piece
+"""
+
+
+async def count_lanes_astray(connection: "PoolConnectionProxy", its: Round, kind: str) -> Round:
+    """Walk on through the lanes; a walk counts for what it found until the next one is through.
+
+    Args:
+        connection: In a transaction.
+        its: Says where the walk goes on.
+        kind: What lanes that lead nowhere are found as.
+    """
+    [(astray, walked, last)] = await connection.fetch(
+        LANES_ASTRAY_SQL, its.lanes_after, _LANES_AT_ONCE
+    )
+    so_far = its.lanes_astray + astray
+    if walked < _LANES_AT_ONCE:
+        found = {**its.found, kind: so_far}
+        return replace(its, found=found, lanes_after="", lanes_astray=0)
+    found = {**its.found, kind: max(so_far, its.found.get(kind, 0))}
+    return replace(its, found=found, lanes_after=last, lanes_astray=so_far)
+
+
+POSITIONS_SQL: Final[LiteralString] = """
+-- reconciliation: how far each partition is committed
+SELECT log, id, cursor, cursor_at, generation FROM partitions ORDER BY log, id
+"""
+
+
+async def positions(connection: "PoolConnectionProxy") -> dict[PartitionId, LogPosition]:
+    """Return the committed position of every partition of both logs."""
+    rows = await connection.fetch(POSITIONS_SQL)
+    return {
+        PartitionId(log, number): LogPosition(*position)
+        for log, number, *position in (row.values() for row in rows)
+    }
