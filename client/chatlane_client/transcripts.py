@@ -9,6 +9,7 @@ from nats.aio.client import Client
 
 from chatlane_client.requests import Requests
 from chatlane_schemas import new_envelope_id
+from chatlane_schemas.people import Person
 from chatlane_schemas.results import Role
 from chatlane_schemas.transcripts import (
     AppendedRow,
@@ -19,6 +20,7 @@ from chatlane_schemas.transcripts import (
     TranscriptLoad,
     TranscriptReplace,
     TranscriptReply,
+    TranscriptRetry,
     TranscriptRewind,
 )
 
@@ -33,15 +35,22 @@ class TranscriptApi:
     """
 
     def __init__(
-        self, client: Client, *, principal: str, patience: timedelta = timedelta(seconds=10)
+        self,
+        client: Client,
+        *,
+        principal: str,
+        acting_for: Person | None = None,
+        patience: timedelta = timedelta(seconds=10),
     ) -> None:
         """Make a client.
 
         Args:
             client: An open connection.
             principal: The name the connection's permissions allow it to ask under.
+            acting_for: Whose transcripts it reads and changes; None for all.
             patience: When to give up on a request.
         """
+        self._acting_for = acting_for
         self._requests = Requests(client, principal=principal, patience=patience)
 
     async def pages(
@@ -64,7 +73,7 @@ class TranscriptApi:
             as_stored: Whether to show calls without results, too.
 
         Raises:
-            SessionNotFoundError: There is none of this id.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
         """
         cursor = None
         while True:
@@ -72,6 +81,7 @@ class TranscriptApi:
                 id=new_envelope_id(),
                 at=datetime.now(UTC),
                 session_id=session_id,
+                acting_for=self._acting_for,
                 limit=page_size,
                 before_seq=before_seq,
                 whole_chain=whole_chain,
@@ -96,7 +106,7 @@ class TranscriptApi:
             before_seq: Only rows below this one.
 
         Raises:
-            SessionNotFoundError: There is none of this id.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
         """
         rows: tuple[TranscriptEntry, ...] = ()
         size = min(limit, MAX_PAGE_ROWS)
@@ -112,13 +122,14 @@ class TranscriptApi:
         """Add rows at the end; one that is known by an id is not added again.
 
         Raises:
-            SessionNotFoundError: There is none of this id.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: The session has ended.
         """
         request = TranscriptAppend(
             id=request_id or new_envelope_id(),
             at=datetime.now(UTC),
             session_id=session_id,
+            acting_for=self._acting_for,
             rows=tuple(rows),
         )
         return await self._requests.ask("transcript", "append", request, TranscriptChanged)
@@ -143,13 +154,14 @@ class TranscriptApi:
 
         Raises:
             StaleRequestError: It has changed since that version.
-            SessionNotFoundError: There is none of this id.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: A turn is running, or the session has ended.
         """
         request = TranscriptReplace(
             id=request_id or new_envelope_id(),
             at=datetime.now(UTC),
             session_id=session_id,
+            acting_for=self._acting_for,
             expected_version=expected_version,
             rows=tuple(rows),
             allow_empty=allow_empty,
@@ -176,13 +188,14 @@ class TranscriptApi:
 
         Raises:
             StaleRequestError: Rows were taken out since that version; new ones do no harm.
-            SessionNotFoundError: There is none of this id.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: A turn is running on these rows, or the session has ended.
         """
         request = TranscriptCompact(
             id=request_id or new_envelope_id(),
             at=datetime.now(UTC),
             session_id=session_id,
+            acting_for=self._acting_for,
             expected_version=expected_version,
             through_seq=through_seq,
             rows=tuple(summary),
@@ -201,26 +214,55 @@ class TranscriptApi:
 
         Raises:
             StaleRequestError: It has changed since that version.
-            SessionNotFoundError: There is none of this id.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: A turn is running, or the session has ended.
         """
         request = TranscriptRewind(
             id=request_id or new_envelope_id(),
             at=datetime.now(UTC),
             session_id=session_id,
+            acting_for=self._acting_for,
             turns=turns,
             expected_version=expected_version,
         )
         return await self._requests.ask("transcript", "rewind", request, TranscriptChanged)
 
+    async def retry(
+        self,
+        session_id: UUID,
+        *,
+        expected_version: str | None = None,
+        request_id: str | None = None,
+    ) -> TranscriptChanged:
+        """Take the last turn back and let what was said in it be answered once more.
+
+        Raises:
+            StaleRequestError: It has changed since that version.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: A turn is running, nobody has said anything, or the session
+                has ended.
+        """
+        request = TranscriptRetry(
+            id=request_id or new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            expected_version=expected_version,
+        )
+        return await self._requests.ask("transcript", "retry", request, TranscriptChanged)
+
     async def version(self, session_id: UUID) -> str:
         """Return the version of a transcript, for a change that is made from it.
 
         Raises:
-            SessionNotFoundError: There is none of this id.
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
         """
         request = TranscriptLoad(
-            id=new_envelope_id(), at=datetime.now(UTC), session_id=session_id, limit=1
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            limit=1,
         )
         reply = await self._requests.ask("transcript", "load", request, TranscriptReply)
         return reply.version or ""

@@ -35,6 +35,7 @@ from chatlane_schemas.transcripts import (
     TranscriptLoad,
     TranscriptReplace,
     TranscriptReply,
+    TranscriptRetry,
     TranscriptRewind,
 )
 from chatlane_schemas.turns import (
@@ -205,6 +206,9 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     ),
     _request(
         "transcript", "rewind", TranscriptRewind, TranscriptChanged, "Takes back the last turns."
+    ),
+    _request(
+        "transcript", "retry", TranscriptRetry, TranscriptChanged, "Runs the last turn once more."
     ),
 )
 

@@ -57,6 +57,7 @@ _SESSION_REQUESTS: Final = (
     ("transcript", "replace"),
     ("transcript", "compact"),
     ("transcript", "rewind"),
+    ("transcript", "retry"),
 )
 
 

@@ -17,6 +17,7 @@ from chatlane_schemas.fields import (
     ToolCalls,
 )
 from chatlane_schemas.inbound import Attachments
+from chatlane_schemas.people import Person
 from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
 from chatlane_schemas.sessions import ApiReply
 
@@ -37,6 +38,10 @@ class TranscriptLoad(Envelope):
     """
 
     session_id: UUID = Field(description="Session to read.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who asks; the sessions of others are not found.",
+    )
     limit: Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
         default=100,
         description="How many rows to show; a page may be longer to keep results with their call.",
@@ -107,6 +112,10 @@ class TranscriptChange(Envelope):
     """Any change of a transcript; the same request again gets the first answer."""
 
     session_id: UUID = Field(description="Session to write to.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who wants it; the sessions of others are not found.",
+    )
 
 
 class TranscriptAppend(TranscriptChange):
@@ -137,6 +146,15 @@ class TranscriptRewind(TranscriptChange):
         default=1,
         description="How many turns; more than there are takes back all.",
     )
+    expected_version: TranscriptVersion | None = Field(
+        default=None,
+        description="Refused as `stale` if the transcript is another one by now.",
+    )
+
+
+class TranscriptRetry(TranscriptChange):
+    """Takes the last turn back, whole, and lets what was said in it be answered once more."""
+
     expected_version: TranscriptVersion | None = Field(
         default=None,
         description="Refused as `stale` if the transcript is another one by now.",
@@ -204,4 +222,8 @@ class TranscriptChanged(ApiReply):
     undone_text: Text | None = Field(
         default=None,
         description="What people had said in the first turn that was taken back.",
+    )
+    turn_id: UUID | None = Field(
+        default=None,
+        description="Turn that answers it once more; none where a stream agent does.",
     )

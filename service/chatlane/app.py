@@ -50,13 +50,13 @@ from chatlane.routing.retention import LogRetention
 from chatlane.routing.session_desk import SessionDesk
 from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
+from chatlane.routing.transcript_desk import TranscriptDesk
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.writing import Writer
 from chatlane.store import partitions, probe, seen_days
 from chatlane.store.migrations import verify_schema
 from chatlane.store.pool import Store, open_store
 from chatlane.store.session_reads import SessionReads
-from chatlane.store.transcript_changes import TranscriptChanges
 from chatlane.store.transcripts import TranscriptReads
 from chatlane.tracing import sending_traces
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
@@ -450,11 +450,14 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> Asy
         if agent.delivery == "turns"
     ]
     reads = SessionReads(app.store)
+    transcript_desk = TranscriptDesk(
+        app.store, writer, app.catalog.agents, app.settings.router.slots
+    )
     routes = build_router(
         SessionHandlers(reads, answering),
         TranscriptHandlers(TranscriptReads(app.store), answering),
         SessionChangeHandlers(SessionDesk(writer, reads, app.catalog), answering),
-        TranscriptChangeHandlers(TranscriptChanges(app.store), answering),
+        TranscriptChangeHandlers(transcript_desk, answering),
         turns,
     )
 

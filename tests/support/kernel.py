@@ -30,6 +30,7 @@ from chatlane.routing.deadlines import Deadlines
 from chatlane.routing.deciding import Deciding, decoded
 from chatlane.routing.inbound import Prepared
 from chatlane.routing.relay import OutboxWriter
+from chatlane.routing.transcript_desk import TranscriptDesk
 from chatlane.routing.writing import Writer
 from chatlane.store import seen_days
 from chatlane.store.pool import Store, open_store
@@ -498,6 +499,13 @@ def message_id_of(message: LogMessage, declared: Catalog) -> UUID | None:
         return None
     first = digests(content.heard.event, content.heard.address)[0]
     return derived_id(message.stored_at, first, "message")
+
+
+def transcript_desk(store: Store, writer: Writer | None = None) -> TranscriptDesk:
+    """Return the desk of transcripts with the agents `main`, and `desk` of delivery `stream`."""
+    agents = {"main": Agent("main"), "desk": Agent("desk", delivery="stream")}
+    recording = Writer(store, RecordingRelay(), Metrics())  # type: ignore[arg-type]
+    return TranscriptDesk(store, writer or recording, agents, SLOTS)
 
 
 @asynccontextmanager

@@ -60,6 +60,7 @@ def build_router(
     _bind_asked(router, "transcript.replace", transcript_changes.replace)
     _bind_asked(router, "transcript.compact", transcript_changes.compact)
     _bind_asked(router, "transcript.rewind", transcript_changes.rewind)
+    _bind_asked(router, "transcript.retry", transcript_changes.retry)
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
         _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)

@@ -10,6 +10,7 @@ from chatlane_schemas.transcripts import (
     TranscriptChange,
     TranscriptCompact,
     TranscriptReplace,
+    TranscriptRetry,
     TranscriptRewind,
 )
 
@@ -33,7 +34,7 @@ ChangeT = TypeVar("ChangeT", bound=TranscriptChange)
 
 
 class TranscriptChangeHandlers:
-    """The handlers of `transcript.append`, `replace`, `compact` and `rewind`."""
+    """The handlers of `transcript.append`, `replace`, `compact`, `rewind` and `retry`."""
 
     def __init__(self, changes: Changes, answering: Answering) -> None:
         self._changes = changes
@@ -54,6 +55,10 @@ class TranscriptChangeHandlers:
     async def rewind(self, asked: Asked) -> bytes:
         """Answer `transcript.rewind`."""
         return await self._answer("transcript.rewind", TranscriptRewind, asked)
+
+    async def retry(self, asked: Asked) -> bytes:
+        """Answer `transcript.retry`."""
+        return await self._answer("transcript.retry", TranscriptRetry, asked)
 
     async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
         async def act(request: ChangeT) -> TranscriptChanged:

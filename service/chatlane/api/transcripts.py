@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from chatlane.api.answering import Answering
     from chatlane.domain.transcripts import Link, Version
     from chatlane.store.transcripts import RowsBefore
+    from chatlane_schemas.people import Person
     from chatlane_schemas.transcripts import TranscriptEntry
 
     class Reads(Protocol):
         """What the handlers ask the store."""
 
-        async def version(self, session_id: UUID) -> Version | None:
-            """Return the version of a transcript, if there is one."""
+        async def version(self, session_id: UUID, person: Person | None = None) -> Version | None:
+            """Return the version of a transcript, if there is one and it is the person's."""
 
-        async def links(self, session_id: UUID) -> tuple[Link, ...]:
+        async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
             """Return the session and those it continues; empty when it is unknown."""
 
         async def rows(
@@ -73,7 +74,7 @@ class TranscriptHandlers:
     async def _load(self, request: TranscriptLoad) -> TranscriptReply:
         # Before the rows: one that comes in between makes the version older than what is shown,
         # and a change that is made from it is refused.
-        version = await self._reads.version(request.session_id)
+        version = await self._reads.version(request.session_id, request.acting_for)
         if version is None:
             return _refused(no_such_session())
         order = await self._order(request)
@@ -95,7 +96,8 @@ class TranscriptHandlers:
     async def _order(self, request: TranscriptLoad) -> tuple[UUID, ...]:
         if not request.whole_chain:
             return (request.session_id,)
-        return reading_order(await self._reads.links(request.session_id), request.session_id)
+        links = await self._reads.links(request.session_id, request.acting_for)
+        return reading_order(links, request.session_id)
 
     async def _page(self, request: TranscriptLoad, start: _Place) -> _Page:
         """Return a page that parts no call from its results, unless they fit no reply."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, LiteralString, TypeAlias
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple, TypeAlias
 
 from chatlane.domain.effects import MessageRow, without_nulls
-from chatlane.domain.transcripts import KnownRow, UserRow, Version, placements, turn_starts
-from chatlane.store import api_requests, messages
+from chatlane.domain.transcripts import KnownRow, Version, placements
+from chatlane.store import api_requests, messages, owners, rewinding
 from chatlane.store.columns import columns
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
@@ -27,17 +27,12 @@ from chatlane_schemas.transcripts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.store.pool import Store
-
 Answer: TypeAlias = TranscriptChanged | ApiError
-
-# A turn takes 50 messages at most, and few turns are taken back at once.
-_USER_ROWS_AT_ONCE: Final = 200
 
 
 @dataclass(slots=True)
@@ -50,6 +45,7 @@ class _Locked:
     seq_gaps: int
     active_turn: UUID | None
     has_ended: bool
+    owner: str | None
 
     @property
     def version(self) -> Version:
@@ -59,7 +55,7 @@ class _Locked:
 LOCK_SQL: Final[LiteralString] = """
 -- sessions: lock the one whose transcript changes
 SELECT id, next_seq, revision, seq_gaps, active_turn,
-       ended_at IS NOT NULL AS has_ended
+       ended_at IS NOT NULL AS has_ended, owner
 FROM sessions WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -69,53 +65,62 @@ UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
 """
 
 
-class TranscriptChanges:
-    """Appends, replaces, compacts and rewinds; the same request again changes nothing more."""
+class Request(NamedTuple):
+    """A request for a change as it arrived.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Attributes:
+        principal: Who asks; request ids are its own.
+        request: What to do.
+        digest: Of the request, so that another one under the same id shows.
+    """
 
-    async def change(
-        self, principal: str, request: TranscriptChange, digest: bytes
-    ) -> TranscriptChanged:
-        """Make a change once and return its answer, the same for every repetition.
-
-        Args:
-            principal: Who asks; request ids are its own.
-            request: What to do.
-            digest: Of the request, so that another one under the same id shows.
-
-        Raises:
-            TransientError: Nothing was changed, or that is unknown; to be repeated.
-        """
-        async with self._store.transaction() as connection:
-            if await api_requests.begin(connection, principal, request.id, digest) is None:
-                return await _first_answer(connection, principal, request.id, digest)
-            answer = await _change(connection, request)
-            if isinstance(answer, ApiError):
-                answer = TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=answer)
-            await api_requests.finish(connection, principal, request.id, encode(answer))
-        return answer
+    principal: str
+    request: TranscriptChange
+    digest: bytes
 
 
-async def _first_answer(
-    connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
+async def once(
+    connection: PoolConnectionProxy,
+    asked: Request,
+    decide: Callable[[datetime], Awaitable[Answer]],
 ) -> TranscriptChanged:
-    answered = await api_requests.find(connection, principal, request_id)
-    if answered is None or answered.digest != digest:
-        error = _conflict("another request had this id")
+    """Decide about a request, or return what it was answered before.
+
+    Args:
+        connection: Of the transaction of the change, which also keeps the answer.
+        asked: The request.
+        decide: Makes the change, given the time it was asked for; an error is returned before
+            anything is written.
+    """
+    principal, request, digest = asked
+    at = await api_requests.begin(connection, principal, request.id, digest)
+    if at is None:
+        return await _first_answer(connection, asked)
+    answer = await decide(at)
+    if isinstance(answer, ApiError):
+        answer = TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=answer)
+    await api_requests.finish(connection, principal, request.id, encode(answer))
+    return answer
+
+
+async def _first_answer(connection: PoolConnectionProxy, asked: Request) -> TranscriptChanged:
+    answered = await api_requests.find(connection, asked.principal, asked.request.id)
+    if answered is None or answered.digest != asked.digest:
+        error = conflict("another request had this id")
         return TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=error)
     return decode(TranscriptChanged, answered.reply)
 
 
-async def _change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
-    """Lock, decide and write; an error is returned before anything was written."""
+async def change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
+    """Lock the session, decide and write; an error is returned before anything was written."""
+    person = request.acting_for
+    theirs = None if person is None else await owners.find(connection, person)
     row = await connection.fetchrow(LOCK_SQL, request.session_id)
-    if row is None:
-        return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")
+    if row is None or (theirs is not None and row["owner"] not in theirs):
+        return not_found()
     session = _Locked(*row.values())
     if session.has_ended:
-        return _conflict("the session has ended")
+        return conflict("the session has ended")
     before = session.version
     answer = await _apply(connection, session, request)
     if session.version != before:
@@ -123,6 +128,18 @@ async def _change(connection: PoolConnectionProxy, request: TranscriptChange) ->
             UPDATE_SQL, session.id, session.next_seq, session.revision, session.seq_gaps
         )
     return answer
+
+
+VERSION_SQL: Final[LiteralString] = """
+-- sessions: which transcript it is now
+SELECT revision, next_seq FROM sessions WHERE id = $1
+"""
+
+
+async def find_version(connection: PoolConnectionProxy, session_id: UUID) -> str | None:
+    """Return the version of a transcript as the transaction in progress sees it."""
+    row = await connection.fetchrow(VERSION_SQL, session_id)
+    return None if row is None else Version(*row.values()).text
 
 
 async def _apply(
@@ -203,7 +220,7 @@ async def _not_to_be_summed_up(
 ) -> ApiError | None:
     seen = Version.parsed(request.expected_version)
     if not seen.has_only_grown_to(session.version):
-        return _stale()
+        return stale()
     if request.through_seq >= seen.next_seq:
         return _invalid("through_seq: beyond what the summary was made from")
     enough = len(request.rows) + 1
@@ -214,7 +231,7 @@ async def _not_to_be_summed_up(
         return _invalid("rows: not fewer than they stand for")
     if next_role == Role.TOOL:
         return _invalid("through_seq: would part a call from its results")
-    return _conflict("a turn is running on these rows") if is_in_work else None
+    return conflict("a turn is running on these rows") if is_in_work else None
 
 
 async def _rewind(
@@ -223,21 +240,26 @@ async def _rewind(
     refusal = _unlike(session, request.expected_version) or _in_work(session)
     if refusal is not None:
         return refusal
-    starts = await _turn_starts(connection, session.id, request.turns)
-    if not starts:
+    last = await rewinding.last_turns(connection, session.id, request.turns)
+    if last is None:
         return _changed(session)
-    text = await _words_of_turn(connection, session.id, starts)
-    removed = await _remove(connection, session, from_seq=starts[-1], reason="undone")
-    return _changed(session, removed_rows=removed, undone_text=text)
+    removed = await _remove(connection, session, from_seq=last.from_seq, reason="undone")
+    return _changed(session, removed_rows=removed, undone_text=last.text)
 
 
 def _unlike(session: _Locked, expected: str | None) -> ApiError | None:
     if expected is None or expected == session.version.text:
         return None
-    return _stale()
+    return stale()
 
 
-def _stale() -> ApiError:
+def not_found() -> ApiError:
+    """Return the error of a request for a session that is not there, or not for the asker."""
+    return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")
+
+
+def stale() -> ApiError:
+    """Return the error of a request that was made from another version."""
     return ApiError(
         code=ApiErrorCode.STALE, message="the transcript has changed meanwhile; load it again"
     )
@@ -249,10 +271,11 @@ def _invalid(message: str) -> ApiError:
 
 def _in_work(session: _Locked) -> ApiError | None:
     """Refuse to take rows away from a turn that answers them."""
-    return _conflict("a turn is running") if session.active_turn is not None else None
+    return conflict("a turn is running") if session.active_turn is not None else None
 
 
-def _conflict(message: str) -> ApiError:
+def conflict(message: str) -> ApiError:
+    """Return the error of a request that contradicts what is there."""
     return ApiError(code=ApiErrorCode.CONFLICT, message=message)
 
 
@@ -351,20 +374,6 @@ async def _insert(
     return len(new)
 
 
-REMOVE_SQL: Final[LiteralString] = """
--- messages → removed_messages: rows that count no more, between two places
-WITH removed AS (
-    DELETE FROM messages WHERE session_id = $1 AND seq >= $2 AND seq <= $5 RETURNING *
-)
-INSERT INTO removed_messages (
-    session_id, removal, seq, reason, id, role, content, details, author, platform_message_id,
-    source, turn_id, reply_to, part, created_at)
-SELECT session_id, $3::bigint, seq, $4::text, id, role, content, details, author,
-       platform_message_id, source, turn_id, reply_to, part, created_at
-FROM removed
-"""
-
-
 async def _remove(
     connection: PoolConnectionProxy,
     session: _Locked,
@@ -373,50 +382,11 @@ async def _remove(
     from_seq: int = 1,
     through_seq: int = MAX_INT64,
 ) -> int:
-    """Move rows to the archive; returns how many."""
-    removal = session.revision + 1
-    status = await connection.execute(
-        REMOVE_SQL, session.id, from_seq, removal, reason, through_seq
+    """Move rows to the archive, and keep up with what that made of the session."""
+    removed = await rewinding.take_out(
+        connection, session.id, from_seq, through_seq=through_seq, reason=reason
     )
-    removed = int(status.rpartition(" ")[2])
     if removed:
-        session.revision = removal
+        session.revision += 1
         session.seq_gaps += removed
     return removed
-
-
-USER_ROWS_SQL: Final[LiteralString] = """
--- messages: what people said below a place, the newest first
-SELECT seq, turn_id FROM messages
-WHERE session_id = $1 AND seq < $2 AND role = 'user' ORDER BY seq DESC LIMIT $3
-"""
-
-
-async def _turn_starts(connection: PoolConnectionProxy, session_id: UUID, wanted: int) -> list[int]:
-    """Return where the last turns begin, the newest first, as many as there are."""
-    found: list[UserRow] = []
-    below = MAX_INT64
-    while True:
-        rows = await connection.fetch(USER_ROWS_SQL, session_id, below, _USER_ROWS_AT_ONCE)
-        found += [UserRow(*row.values()) for row in rows]
-        starts = turn_starts(found)
-        # One more than wanted has begun, so the last wanted one is whole.
-        if len(rows) < _USER_ROWS_AT_ONCE or len(starts) > wanted:
-            return starts[:wanted]
-        below = found[-1].seq
-
-
-WORDS_SQL: Final[LiteralString] = """
--- messages: what people said in one turn
-SELECT content FROM messages
-WHERE session_id = $1 AND seq >= $2 AND seq < $3 AND role = 'user' ORDER BY seq LIMIT 50
-"""
-
-
-async def _words_of_turn(
-    connection: PoolConnectionProxy, session_id: UUID, starts: Sequence[int]
-) -> str | None:
-    """Return what was said at the start of the oldest of these turns."""
-    end = starts[-2] if len(starts) > 1 else MAX_INT64
-    rows = await connection.fetch(WORDS_SQL, session_id, starts[-1], end)
-    return "\n".join(row["content"] for row in rows if row["content"]) or None

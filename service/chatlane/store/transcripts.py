@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 from pydantic_core import from_json
 
 from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link, Version
+from chatlane.store import owners
 from chatlane_schemas.transcripts import TranscriptEntry
 
 if TYPE_CHECKING:
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.store.pool import Store
+    from chatlane_schemas.people import Person
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,18 @@ class TranscriptReads:
 
     _VERSION: Final[LiteralString] = """
         -- transcripts.version: which transcript it is now
-        SELECT revision, next_seq FROM sessions WHERE id = $1
+        SELECT revision, next_seq FROM sessions
+        WHERE id = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
     """
 
-    async def version(self, session_id: UUID) -> Version | None:
-        """Return the version of a transcript; rows read afterwards may be newer."""
+    async def version(self, session_id: UUID, person: Person | None = None) -> Version | None:
+        """Return the version of a transcript, if it is the person's, where one is named.
+
+        Rows that are read afterwards may be newer.
+        """
         async with self._store.transaction() as connection:
-            row = await connection.fetchrow(self._VERSION, session_id)
+            theirs = await _owners(connection, person)
+            row = await connection.fetchrow(self._VERSION, session_id, theirs)
         return None if row is None else Version(*row.values())
 
     _LINKS: Final[LiteralString] = """
@@ -52,14 +60,21 @@ class TranscriptReads:
             SELECT parent.id, parent.parent_id, parent.link_kind, chain.hops + 1
             FROM chain JOIN sessions AS parent ON parent.id = chain.parent_id
             WHERE chain.link_kind = ANY($2::text[]) AND chain.hops < $3
+              AND ($4::text[] IS NULL OR parent.owner = ANY($4))
         )
         SELECT DISTINCT id, parent_id, link_kind FROM chain
     """
 
-    async def links(self, session_id: UUID) -> tuple[Link, ...]:
-        """Return the session and its ancestors, in no order; empty when it is unknown."""
+    async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
+        """Return the session and its ancestors, in no order; empty when it is unknown.
+
+        Where a person is named, the walk ends at a session that is not theirs.
+        """
         async with self._store.transaction() as connection:
-            rows = await connection.fetch(self._LINKS, session_id, list(CONTINUES), MAX_HOPS)
+            theirs = await _owners(connection, person)
+            rows = await connection.fetch(
+                self._LINKS, session_id, list(CONTINUES), MAX_HOPS, theirs
+            )
         return tuple(Link(*row.values()) for row in rows)
 
     _ROWS: Final[LiteralString] = """
@@ -96,6 +111,10 @@ class TranscriptReads:
         async with self._store.transaction() as connection:
             rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
         return RowsBefore(tuple(map(_entry, rows)), bool(rows) and rows[0]["found"] > len(rows))
+
+
+async def _owners(connection: PoolConnectionProxy, person: Person | None) -> list[str] | None:
+    return None if person is None else sorted(await owners.find(connection, person))
 
 
 def _entry(row: asyncpg.Record) -> TranscriptEntry:

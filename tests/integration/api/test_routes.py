@@ -152,11 +152,14 @@ class FakeTranscripts:
             TranscriptEntry(seq=seq, role=Role.USER, content=f"row {seq}", created_at=AT)
             for seq in range(1, 8)
         ]
+        self.asked_for: Person | None = None
 
-    async def version(self, session_id: UUID) -> Version | None:
+    async def version(self, session_id: UUID, person: Person | None = None) -> Version | None:
+        self.asked_for = person
         return Version(0, 8) if session_id == SESSION_ID else None
 
-    async def links(self, session_id: UUID) -> tuple[Link, ...]:
+    async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
+        assert person == self.asked_for
         return (Link(session_id, None, None),) if session_id == SESSION_ID else ()
 
     async def rows(

@@ -19,7 +19,6 @@ from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.metrics import Metrics
 from chatlane.store.pool import open_store
-from chatlane.store.transcript_changes import TranscriptChanges
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope, new_envelope_id
@@ -34,6 +33,7 @@ from chatlane_schemas.transcripts import (
     TranscriptReply,
     TranscriptRewind,
 )
+from tests.support.kernel import transcript_desk
 
 pytestmark = pytest.mark.integration
 
@@ -68,6 +68,7 @@ class Api:
             "TranscriptReplace": changes.replace,
             "TranscriptCompact": changes.compact,
             "TranscriptRewind": changes.rewind,
+            "TranscriptRetry": changes.retry,
         }
 
     async def new_session(self) -> UUID:
@@ -109,7 +110,7 @@ async def api(database_url: str) -> AsyncIterator[Api]:
     async with open_store(database_url) as store:
         yield Api(
             TranscriptHandlers(TranscriptReads(store), answering),
-            TranscriptChangeHandlers(TranscriptChanges(store), answering),
+            TranscriptChangeHandlers(transcript_desk(store), answering),
             connection,
         )
     await connection.close()

@@ -18,11 +18,11 @@ from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.metrics import Metrics
 from chatlane.store.messages import find_questions
 from chatlane.store.pool import Store, open_store
-from chatlane.store.transcript_changes import TranscriptChanges
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.inbound import Attachment
+from chatlane_schemas.people import Person
 from chatlane_schemas.results import Role
 from chatlane_schemas.sessions import ApiErrorCode
 from chatlane_schemas.transcripts import (
@@ -38,6 +38,7 @@ from chatlane_schemas.transcripts import (
     TranscriptRewind,
 )
 from tests.support.eventually import eventually
+from tests.support.kernel import transcript_desk
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +56,7 @@ class Api:
     def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
         answering = Answering(Metrics())
         self._handlers = TranscriptHandlers(TranscriptReads(store), answering)
-        self.changes = TranscriptChangeHandlers(TranscriptChanges(store), answering)
+        self.changes = TranscriptChangeHandlers(transcript_desk(store), answering)
         self.store = store
         self.connection = connection
 
@@ -334,6 +335,23 @@ async def test_a_whole_chain_is_read_over_compressions_and_branches(api: Api) ->
     assert contents(pages) == ["a1", "a2", "a3", "summary of a", "b1", "c1"]
     homes = [row.session_id for page in reversed(pages) for row in page]
     assert homes == [session_id(n) for n in (1, 1, 1, 3, 3, 3)]
+
+
+async def test_a_person_reads_only_what_is_theirs(api: Api) -> None:
+    ann = Person(platform="telegram", account="bot", id="1")
+    await api.add_session(1)
+    await api.said(1, "of somebody else")
+    await api.add_session(2, parent=1, link_kind="compression")
+    await api.said(2, "hers")
+    await api.connection.execute(
+        "UPDATE sessions SET owner = 'telegram:bot:1' WHERE id = $1", session_id(2)
+    )
+
+    assert contents(await api.pages(2, acting_for=ann, whole_chain=True)) == ["hers"]
+    refused = await api.load(1, acting_for=ann)
+    assert refused.error is not None
+    assert refused.error.code is ApiErrorCode.NOT_FOUND
+    assert (await api.load(2, acting_for=Person(**ann.model_dump() | {"id": "2"}))).rows == ()
 
 
 async def test_a_chain_that_bites_its_tail_ends(api: Api) -> None:

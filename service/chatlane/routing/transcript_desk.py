@@ -1,0 +1,132 @@
+"""Decides requests that change a transcript and, some of them, what follows from it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from chatlane.domain.catalog import Agent
+from chatlane.domain.effects import Effects
+from chatlane.domain.keys import MalformedKeyError
+from chatlane.routing.rewinding import retry
+from chatlane.store import owners, sessions, transcript_changes
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.transcripts import TranscriptChanged, TranscriptRetry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chatlane.domain.states import Session
+    from chatlane.routing.writing import Writer, Writing
+    from chatlane.store.pool import Store
+    from chatlane.store.transcript_changes import Answer, Request
+    from chatlane_schemas.transcripts import TranscriptChange
+
+
+class _Case(NamedTuple):
+    """A session whose transcript changes, locked, and what the change is made of."""
+
+    writing: Writing
+    session: Session
+    at: datetime
+    trigger: bytes
+
+
+class TranscriptDesk:
+    """Changes transcripts for callers of the API, each change once.
+
+    Args:
+        store: Opens the transactions of what publishes nothing.
+        writer: Opens the others; they wait for the router's batches, and these for them.
+        agents: By name, as declared.
+        slots: How many slots a `stream` agent's messages are spread over.
+    """
+
+    def __init__(
+        self, store: Store, writer: Writer, agents: Mapping[str, Agent], slots: int
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._agents = agents
+        self._slots = slots
+
+    async def change(
+        self, principal: str, request: TranscriptChange, digest: bytes
+    ) -> TranscriptChanged:
+        """Make a change once and return its answer, the same for every repetition.
+
+        Args:
+            principal: Who asks; request ids are its own.
+            request: What to do.
+            digest: Of the request, so that another one under the same id shows.
+
+        Raises:
+            TransientError: Nothing was changed, or that is unknown; to be repeated.
+        """
+        asked = transcript_changes.Request(principal, request, digest)
+        if not isinstance(request, TranscriptRetry):
+            async with self._store.transaction() as connection:
+                return await transcript_changes.once(
+                    connection, asked, lambda _: transcript_changes.change(connection, request)
+                )
+        async with self._writer.writing() as writing:
+            return await transcript_changes.once(
+                writing.connection, asked, lambda at: self._decide(writing, asked, at)
+            )
+
+    async def _decide(self, writing: Writing, asked: Request, at: datetime) -> Answer:
+        request = asked.request
+        session = await _lock_visible(writing, request)
+        if session is None:
+            return transcript_changes.not_found()
+        if session.ended_at is not None:
+            return transcript_changes.conflict("the session has ended")
+        case = _Case(writing, session, at, f"{asked.principal}:{request.id}".encode())
+        match request:
+            case TranscriptRetry():
+                return await self._retry(case, request)
+            case _:
+                raise TypeError(type(request).__name__)
+
+    async def _retry(self, case: _Case, request: TranscriptRetry) -> Answer:
+        connection, session = case.writing.connection, case.session
+        found = await transcript_changes.find_version(connection, session.id)
+        if request.expected_version not in {None, found}:
+            return transcript_changes.stale()
+        if session.active_turn is not None:
+            return transcript_changes.conflict("a turn is running")
+        effects = Effects()
+        agent = self._agents.get(session.agent) or Agent(session.agent)
+        try:
+            undone = await retry(
+                connection,
+                session,
+                agent,
+                at=case.at,
+                trigger=case.trigger,
+                slots=self._slots,
+                effects=effects,
+            )
+        except MalformedKeyError:
+            return transcript_changes.conflict("nothing tells where an answer would go")
+        if undone is None:
+            return transcript_changes.conflict("nobody has said anything")
+        await case.writing.write(effects, sessions_of=[session])
+        return TranscriptChanged(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session.id,
+            version=await transcript_changes.find_version(connection, session.id),
+            removed_rows=undone.removed_rows,
+            undone_text=undone.text,
+            turn_id=session.active_turn,
+        )
+
+
+async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:
+    """Return the session of a request, locked, if whom it acts for may know of it."""
+    connection, person = writing.connection, request.acting_for
+    theirs = None if person is None else await owners.find(connection, person)
+    session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
+    is_visible = session is not None and (theirs is None or session.owner in theirs)
+    return session if is_visible else None
