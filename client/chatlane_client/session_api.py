@@ -17,8 +17,10 @@ from chatlane_schemas.session_changes import (
     SessionChange,
     SessionEnd,
     SessionFind,
+    SessionFork,
     SessionReopen,
     SessionReset,
+    SessionSwitch,
     SessionTitle,
     SessionUpdate,
 )
@@ -177,6 +179,75 @@ class SessionApi:
             UnansweredRequestError: Nobody answered in time; it may have been made.
         """
         return await self._change("reset", self._request(SessionReset, session_id, request_id))
+
+    async def switch(
+        self,
+        session_key: str,
+        session_id: UUID,
+        *,
+        expected_session_id: UUID,
+        request_id: str | None = None,
+    ) -> SessionView:
+        """Let a lane lead to a session that is there, and return that session.
+
+        Ended, it is reopened; compacted, it is the one it goes on in. The session the lane led
+        to ends, unless another lane leads to it.
+
+        Args:
+            session_key: Key of the lane.
+            session_id: Where it is to lead.
+            expected_session_id: Where it leads now, as the caller knows it.
+            request_id: Of a request that is made again.
+
+        Raises:
+            SessionNotFoundError: There is no such session or lane, or it is somebody else's.
+            StaleRequestError: The lane leads to another session by now.
+            ConflictingRequestError: It was merged into another one, is another profile's, or is
+                private and the lane is not; or another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = SessionSwitch(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            session_key=session_key,
+            expected_session_id=expected_session_id,
+        )
+        return await self._change("switch", request)
+
+    async def fork(
+        self,
+        session_id: UUID,
+        *,
+        through_seq: int | None = None,
+        session_key: str | None = None,
+        request_id: str | None = None,
+    ) -> SessionView:
+        """Return a new session that begins as a copy of another one.
+
+        Args:
+            session_id: What to copy; it keeps everything.
+            through_seq: Last row to copy; None copies all.
+            session_key: Key of a lane that leads to it and shall go on in the copy.
+            request_id: Of a request that is made again.
+
+        Raises:
+            SessionNotFoundError: There is no such session or lane, or it is somebody else's.
+            StaleRequestError: The lane leads to another session by now.
+            ConflictingRequestError: Another request had this request id.
+            RefusedRequestError: There is no such row.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = SessionFork(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            through_seq=through_seq,
+            session_key=session_key,
+        )
+        return await self._change("fork", request)
 
     def _request(
         self,

@@ -14,8 +14,10 @@ from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_changes import (
     SessionEnd,
     SessionFind,
+    SessionFork,
     SessionReopen,
     SessionReset,
+    SessionSwitch,
     SessionTitle,
     SessionUpdate,
 )
@@ -184,6 +186,8 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "end", SessionEnd, SessionReply, "Ends a session."),
     _request("session", "reopen", SessionReopen, SessionReply, "Takes the end of one back."),
     _request("session", "reset", SessionReset, SessionReply, "Opens the next session of a lane."),
+    _request("session", "switch", SessionSwitch, SessionReply, "Leads a lane to another session."),
+    _request("session", "fork", SessionFork, SessionReply, "Opens a copy of a session."),
     _request(
         "transcript",
         "load",

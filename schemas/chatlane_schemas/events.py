@@ -19,13 +19,19 @@ class ResetReason(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why a session ended."""
+    """Why a session ended.
+
+    `switched`: the chat went on with another one. `compression`: it goes on in a session
+    that begins with a summary of it.
+    """
 
     IDLE = "idle"
     DAILY = "daily"
     MERGED = "merged"
     IMPORTED = "imported"
     REQUESTED = "requested"
+    SWITCHED = "switched"
+    COMPRESSION = "compression"
 
 
 class SessionStarted(ServiceEnvelope):

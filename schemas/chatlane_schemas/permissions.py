@@ -52,6 +52,8 @@ _SESSION_REQUESTS: Final = (
     ("session", "end"),
     ("session", "reopen"),
     ("session", "reset"),
+    ("session", "switch"),
+    ("session", "fork"),
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "replace"),

@@ -12,8 +12,9 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError, to_json
 
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.fields import JsonObject, Text, scrubbed_json
+from chatlane_schemas.fields import MAX_INT64, JsonObject, Text, scrubbed_json
 from chatlane_schemas.people import Person
+from chatlane_schemas.sessions import SessionKey
 
 MAX_TITLE_CHARACTERS: Final = 100
 MAX_CONFIG_BYTES: Final = 16 * 1024
@@ -124,6 +125,32 @@ class SessionReopen(SessionChange):
 
 class SessionReset(SessionChange):
     """Ends a session and opens the next one of its lane, which is the answer."""
+
+
+class SessionSwitch(SessionChange):
+    """Lets a lane lead to a session that is there, which is the answer; ended, it is reopened.
+
+    The session it led to ends, unless another lane leads to it, and can be gone back to.
+    """
+
+    session_key: SessionKey = Field(description="Key of the lane, or an old key of it.")
+    expected_session_id: UUID = Field(
+        description="Session the lane leads to now; refused as `stale` if it is another one.",
+    )
+
+
+class SessionFork(SessionChange):
+    """Opens a session that begins as a copy of another one, which is the answer."""
+
+    through_seq: Annotated[int, Field(strict=True, ge=1, le=MAX_INT64)] | None = Field(
+        default=None,
+        description="Last row to copy; all if none is named.",
+    )
+    session_key: SessionKey | None = Field(
+        default=None,
+        description="Key of a lane that leads to the copied session and shall go on in the copy; "
+        "refused as `stale` if it leads to another one.",
+    )
 
 
 class SessionFind(Envelope):

@@ -53,6 +53,8 @@ def build_router(
         "end": changes.end,
         "reopen": changes.reopen,
         "reset": changes.reset,
+        "switch": changes.switch,
+        "fork": changes.fork,
     }.items():
         _bind_asked(router, f"session.{verb}", change)
     _bind(router, "transcript.load", transcripts.load)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 from chatlane_schemas.session_changes import (
     SessionChange,
     SessionEnd,
+    SessionFork,
     SessionReopen,
     SessionReset,
+    SessionSwitch,
     SessionTitle,
     SessionUpdate,
 )
@@ -34,7 +36,7 @@ ChangeT = TypeVar("ChangeT", bound=SessionChange)
 
 
 class SessionChangeHandlers:
-    """The handlers of `session.update`, `title`, `end`, `reopen` and `reset`."""
+    """The handlers of requests that change one session."""
 
     def __init__(self, desk: Desk, answering: Answering) -> None:
         self._desk = desk
@@ -59,6 +61,14 @@ class SessionChangeHandlers:
     async def reset(self, asked: Asked) -> bytes:
         """Answer `session.reset`."""
         return await self._answer("session.reset", SessionReset, asked)
+
+    async def switch(self, asked: Asked) -> bytes:
+        """Answer `session.switch`."""
+        return await self._answer("session.switch", SessionSwitch, asked)
+
+    async def fork(self, asked: Asked) -> bytes:
+        """Answer `session.fork`."""
+        return await self._answer("session.fork", SessionFork, asked)
 
     async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
         async def act(request: ChangeT) -> SessionReply:

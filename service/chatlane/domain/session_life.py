@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from chatlane.domain.effects import Publication
 from chatlane.domain.ids import derived_id
+from chatlane.domain.keys import parse_session_key
 from chatlane.domain.policy import served_boundary_at
 from chatlane.domain.states import Session
+from chatlane.domain.transcripts import BRANCH
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
 from chatlane_schemas.subjects import event as event_subject
@@ -19,18 +21,18 @@ if TYPE_CHECKING:
     from chatlane.domain.policy import ResetPolicy
 
 
-def end_session(session: Session, at: datetime, effects: Effects) -> None:
+def end_session(session: Session, at: datetime, reason: EndReason, effects: Effects) -> None:
     """End a session; what runs or waits in it is still answered there."""
     at = _not_before(at, session)
     session.ended_at = at
-    session.end_reason = EndReason.REQUESTED
+    session.end_reason = reason
     ended = SessionEnded(
         id=str(derived_id(at, session.id.bytes, "session.ended")),
         at=at,
         session_id=session.id,
         session_key=session.session_key,
         agent=session.agent,
-        reason=EndReason.REQUESTED,
+        reason=reason,
     )
     effects.publications.append(
         Publication(None, "EVENTS", event_subject("session", "ended"), ended.id, encode(ended))
@@ -38,12 +40,19 @@ def end_session(session: Session, at: datetime, effects: Effects) -> None:
 
 
 def next_session(
-    previous: Session, at: datetime, trigger: bytes, policy: ResetPolicy, effects: Effects
+    previous: Session,
+    *,
+    session_key: str,
+    at: datetime,
+    trigger: bytes,
+    policy: ResetPolicy,
+    effects: Effects,
 ) -> Session:
-    """Return the session that follows another one on its lane.
+    """Return the session that follows another one on a lane.
 
     Args:
         previous: The session the lane led to; has ended.
+        session_key: Key of the lane.
         at: When it was asked for.
         trigger: What makes its id this one.
         policy: In force on the lane.
@@ -51,18 +60,62 @@ def next_session(
     at = _not_before(at, previous)
     session = Session(
         id=derived_id(at, trigger, "session"),
-        session_key=previous.session_key,
+        session_key=session_key,
         agent=previous.agent,
-        platform=previous.platform,
+        platform=parse_session_key(session_key).platform,
         started_at=at,
         start_reason=ResetReason.REQUESTED,
         served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
         owner=previous.owner,
         is_new=True,
     )
+    _announce_start(session, previous, effects)
+    return session
+
+
+def branch_of(
+    parent: Session,
+    *,
+    session_key: str,
+    through_seq: int,
+    at: datetime,
+    trigger: bytes,
+    policy: ResetPolicy,
+    effects: Effects,
+) -> Session:
+    """Return a session that begins as a copy of another one.
+
+    Args:
+        parent: Keeps everything; whether it ends is another decision.
+        session_key: Key of the lane it is for.
+        through_seq: Place of the last row it has of its parent.
+        at: When it was asked for.
+        trigger: What makes its id this one.
+        policy: In force on the lane.
+    """
+    at = _not_before(at, parent)
+    session = Session(
+        id=derived_id(at, trigger, "session"),
+        session_key=session_key,
+        agent=parent.agent,
+        platform=parse_session_key(session_key).platform,
+        started_at=at,
+        parent_id=parent.id,
+        link_kind=BRANCH,
+        last_activity_at=at,
+        served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
+        next_seq=through_seq + 1,
+        owner=parent.owner,
+        is_new=True,
+    )
+    _announce_start(session, parent, effects)
+    return session
+
+
+def _announce_start(session: Session, previous: Session, effects: Effects) -> None:
     started = SessionStarted(
-        id=str(derived_id(at, session.id.bytes, "session.started")),
-        at=at,
+        id=str(derived_id(session.started_at, session.id.bytes, "session.started")),
+        at=session.started_at,
         session_id=session.id,
         session_key=session.session_key,
         agent=session.agent,
@@ -75,7 +128,6 @@ def next_session(
         )
     )
     effects.count(("sessions_started", session.agent, ResetReason.REQUESTED))
-    return session
 
 
 def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 # Far more than any conversation is compacted; ends a walk over rows that contradict each other.
 MAX_HOPS: Final = 100
-_COMPRESSION: Final = "compression"
-_BRANCH: Final = "branch"
+# Kinds of links between sessions.
+COMPRESSION: Final = "compression"
+BRANCH: Final = "branch"
 # A session of these kinds goes on with what was said in its parent.
-CONTINUES: Final = (_COMPRESSION, _BRANCH)
+CONTINUES: Final = (COMPRESSION, BRANCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def reading_order(links: Iterable[Link], start: UUID) -> tuple[UUID, ...]:
         if parent is None:
             break
         passed.add(parent.session_id)
-        if link.kind == _COMPRESSION:
+        if link.kind == COMPRESSION:
             order.append(parent.session_id)
         link = parent
     return tuple(order)

@@ -13,12 +13,15 @@ from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.moves import Joining, readdress
 from chatlane.routing.refused import Refused
 from chatlane.routing.results import Settlement, prepare_result
-from chatlane.store import aliases, lanes, seen, sessions
+from chatlane.store import aliases, lanes, lineage, seen, sessions
 from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.events import EndReason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.lanes import Arrived
@@ -106,6 +109,7 @@ class Deciding:
         homes = {lane.session_id for lane in bound.values()}
         homes |= {one.result.session_id for one in results}
         locked = await sessions.lock(connection, homes)
+        await _follow(connection, bound, locked)
         known = await seen.probe(connection, {digest for one in arrived for digest in one.digests})
         return _Loaded(
             writing,
@@ -116,6 +120,22 @@ class Deciding:
             known=known,
             effects=self._effects,
         )
+
+
+async def _follow(
+    connection: PoolConnectionProxy, bound: Mapping[str, Lane], locked: dict[UUID, Session]
+) -> None:
+    """Lead lanes whose session was compacted to the one their conversation goes on in.
+
+    Who compacts a session takes its lanes along; this is for those that came to it otherwise.
+    """
+    left = {one.id for one in locked.values() if one.end_reason == EndReason.COMPRESSION}
+    if not left:
+        return
+    tips = await lineage.find_tips(connection, left)
+    locked |= await sessions.lock(connection, set(tips.values()) - locked.keys())
+    for lane in bound.values():
+        lane.session_id = tips.get(lane.session_id, lane.session_id)
 
 
 class _Loaded:

@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from functools import singledispatch
+from typing import TYPE_CHECKING
 
-from pydantic_core import to_json
-
-from chatlane.domain.effects import Effects
-from chatlane.domain.keys import parse_session_key
-from chatlane.domain.session_life import end_session, next_session, reopen_session
-from chatlane.store import api_requests, lanes, owners, session_changes, sessions
+from chatlane.routing import rebinding, session_decisions
+from chatlane.routing.session_cases import Case, refused
+from chatlane.store import api_requests, lanes, lineage, owners, sessions
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_changes import (
+    SessionChange,
     SessionEnd,
+    SessionFork,
     SessionReopen,
     SessionReset,
+    SessionSwitch,
     SessionTitle,
     SessionUpdate,
 )
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, SessionReply
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.policy import ResetPolicy
-    from chatlane.domain.states import Session
+    from chatlane.routing.session_cases import Outcome
     from chatlane.routing.writing import Writer, Writing
     from chatlane.store.session_reads import SessionReads
-    from chatlane_schemas.session_changes import SessionChange
 
 
-class _Case(NamedTuple):
-    """A new request and the locked session it is about."""
+@singledispatch
+async def decide(request: SessionChange, case: Case) -> Outcome:
+    """Decide a request by its kind; what is refused has written nothing."""
+    del case
+    raise TypeError(type(request).__name__)
 
-    writing: Writing
-    session: Session
-    at: datetime
-    trigger: bytes
+
+decide.register(SessionUpdate, session_decisions.update)
+decide.register(SessionTitle, session_decisions.set_title)
+decide.register(SessionEnd, session_decisions.end)
+decide.register(SessionReopen, session_decisions.reopen)
+decide.register(SessionReset, session_decisions.reset)
+decide.register(SessionSwitch, rebinding.switch)
+decide.register(SessionFork, rebinding.fork)
 
 
 class SessionDesk:
@@ -82,59 +85,39 @@ class SessionDesk:
     async def _decide(
         self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
     ) -> SessionReply:
-        connection = writing.connection
-        session = await _lock_visible(connection, request)
-        if session is None:
-            return _refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
-        outcome = await self._apply(_Case(writing, session, at, trigger), request)
-        if isinstance(outcome, SessionReply):
-            return outcome
-        view = await self._reads.find_within(connection, outcome)
+        case = await self._looked_up(writing, request, at, trigger)
+        if case is None:
+            outcome: Outcome = refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
+        else:
+            outcome = await decide(request, case)
+        if isinstance(outcome, ApiError):
+            return _refusal(outcome)
+        view = await self._reads.find_within(writing.connection, outcome)
         return SessionReply(id=new_envelope_id(), at=datetime.now(UTC), session=view)
 
-    async def _apply(self, case: _Case, request: SessionChange) -> UUID | SessionReply:
-        """Return the session to show, or the refusal."""
-        match request:
-            case SessionUpdate():
-                return await _update(case, request)
-            case SessionTitle():
-                return await _set_title(case, request)
-            case SessionEnd():
-                return await _end(case)
-            case SessionReopen():
-                return await self._reopen(case)
-            case SessionReset():
-                return await self._reset(case)
-            case _:
-                raise TypeError(type(request).__name__)
-
-    async def _reopen(self, case: _Case) -> UUID | SessionReply:
-        session = case.session
-        if session.end_reason == EndReason.MERGED:
-            return _refused(ApiErrorCode.CONFLICT, "the session goes on in another one")
-        if session.ended_at is not None:
-            reopen_session(session, case.at, self._policy_of(session))
-            await session_changes.reopen(case.writing.connection, session)
-        return session.id
-
-    async def _reset(self, case: _Case) -> UUID | SessionReply:
-        session = case.session
-        found = await lanes.find(case.writing.connection, [session.session_key])
-        lane = found.get(session.session_key)
-        if lane is None or lane.session_id != session.id:
-            return _refused(ApiErrorCode.STALE, "its lane leads to another session by now")
-        effects = Effects()
-        if session.ended_at is None:
-            end_session(session, case.at, effects)
-        policy = self._policy_of(session)
-        following = next_session(session, case.at, case.trigger, policy, effects)
-        lane.session_id = following.id
-        await case.writing.write(effects, lanes_of=[lane], sessions_of=[session, following])
-        return following.id
-
-    def _policy_of(self, session: Session) -> ResetPolicy:
-        chat_class = parse_session_key(session.session_key).chat_class
-        return self._catalog.reset_policy_for(session.platform, chat_class)
+    async def _looked_up(
+        self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
+    ) -> Case | None:
+        """Lock what a request is about; None if there is no session that it may know of."""
+        connection = writing.connection
+        person = request.acting_for
+        theirs = None if person is None else await owners.find(connection, person)
+        subject = request.session_id
+        key = request.session_key if isinstance(request, SessionSwitch | SessionFork) else None
+        lane = None if key is None else await lanes.find_by_any_key(connection, key)
+        if isinstance(request, SessionSwitch):
+            tips = await lineage.find_tips(connection, [subject])
+            subject = tips.get(subject, subject)
+        wanted = {request.session_id, subject} | (set() if lane is None else {lane.session_id})
+        locked = await sessions.lock(connection, wanted)
+        session = locked.get(subject)
+        if session is None:
+            return None
+        case = Case(writing, self._catalog, session, at, trigger, lane, locked, theirs)
+        if not (case.is_visible(session) and case.is_visible(locked.get(request.session_id))):
+            return None
+        is_theirs = lane is None or theirs is None or case.is_visible(locked.get(lane.session_id))
+        return case if is_theirs else case._replace(lane=None)
 
 
 async def _first_answer(
@@ -142,49 +125,9 @@ async def _first_answer(
 ) -> SessionReply:
     answered = await api_requests.find(connection, principal, request_id)
     if answered is None or answered.digest != digest:
-        return _refused(ApiErrorCode.CONFLICT, "another request had this id")
+        return _refusal(refused(ApiErrorCode.CONFLICT, "another request had this id"))
     return decode(SessionReply, answered.reply)
 
 
-async def _lock_visible(connection: PoolConnectionProxy, request: SessionChange) -> Session | None:
-    """Return the session of a request, locked, if whom it acts for may know of it."""
-    person = request.acting_for
-    theirs = None if person is None else await owners.find(connection, person)
-    session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
-    if session is None or theirs is None or session.owner in theirs:
-        return session
-    return None
-
-
-async def _update(case: _Case, request: SessionUpdate) -> UUID:
-    config = None if request.config is None else to_json(request.config).decode()
-    await session_changes.update_preferences(
-        case.writing.connection,
-        case.session.id,
-        cwd=request.cwd,
-        model=request.model,
-        config=config,
-        clear=request.clear,
-    )
-    return case.session.id
-
-
-async def _set_title(case: _Case, request: SessionTitle) -> UUID | SessionReply:
-    connection = case.writing.connection
-    if not await session_changes.set_title(connection, case.session, request.title):
-        return _refused(ApiErrorCode.CONFLICT, "another session of the owner has this title")
-    return case.session.id
-
-
-async def _end(case: _Case) -> UUID:
-    if case.session.ended_at is None:
-        effects = Effects()
-        end_session(case.session, case.at, effects)
-        await case.writing.write(effects, sessions_of=[case.session])
-    return case.session.id
-
-
-def _refused(code: ApiErrorCode, message: str) -> SessionReply:
-    return SessionReply(
-        id=new_envelope_id(), at=datetime.now(UTC), error=ApiError(code=code, message=message)
-    )
+def _refusal(error: ApiError) -> SessionReply:
+    return SessionReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)

@@ -12,6 +12,8 @@ from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from asyncpg.pool import PoolConnectionProxy
 
 FIND_LANES_SQL: Final[LiteralString] = """
@@ -24,6 +26,30 @@ async def find(connection: "PoolConnectionProxy", keys: Iterable[str]) -> dict[s
     """Return the existing lanes by session key."""
     rows = await connection.fetch(FIND_LANES_SQL, list(keys))
     return {row[0]: Lane(row[0], row[1], bound_to=row[1]) for row in rows}
+
+
+FIND_KEYS_SQL: Final[LiteralString] = """
+-- lanes: which lead to a session
+SELECT session_key FROM lanes WHERE session_id = $1
+"""
+
+
+async def find_keys_of(connection: "PoolConnectionProxy", session_id: "UUID") -> set[str]:
+    """Return the keys of the lanes that lead to a locked session."""
+    return {row[0] for row in await connection.fetch(FIND_KEYS_SQL, session_id)}
+
+
+RESOLVE_LANE_SQL: Final[LiteralString] = """
+-- lanes: the one of a key, or of a key of another grammar
+SELECT session_key, session_id FROM lanes WHERE session_key = coalesce(
+    (SELECT session_key FROM lane_aliases WHERE alias = $1), $1)
+"""
+
+
+async def find_by_any_key(connection: "PoolConnectionProxy", key: str) -> Lane | None:
+    """Return the lane a key, or an old one, belongs to, if there is one."""
+    row = await connection.fetchrow(RESOLVE_LANE_SQL, key)
+    return None if row is None else Lane(row[0], row[1], bound_to=row[1])
 
 
 INSERT_LANES_SQL: Final[LiteralString] = """

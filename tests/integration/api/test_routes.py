@@ -39,8 +39,10 @@ from chatlane_schemas.session_changes import (
     SessionChange,
     SessionEnd,
     SessionFind,
+    SessionFork,
     SessionReopen,
     SessionReset,
+    SessionSwitch,
     SessionTitle,
     SessionUpdate,
 )
@@ -300,6 +302,14 @@ async def test_changes_are_told_who_asks_by_the_subject(api: Api) -> None:
         "end": SessionEnd(id="r3", at=AT, session_id=SESSION_ID),
         "reopen": SessionReopen(id="r4", at=AT, session_id=SESSION_ID),
         "reset": SessionReset(id="r5", at=AT, session_id=SESSION_ID),
+        "switch": SessionSwitch(
+            id="r6",
+            at=AT,
+            session_id=SESSION_ID,
+            session_key="key",
+            expected_session_id=SESSION_ID,
+        ),
+        "fork": SessionFork(id="r7", at=AT, session_id=SESSION_ID, through_seq=4),
     }
     for verb, change in changes.items():
         reply = await api.ask(api_subject("session", verb), change, SessionReply)

@@ -71,6 +71,24 @@ async def test_a_session_is_changed_found_and_followed_by_another(client: Client
         await api.reset(session.id)
 
 
+async def test_a_chat_is_led_back_and_on_to_a_branch(client: Client) -> None:
+    first = await opened(client, "1")
+    api = acting_for(client, "1")
+    key = first.session_key
+    second = await api.reset(first.id)
+
+    back = await api.switch(key, first.id, expected_session_id=second.id)
+    branch = await api.fork(first.id, session_key=key)
+
+    assert (back.id, back.ended_at) == (first.id, None)
+    assert await api.peek(key) == branch
+    assert (await api.get(second.id)).end_reason == "switched"
+    with pytest.raises(StaleRequestError):
+        await api.switch(key, second.id, expected_session_id=first.id)
+    with pytest.raises(RefusedRequestError):
+        await api.fork(branch.id, through_seq=99)
+
+
 async def test_a_request_is_made_once_over_a_restart(client: Client) -> None:
     session = await opened(client, "1")
     first = await acting_for(client, "1").reset(session.id, request_id="reset-1")

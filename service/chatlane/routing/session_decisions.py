@@ -1,0 +1,91 @@
+"""Decides requests about one session: what its users chose, its title, its end and the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from chatlane.domain.effects import Effects
+from chatlane.domain.session_life import end_session, next_session, reopen_session
+from chatlane.domain.states import Lane
+from chatlane.routing.rebinding import policy_of
+from chatlane.routing.session_cases import refused
+from chatlane.store import lanes, lineage, session_changes
+from chatlane_schemas.events import EndReason
+from chatlane_schemas.sessions import ApiErrorCode
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from chatlane.routing.session_cases import Case, Outcome
+    from chatlane_schemas.session_changes import (
+        SessionEnd,
+        SessionReopen,
+        SessionReset,
+        SessionTitle,
+        SessionUpdate,
+    )
+
+
+async def update(request: SessionUpdate, case: Case) -> UUID:
+    """Set what the users of a session choose."""
+    config = None if request.config is None else to_json(request.config).decode()
+    await session_changes.update_preferences(
+        case.writing.connection,
+        case.session.id,
+        cwd=request.cwd,
+        model=request.model,
+        config=config,
+        clear=request.clear,
+    )
+    return case.session.id
+
+
+async def set_title(request: SessionTitle, case: Case) -> Outcome:
+    """Give a session a title that no other one of its owner has."""
+    connection = case.writing.connection
+    if not await session_changes.set_title(connection, case.session, request.title):
+        return refused(ApiErrorCode.CONFLICT, "another session of the owner has this title")
+    return case.session.id
+
+
+async def end(_request: SessionEnd, case: Case) -> UUID:
+    """End a session; one that has ended stays as it ended."""
+    if case.session.ended_at is None:
+        effects = Effects()
+        end_session(case.session, case.at, EndReason.REQUESTED, effects)
+        await case.writing.write(effects, sessions_of=[case.session])
+    return case.session.id
+
+
+async def reopen(_request: SessionReopen, case: Case) -> Outcome:
+    """Take the end of a session back."""
+    session, connection = case.session, case.writing.connection
+    if session.ended_at is None:
+        return session.id
+    tips = await lineage.find_tips(connection, [session.id])
+    if session.end_reason == EndReason.MERGED or tips[session.id] != session.id:
+        return refused(ApiErrorCode.CONFLICT, "the session goes on in another one")
+    reopen_session(session, case.at, policy_of(case.catalog, session.session_key))
+    await session_changes.reopen(connection, session)
+    return session.id
+
+
+async def reset(_request: SessionReset, case: Case) -> Outcome:
+    """End a session and open the next one of all lanes that lead to it."""
+    session = case.session
+    keys = await lanes.find_keys_of(case.writing.connection, session.id)
+    if not keys:
+        return refused(ApiErrorCode.STALE, "no lane leads to it any more")
+    effects = Effects()
+    if session.ended_at is None:
+        end_session(session, case.at, EndReason.REQUESTED, effects)
+    key = session.session_key if session.session_key in keys else min(keys)
+    policy = policy_of(case.catalog, key)
+    following = next_session(
+        session, session_key=key, at=case.at, trigger=case.trigger, policy=policy, effects=effects
+    )
+    moved = [Lane(one, following.id, bound_to=session.id) for one in keys]
+    await case.writing.write(effects, lanes_of=moved, sessions_of=[session, following])
+    return following.id
