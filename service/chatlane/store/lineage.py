@@ -57,7 +57,7 @@ async def find_last_row(
 
 
 INSERT_BRANCH_SQL: Final[LiteralString] = """
--- messages, sessions: a branch with the rows of its parent, and with what its users chose
+-- messages → sessions: a branch with the rows of its parent, and with what its users chose
 WITH copied AS (
     -- A routed message is one row only, so a copy has neither its id nor its answer's; and the
     -- turn that runs on the parent is not one of the branch.
