@@ -175,6 +175,7 @@ class TranscriptApi:
         *,
         through_seq: int,
         expected_version: str,
+        in_child: bool = False,
         request_id: str | None = None,
     ) -> TranscriptChanged:
         """Put a summary in the place of the oldest rows; later rows stay behind it.
@@ -184,12 +185,15 @@ class TranscriptApi:
             summary: Fewer rows than they stand for.
             through_seq: The last row that is summed up.
             expected_version: `version` of the transcript the summary was made from.
+            in_child: Whether to end the session and go on in another one, which begins with the
+                summary; the answer names it.
             request_id: Id to repeat it under after a restart.
 
         Raises:
             StaleRequestError: Rows were taken out since that version; new ones do no harm.
             SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: A turn is running on these rows, or the session has ended.
+            ConflictingRequestError: A turn is running on these rows, or for a child on any, or
+                the session has ended.
         """
         request = TranscriptCompact(
             id=request_id or new_envelope_id(),
@@ -198,6 +202,7 @@ class TranscriptApi:
             acting_for=self._acting_for,
             expected_version=expected_version,
             through_seq=through_seq,
+            in_child=in_child,
             rows=tuple(summary),
         )
         return await self._requests.ask("transcript", "compact", request, TranscriptChanged)

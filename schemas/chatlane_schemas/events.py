@@ -46,7 +46,8 @@ class SessionStarted(ServiceEnvelope):
     )
     reason: ResetReason | None = Field(
         default=None,
-        description="Why the session before ended; none on first contact.",
+        description="Why the session before ended; none on first contact, and where the "
+        "conversation goes on behind a summary.",
     )
     previous_session_id: UUID | None = Field(default=None, description="The session before.")
 

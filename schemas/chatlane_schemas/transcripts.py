@@ -178,6 +178,11 @@ class TranscriptCompact(TranscriptChange):
     rows: Annotated[AppendedRows, Field(min_length=1)] = Field(
         description="The summary: fewer rows than it stands for.",
     )
+    in_child: Flag = Field(
+        default=False,
+        description="Whether to leave the rows where they are and go on in another session, which "
+        "begins with the summary; its id is in the answer. Not while a turn runs.",
+    )
 
 
 class PlacedRow(Record):

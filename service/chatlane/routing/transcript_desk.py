@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
 from chatlane.domain.keys import MalformedKeyError
+from chatlane.routing.compaction import compact_to_child
 from chatlane.routing.rewinding import retry
 from chatlane.store import owners, sessions, transcript_changes
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.transcripts import TranscriptChanged, TranscriptRetry
+from chatlane_schemas.transcripts import TranscriptChanged, TranscriptCompact, TranscriptRetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +65,7 @@ class TranscriptDesk:
             TransientError: Nothing was changed, or that is unknown; to be repeated.
         """
         asked = transcript_changes.Request(principal, request, digest)
-        if not isinstance(request, TranscriptRetry):
+        if not _publishes(request):
             async with self._store.transaction() as connection:
                 return await transcript_changes.once(
                     connection, asked, lambda _: transcript_changes.change(connection, request)
@@ -85,6 +86,8 @@ class TranscriptDesk:
         match request:
             case TranscriptRetry():
                 return await self._retry(case, request)
+            case TranscriptCompact():
+                return await compact_to_child(writing, session, request, at, case.trigger)
             case _:
                 raise TypeError(type(request).__name__)
 
@@ -121,6 +124,12 @@ class TranscriptDesk:
             undone_text=undone.text,
             turn_id=session.active_turn,
         )
+
+
+def _publishes(request: TranscriptChange) -> bool:
+    """Whether a change tells anybody of something, besides its caller."""
+    is_told_of = isinstance(request, TranscriptCompact) and request.in_child
+    return is_told_of or isinstance(request, TranscriptRetry)
 
 
 async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:

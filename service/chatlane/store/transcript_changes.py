@@ -165,7 +165,7 @@ async def _append(
     if isinstance(known, ApiError):
         return known
     placed = placements(request.rows, known, session.next_seq)
-    session.next_seq += await _insert(connection, session, request.rows, placed)
+    session.next_seq += await insert_new(connection, session.id, request.rows, placed)
     return _changed(session, placed=placed)
 
 
@@ -182,7 +182,7 @@ async def _replace(
         return known
     removed = await _remove(connection, session, reason="replaced")
     placed = placements(request.rows, {}, session.next_seq)
-    session.next_seq += await _insert(connection, session, request.rows, placed)
+    session.next_seq += await insert_new(connection, session.id, request.rows, placed)
     return _changed(session, placed=placed, removed_rows=removed)
 
 
@@ -210,9 +210,28 @@ async def _compact(
     # Into the places that became free last, so that everything later stays behind it.
     first = request.through_seq - len(request.rows) + 1
     placed = placements(request.rows, {}, first)
-    written = await _insert(connection, session, request.rows, placed)
+    written = await insert_new(connection, session.id, request.rows, placed)
     session.seq_gaps -= written
     return _changed(session, placed=placed, removed_rows=removed)
+
+
+async def summary_places(
+    connection: PoolConnectionProxy, request: TranscriptCompact
+) -> tuple[PlacedRow, ...] | ApiError:
+    """Return the places of a summary at the beginning of another session, or why not there.
+
+    Args:
+        connection: Of the transaction that has locked the session.
+        request: Of the session that is summed up, which is there and has not ended.
+    """
+    row = await connection.fetchrow(LOCK_SQL, request.session_id)
+    if row is None:
+        return not_found()
+    refusal = await _not_to_be_summed_up(connection, _Locked(*row.values()), request)
+    if refusal is not None:
+        return refusal
+    known = await _known(connection, request.session_id, request.rows)
+    return known if isinstance(known, ApiError) else placements(request.rows, {}, 1)
 
 
 async def _not_to_be_summed_up(
@@ -340,9 +359,9 @@ async def _known(
     return {one["place"]: KnownRow(one["seq"]) for one in ordered}
 
 
-async def _insert(
+async def insert_new(
     connection: PoolConnectionProxy,
-    session: _Locked,
+    session_id: UUID,
     rows: Sequence[AppendedRow],
     placed: Sequence[PlacedRow],
 ) -> int:
@@ -350,7 +369,7 @@ async def _insert(
     now = datetime.now(UTC)
     new = [
         MessageRow(
-            session.id,
+            session_id,
             place.seq,
             row.role,
             row.content,

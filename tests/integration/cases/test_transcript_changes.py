@@ -1,5 +1,6 @@
 """Turns that are run again: what was said once gets one answer that counts."""
 
+import asyncio
 import json
 from typing import Any
 from uuid import UUID, uuid4
@@ -203,3 +204,147 @@ async def test_a_retry_and_the_next_message_come_in_any_order(
     await kernel.say(event(**ANN, mid="2", text="b"), at("09:05"))
 
     assert texts(await kernel.claim_live(session)) == ["a", "b"]
+
+
+SUMMARY: list[Fields] = [{"role": "system", "content": "in short"}]
+
+
+async def talk(kernel: Kernel, *words: str) -> UUID:
+    """Let Ann say something and be answered, again and again."""
+    homes = []
+    for number, word in enumerate(words):
+        homes.append((await kernel.say(event(**ANN, mid=str(number), text=word))).session)
+        await kernel.run_turn(homes[-1], f"re {word}")
+    return homes[-1]
+
+
+async def test_a_conversation_goes_on_behind_its_summary(kernel: Kernel, caller: Caller) -> None:
+    parent = await talk(kernel, "a", "b", "c")
+    await kernel.fetch(
+        "UPDATE sessions SET title = 'plan', title_scope = owner, cwd = '/srv', model = 'm'"
+    )
+
+    compact = {"rows": SUMMARY, "through_seq": 4, "expected_version": "0.5", "in_child": True}
+    reply = await caller.done("compact", parent, id="r1", **compact)
+    assert reply == await caller.done("compact", parent, id="r1", **compact)
+    child = reply.session_id
+
+    assert child is not None
+    assert await kernel.said(parent) == ["a", "re a", "b", "re b"]
+    assert await kernel.transcript(child) == [
+        (1, "system", "in short"),
+        (2, "user", "c"),
+        (3, "assistant", "re c"),
+    ]
+    assert (await kernel.say(event(**ANN, mid="9", text="d"))).session == child
+    assert texts(await kernel.run_turn(child, "re d")) == ["d"]
+    [old, new] = await kernel.fetch(
+        "SELECT end_reason, parent_id, link_kind, title, cwd, model, owner,"
+        "       next_seq - 1 - seq_gaps AS rows"
+        " FROM sessions ORDER BY id"
+    )
+    assert tuple(old.values()) == ("compression", None, None, None, "/srv", "m", new["owner"], 4)
+    assert tuple(new.values())[:6] == (None, parent, "compression", "plan", "/srv", "m")
+    assert (new["owner"], new["rows"]) == ("telegram:bot:701", 5)
+    told = [(one["session_id"], one.get("reason")) for one in await kernel.published("EVENTS")]
+    assert told == [(str(parent), None), (str(parent), "compression"), (str(child), None)]
+
+
+async def test_what_waits_is_answered_behind_the_summary(kernel: Kernel, caller: Caller) -> None:
+    parent = await talk(kernel, "a", "b")
+    await kernel.say(event(**ANN, mid="8", text="c"))
+    await kernel.say(event(**ANN, mid="9", text="d"))
+
+    reply = await caller.done(
+        "compact", parent, rows=SUMMARY, through_seq=4, expected_version="0.5", in_child=True
+    )
+    assert reply.session_id is not None
+    claimed = await kernel.claim_live(reply.session_id)
+    await kernel.answer(claimed, "re cd")
+
+    assert claimed.turn_id == reply.turn_id
+    assert texts(claimed) == ["c", "d"]
+    assert await kernel.said(reply.session_id) == ["in short", "c", "d", "re cd"]
+    assert await kernel.live_turn(parent) is None
+
+
+async def test_a_session_in_work_is_not_left(kernel: Kernel, caller: Caller) -> None:
+    parent = await talk(kernel, "a", "b")
+    await kernel.say(event(**ANN, mid="8", text="c"))
+    claimed = await kernel.claim_live(parent)
+    compact = {"rows": SUMMARY, "through_seq": 4, "expected_version": "0.5", "in_child": True}
+
+    assert await caller.refused("compact", parent, **compact) is ApiErrorCode.CONFLICT
+    await kernel.answer(claimed, "re c")
+
+    child = (await caller.done("compact", parent, **compact)).session_id
+    assert child is not None
+    assert await kernel.said(child) == ["in short", "c", "re c"]
+
+
+async def test_a_summary_of_rows_that_were_taken_back_opens_nothing(
+    kernel: Kernel, caller: Caller
+) -> None:
+    parent = await talk(kernel, "a", "b")
+    await caller.done("rewind", parent)
+    before = await kernel.fetch("SELECT * FROM sessions")
+    compact = {"rows": SUMMARY, "through_seq": 4, "expected_version": "0.5", "in_child": True}
+
+    assert await caller.refused("compact", parent, **compact) is ApiErrorCode.STALE
+    assert await kernel.fetch("SELECT * FROM sessions") == before
+
+
+async def test_two_lanes_of_one_session_both_follow(kernel: Kernel, caller: Caller) -> None:
+    parent = await talk(kernel, "a", "b")
+    await kernel.fetch("INSERT INTO lanes VALUES ('agent:main:telegram:bot:dm:702', $1)", parent)
+
+    child = (
+        await caller.done(
+            "compact", parent, rows=SUMMARY, through_seq=4, expected_version="0.5", in_child=True
+        )
+    ).session_id
+
+    homes = await kernel.fetch("SELECT DISTINCT session_id FROM lanes")
+    assert [home[0] for home in homes] == [child]
+
+
+async def test_an_answer_that_is_still_to_come_keeps_a_stream_session(database_url: str) -> None:
+    stream = catalog(agents=[Agent("desk", delivery="stream")], profiles={"main": "desk"})
+    async with open_kernel(database_url, stream) as kernel:
+        caller = Caller(kernel)
+        said = [event(**ANN, mid=str(number), text="a") for number in range(4)]
+        session = (await kernel.say_together(said))[-1].session
+        compact = {"rows": SUMMARY, "through_seq": 3, "expected_version": "0.5", "in_child": True}
+
+        assert await caller.refused("compact", session, **compact) is ApiErrorCode.CONFLICT
+        [*_, last] = await kernel.published("ROUTED")
+        await kernel.decide([kernel.stream_answer(last, "re a")])
+
+        child = (await caller.done("compact", session, **compact)).session_id
+        assert child is not None
+        assert await kernel.said(child) == ["in short", "a", "re a"]
+
+
+async def test_what_comes_at_the_same_moment_is_said_in_the_child(
+    kernel: Kernel, caller: Caller
+) -> None:
+    session = await talk(kernel, "a", "b")
+    for number in range(10):
+        message = kernel.logged(event(**ANN, mid=f"m{number}", text=f"m{number}"), at("09:05"))
+        version = await kernel.value(
+            "SELECT revision || '.' || next_seq FROM sessions WHERE id = $1", session
+        )
+        compact = {
+            "rows": SUMMARY,
+            "through_seq": 2,
+            "expected_version": version,
+            "in_child": True,
+        }
+        reply, _ = await asyncio.gather(
+            caller.done("compact", session, **compact), kernel.decide_in_the_end([message])
+        )
+        assert reply.session_id is not None
+        session = reply.session_id
+        assert (await kernel.placed(message)).session == session
+        await kernel.run_turn(session, f"re m{number}")
+        assert (await kernel.said(session))[-2:] == [f"m{number}", f"re m{number}"]
