@@ -69,6 +69,9 @@ class Lease:
             if reply is not None:
                 if reply.status is RenewStatus.RENEWED:
                     self._begin(asked_at, reply.lease_ms / 1000)
+                if reply.cancel is not None:
+                    # What is left is all there will be.
+                    self._renew_at = self._ends_at
                 return reply.status
             await asyncio.sleep(min(pause, until - monotonic()))
         raise AssertionError("pauses never end")

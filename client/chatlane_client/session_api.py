@@ -20,6 +20,7 @@ from chatlane_schemas.session_changes import (
     SessionFork,
     SessionReopen,
     SessionReset,
+    SessionStop,
     SessionSwitch,
     SessionTitle,
     SessionUpdate,
@@ -31,6 +32,7 @@ from chatlane_schemas.sessions import (
     SessionReply,
     SessionView,
 )
+from chatlane_schemas.turns import StopReply, TurnCancel
 
 ChangeT = TypeVar("ChangeT", bound=SessionChange)
 
@@ -248,6 +250,37 @@ class SessionApi:
             session_key=session_key,
         )
         return await self._change("fork", request)
+
+    async def stop(self, session_id: UUID, *, request_id: str | None = None) -> StopReply:
+        """End what runs in a session and drop what waits; its next message goes on with it.
+
+        Returns:
+            What there was to stop. A turn that a worker has ends a moment later, and at the
+            latest with its lease.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: Another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = self._request(SessionStop, session_id, request_id)
+        return await self._requests.ask("session", "stop", request, StopReply)
+
+    async def cancel_turn(self, turn_id: UUID, *, request_id: str | None = None) -> StopReply:
+        """End one turn; what waits behind it is next. One that is over stays as it ended.
+
+        Raises:
+            SessionNotFoundError: There is no such turn, or it is somebody else's.
+            ConflictingRequestError: Another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = TurnCancel(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            turn_id=turn_id,
+            acting_for=self._acting_for,
+        )
+        return await self._requests.ask("turn", "cancel", request, StopReply)
 
     def _request(
         self,

@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from chatlane_client.control import Stopping
 from chatlane_schemas import Part, ResetReason, Source, TranscriptRow, TurnMessage
 from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.turns import CancelReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +19,7 @@ class Turn:
             one were called; check before doing it twice.
         source: Where the answer goes.
         reset_reason: Rule that ended the session before, on the first turn of a new one.
+        stopping: Whether it is to end; use `cancel_reason`.
         load_history: Loads the newest rows before the turn; use `history`.
         publish_delta: Streams text while the turn runs; use `delta`.
     """
@@ -30,6 +33,7 @@ class Turn:
     messages: tuple[TurnMessage, ...]
     session_is_new: bool = False
     reset_reason: ResetReason | None = None
+    stopping: Stopping = field(default_factory=Stopping, repr=False)
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
     publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
 
@@ -37,6 +41,11 @@ class Turn:
     def text(self) -> str:
         """All that was written, one message a line."""
         return "\n".join(message.text for message in self.messages if message.text)
+
+    @property
+    def cancel_reason(self) -> CancelReason | None:
+        """Why the turn is to end before it is answered, once that is so."""
+        return self.stopping.reason
 
     async def history(self, limit: int = 100) -> tuple[TranscriptEntry, ...]:
         """Return the newest rows of the transcript before this turn, oldest first."""
@@ -75,6 +84,9 @@ Answer = str | Reply | NoReply
 Handler = Callable[[Turn], Awaitable[Answer]]
 """From a turn to its answer.
 
-It is cancelled when its lease is lost, and a turn whose handler raises is tried
-again, up to the number of attempts its agent allows.
+A turn whose handler raises is tried again, up to the number of attempts its agent allows.
+
+It is cancelled when its lease is lost, and when the turn is to end before it is answered, because
+somebody stopped it or wrote something else: then `cancel_reason` says why, and it may catch the
+cancellation and return what it has. One that lets it through has nothing to say.
 """

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.connection import closed_error_first, open_pull, until_connected
+from chatlane_client.control import Controls, Stopping
 from chatlane_client.crash_points import WorkerPoint, reach
 from chatlane_client.errors import (
     ConnectionClosedError,
@@ -44,6 +45,7 @@ from chatlane_schemas import (
     DecodeError,
     Outcome,
     Part,
+    RenewReply,
     ResultMessage,
     TurnDelta,
     TurnNotice,
@@ -97,6 +99,7 @@ class TurnWorker:
             client, agent, principal=principal, worker=name or default_worker_name()
         )
         self._transcripts = TranscriptApi(client, principal=principal)
+        self._controls = Controls()
         self._free_slots = asyncio.Semaphore(slots)
         self._stopping = asyncio.Event()
         self._taken = 0
@@ -122,6 +125,7 @@ class TurnWorker:
         guard = CancellationGuard()
         with closed_error_first():
             async with (
+                self._controls.listening(self._client, self._agent),
                 open_pull(self._client, StreamName.TURNS, self._agent) as notices,
                 asyncio.TaskGroup() as slots,
             ):
@@ -157,14 +161,9 @@ class TurnWorker:
         try:
             notice = decode(TurnNotice, message.data)
             reach(WorkerPoint.NOTIFIED)
-            grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
-            if isinstance(grant, Grant):
-                reach(WorkerPoint.CLAIMED)
-            await self._settle_notice(message, is_answered=grant is not None)
-            if isinstance(grant, Grant):
-                reach(WorkerPoint.ACKNOWLEDGED)
-                with self._span(grant, message) as current:
-                    await self._work(grant, current)
+            # From before the claim on: it may be stopped as soon as it is granted.
+            with self._controls.watching(notice.turn_id) as stopping:
+                await self._claim_and_work(notice, message, stopping)
         except (DecodeError, InvalidAnswerError, RefusedRequestError) as exc:
             # Perhaps of a newer release: a worker that understands it gets it.
             _log.error("turn_not_understood", extra={"error": str(exc)})
@@ -172,6 +171,16 @@ class TurnWorker:
         finally:
             self._taken -= 1
             self._free_slots.release()
+
+    async def _claim_and_work(self, notice: TurnNotice, message: Msg, stopping: Stopping) -> None:
+        grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
+        if isinstance(grant, Grant):
+            reach(WorkerPoint.CLAIMED)
+        await self._settle_notice(message, is_answered=grant is not None)
+        if isinstance(grant, Grant):
+            reach(WorkerPoint.ACKNOWLEDGED)
+            with self._span(grant, message) as current:
+                await self._work(grant, stopping, current)
 
     def _span(self, grant: Grant, notice: Msg) -> contextlib.AbstractContextManager[Span]:
         """Trace a turn: within the trace of the last message it answers, linked to the others."""
@@ -199,15 +208,15 @@ class TurnWorker:
             # It comes again, and its claim is answered with "taken" or "finished".
             _log.warning("notice_unsettled", extra={"error": str(exc)})
 
-    async def _work(self, grant: Grant, current: Span) -> None:
+    async def _work(self, grant: Grant, stopping: Stopping, current: Span) -> None:
         """Run the handler while the lease is held, and publish what comes out."""
         lease = Lease(grant.asked_at, grant.lease)
-        renew = partial(self._claims.renew, grant)
+        renew = partial(self._renew, grant, stopping)
         if not await lease.secure(renew):
             _log.warning("turn_lost", extra=_about(grant, reason="answered too late"))
             return
         keeping = asyncio.create_task(lease.keep(renew))
-        working = asyncio.create_task(self._answer(grant))
+        working = asyncio.create_task(self._answer(grant, stopping))
         try:
             await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -223,16 +232,27 @@ class TurnWorker:
         finally:
             await _cancel(working, keeping)
 
-    async def _answer(self, grant: Grant) -> ResultMessage:
+    async def _renew(
+        self, grant: Grant, stopping: Stopping, answer_within: timedelta
+    ) -> RenewReply:
+        """Ask for more time, and hear whether the turn is to end."""
+        reply = await self._claims.renew(grant, answer_within)
+        if reply.cancel is not None:
+            stopping.stop(reply.cancel)
+        return reply
+
+    async def _answer(self, grant: Grant, stopping: Stopping) -> ResultMessage:
         """Return what the handler makes of a turn, be it a failure."""
         guard = CancellationGuard()
         try:
-            answer = await self._handler(self._turn(grant))
+            answer = await stopping.obeyed_by(self._handler(self._turn(grant, stopping)))
         except TurnFailedError as exc:
             return _failure(grant, exc.message, retry=exc.retry)
         except asyncio.CancelledError:
             # A handler may also let one out that was meant for something of its own.
             guard.check()
+            if stopping.reason is not None:
+                return _result(grant, NoReply())
             return _failure(grant, "CancelledError", retry=True)
         except Exception as exc:  # noqa: BLE001 - whatever it was, the turn has failed
             _log.exception("turn_failed", extra=_about(grant, reason=type(exc).__name__))
@@ -249,7 +269,7 @@ class TurnWorker:
             failure = _failure(grant, type(exc).__name__, retry=False)
             await publish_stored(self._client, subject, failure)
 
-    def _turn(self, grant: Grant) -> Turn:
+    def _turn(self, grant: Grant, stopping: Stopping) -> Turn:
         return Turn(
             id=grant.turn_id,
             session_id=grant.session_id,
@@ -260,6 +280,7 @@ class TurnWorker:
             messages=grant.messages,
             session_is_new=grant.session_is_new,
             reset_reason=grant.reset_reason,
+            stopping=stopping,
             load_history=partial(self._history, grant),
             publish_delta=partial(self._delta, grant, itertools.count()),
         )

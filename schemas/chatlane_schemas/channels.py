@@ -17,6 +17,7 @@ from chatlane_schemas.session_changes import (
     SessionFork,
     SessionReopen,
     SessionReset,
+    SessionStop,
     SessionSwitch,
     SessionTitle,
     SessionUpdate,
@@ -45,6 +46,9 @@ from chatlane_schemas.turns import (
     ClaimRequest,
     RenewReply,
     RenewRequest,
+    StopReply,
+    TurnCancel,
+    TurnControl,
     TurnDelta,
     TurnNotice,
 )
@@ -160,6 +164,13 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         description="Pieces of an answer while it is written, from a worker to who watches.",
     ),
     Channel(
+        name="control",
+        address=subjects.CONTROL,
+        direction="send",
+        message=TurnControl,
+        description="What the worker of a running turn is told at once: that it is to end.",
+    ),
+    Channel(
         name="outbound",
         address=subjects.OUTBOUND,
         direction="send",
@@ -188,6 +199,10 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "reset", SessionReset, SessionReply, "Opens the next session of a lane."),
     _request("session", "switch", SessionSwitch, SessionReply, "Leads a lane to another session."),
     _request("session", "fork", SessionFork, SessionReply, "Opens a copy of a session."),
+    _request(
+        "session", "stop", SessionStop, StopReply, "Ends the running turn and drops what waits."
+    ),
+    _request("turn", "cancel", TurnCancel, StopReply, "Ends a turn."),
     _request(
         "transcript",
         "load",

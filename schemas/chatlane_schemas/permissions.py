@@ -39,6 +39,7 @@ _SAID_BY_ROUTERS: Final = (
     subjects.OUTBOUND,
     subjects.EVENT,
     subjects.DEAD,
+    subjects.CONTROL,
 )
 # What an operator may look into: these streams hold no text that people wrote.
 _OPEN_TO_OPERATORS: Final = (StreamName.EVENTS, StreamName.DEAD)
@@ -54,6 +55,8 @@ _SESSION_REQUESTS: Final = (
     ("session", "reset"),
     ("session", "switch"),
     ("session", "fork"),
+    ("session", "stop"),
+    ("turn", "cancel"),
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "replace"),
@@ -150,7 +153,9 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
         # The history of a turn.
         subjects.api(principal, "transcript", "load"),
     ]
+    subscribe = [_inbox(principal)]
     if agent.delivery == "turns":
+        subscribe.append(subjects.control_filter(name))
         publish += [
             subjects.wildcards(subjects.DELTA, agent=name),
             subjects.api(principal, "turn", "claim", name),
@@ -160,7 +165,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
     else:
         for slot in range(slots):
             publish += _reading(StreamName.ROUTED, routed_durable(name, slot))
-    return Permissions(tuple(publish), (_inbox(principal),))
+    return Permissions(tuple(publish), tuple(subscribe))
 
 
 def operator(principal: str) -> Permissions:

@@ -153,6 +153,10 @@ class SessionFork(SessionChange):
     )
 
 
+class SessionStop(SessionChange):
+    """Ends the running turn and drops what waits; the session goes on with its next message."""
+
+
 class SessionFind(Envelope):
     """Asks for the sessions of a title, the newest first."""
 

@@ -27,6 +27,7 @@ OUTBOUND: Final = f"{ROOT}.outbound.{{platform}}.{{account}}.{{chat}}"
 EVENT: Final = f"{ROOT}.event.{{noun}}.{{verb}}"
 DEAD: Final = f"{ROOT}.dead.{{stage}}"
 DELTA: Final = f"{ROOT}.delta.{{agent}}.{{turn}}"
+CONTROL: Final = f"{ROOT}.control.{{agent}}.{{turn}}"
 API: Final = f"{ROOT}.api.{{principal}}.{{noun}}.{{verb}}"
 API_OF_AGENT: Final = f"{API}.{{agent}}"
 
@@ -236,6 +237,16 @@ def dead(stage: "Stage") -> str:
 def delta(agent: str, turn_id: UUID) -> str:
     """Return the subject of the text a running turn streams; not stored."""
     return f"{ROOT}.delta.{declared_name(agent)}.{turn_id}"
+
+
+def control(agent: str, turn_id: UUID) -> str:
+    """Return the subject on which the worker of a running turn is told something; not stored."""
+    return f"{ROOT}.control.{declared_name(agent)}.{turn_id}"
+
+
+def control_filter(agent: str) -> str:
+    """Return the filter for all that the workers of an agent are told."""
+    return f"{ROOT}.control.{declared_name(agent)}.*"
 
 
 def api(principal: str, noun: str, verb: str, agent: str | None = None) -> str:

@@ -9,6 +9,8 @@ from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.fields import BigNumber, EnvelopeId, Flag, Instant, Name, Number, Text
 from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.people import Person
+from chatlane_schemas.sessions import ApiReply
 from chatlane_schemas.source import Source
 
 
@@ -29,6 +31,18 @@ class RenewStatus(StrEnum):
     STALE = "stale"
     FINISHED = "finished"
     UNKNOWN = "unknown"
+
+
+class CancelReason(StrEnum):
+    """Why a running turn is to end; each is stronger than those before it.
+
+    `interrupted`: a newer message takes its place. `stopped`: somebody asked for it.
+    `session_ended`: its conversation is over, and nothing of it is said to the chat any more.
+    """
+
+    INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
+    SESSION_ENDED = "session_ended"
 
 
 class TurnNotice(ServiceEnvelope):
@@ -109,6 +123,39 @@ class RenewReply(ServiceEnvelope):
         default=0,
         description="Length of the new lease in milliseconds; 0 when there is none.",
     )
+    cancel: CancelReason | None = Field(
+        default=None,
+        description="The turn is to end: answer with what there is. It is renewed no more.",
+    )
+
+
+class TurnControl(ServiceEnvelope):
+    """What the worker of a running turn is told; not stored, so a renewal says it again."""
+
+    turn_id: UUID = Field(description="The turn it is about.")
+    cancel: CancelReason | None = Field(default=None, description="The turn is to end, and why.")
+
+
+class TurnCancel(Envelope):
+    """Ends one turn; what waits behind it is next. One that is over stays as it ended."""
+
+    turn_id: UUID = Field(description="Turn to end.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who wants it; the turns of others are not found.",
+    )
+
+
+class StopReply(ApiReply):
+    """Answer to `TurnCancel` and `SessionStop`: what there was to stop."""
+
+    session_id: UUID | None = Field(default=None, description="Conversation of the turn.")
+    turn_id: UUID | None = Field(default=None, description="The turn that was stopped.")
+    was_running: Flag = Field(
+        default=False,
+        description="Whether a worker had it, who ends it now; the next turn waits for that.",
+    )
+    dropped: BigNumber = Field(default=0, description="Waiting messages that will never run.")
 
 
 class TurnDelta(Envelope):

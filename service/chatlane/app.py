@@ -21,6 +21,7 @@ from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.sessions import SessionHandlers
+from chatlane.api.stopping import StopHandlers
 from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
@@ -48,6 +49,7 @@ from chatlane.routing.reconciling import Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
 from chatlane.routing.session_desk import SessionDesk
+from chatlane.routing.stopping import StopDesk
 from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
 from chatlane.routing.transcript_desk import TranscriptDesk
@@ -341,7 +343,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             duplicate_window=app.settings.streams.duplicate_window,
         )
         bus.listen(reconnected=relay.hurry)
-        writer = Writer(app.store, relay, app.metrics)
+        writer = Writer(app.store, relay, app.metrics, publisher.tell)
         desk = ClaimDesk(app.store, app.catalog.agents)
         # All partitions of both logs may be this router's.
         per_partition = router.buffer_bytes // (2 * router.partitions)
@@ -459,6 +461,7 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> Asy
         SessionChangeHandlers(SessionDesk(writer, reads, app.catalog), answering),
         TranscriptChangeHandlers(transcript_desk, answering),
         turns,
+        stops=StopHandlers(StopDesk(writer), answering),
     )
 
     def closed() -> None:

@@ -186,6 +186,12 @@ TURNS_FINISHED: Final = Metric(
     "Turns that ended: ok, failed, no_reply.",
     ("agent", "outcome"),
 )
+TURNS_CANCELLED: Final = Metric(
+    "chatlane_turns_cancelled_total",
+    "counter",
+    "Turns that were told to end: interrupted, stopped, session_ended.",
+    ("agent", "reason"),
+)
 LATE_RESULTS: Final = Metric(
     "chatlane_late_results_total",
     "counter",
@@ -358,6 +364,7 @@ METRICS: Final = (
     TURNS_RETRIED,
     STREAM_ANSWERS,
     TURNS_FINISHED,
+    TURNS_CANCELLED,
     LATE_RESULTS,
     CLAIM_SECONDS,
     TURN_WAITED,
@@ -399,6 +406,7 @@ _DECIDED: Final = {
     "turns_expired": TURNS_EXPIRED,
     "turns_retried": TURNS_RETRIED,
     "turns_finished": TURNS_FINISHED,
+    "turns_cancelled": TURNS_CANCELLED,
     "stream_answers": STREAM_ANSWERS,
     "late_results": LATE_RESULTS,
 }

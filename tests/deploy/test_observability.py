@@ -105,6 +105,7 @@ def test_every_metric_of_the_service_is_on_the_dashboard_or_in_an_alarm() -> Non
         "chatlane_sessions_started_total",
         "chatlane_stream_answers_total",
         "chatlane_turn_renewals_total",
+        "chatlane_turns_cancelled_total",
     }
     assert {metric.name for metric in METRICS} - asked == closer
 

@@ -197,13 +197,17 @@ class Kernel:
         self.catalog = declared
         self.relay = RecordingRelay()
         self.metrics = CountingMetrics()
-        self.writer = Writer(store, self.relay, self.metrics)  # type: ignore[arg-type]
+        self.controls: list[tuple[str, dict[str, Any]]] = []
+        self.writer = Writer(store, self.relay, self.metrics, self._tell)  # type: ignore[arg-type]
         self.desk = ClaimDesk(store, declared.agents)
         self.unread: Counter[str] = Counter()
         self.deadlines = Deadlines(store, self.writer, declared, self._unread)
         self._sequence = 0
         self._askers = 0
         self._desk_task: asyncio.Task[None]
+
+    async def _tell(self, subject: str, payload: bytes) -> None:
+        self.controls.append((subject, json.loads(payload)))
 
     async def _unread(self, agent: str) -> int:
         return self.unread[agent]

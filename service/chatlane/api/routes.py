@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from chatlane.api.session_changes import SessionChangeHandlers
     from chatlane.api.sessions import SessionHandlers
+    from chatlane.api.stopping import StopHandlers
     from chatlane.api.transcript_changes import TranscriptChangeHandlers
     from chatlane.api.transcripts import TranscriptHandlers
     from chatlane.api.turns import TurnHandlers
@@ -36,6 +37,8 @@ def build_router(
     changes: SessionChangeHandlers,
     transcript_changes: TranscriptChangeHandlers,
     turns: Iterable[TurnHandlers],
+    *,
+    stops: StopHandlers,
 ) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
@@ -63,6 +66,8 @@ def build_router(
     _bind_asked(router, "transcript.compact", transcript_changes.compact)
     _bind_asked(router, "transcript.rewind", transcript_changes.rewind)
     _bind_asked(router, "transcript.retry", transcript_changes.retry)
+    _bind_asked(router, "session.stop", stops.stop)
+    _bind_asked(router, "turn.cancel", stops.cancel)
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
         _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)

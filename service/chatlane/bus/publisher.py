@@ -7,6 +7,7 @@ lost with a connection, loses error answers, and costs twice as much time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -125,6 +126,13 @@ class Publisher:
             self._pending.pop(token, None)
             raise BusUnavailableError(type(exc).__name__) from exc
         return future
+
+    async def tell(self, subject: str, payload: bytes) -> None:
+        """Say something small to whoever listens now; without a connection it is dropped."""
+        if not self._bus.is_connected:
+            return
+        with contextlib.suppress(NatsError, OSError):
+            await self._client.publish(subject, payload)
 
     async def wait(self, futures: Iterable[asyncio.Future[Ack]]) -> None:
         """Return when all of these have ended, well or not: within the timeout."""

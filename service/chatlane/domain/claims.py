@@ -23,6 +23,8 @@ def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
         return ClaimStatus.UNKNOWN
     if not turn.is_live:
         return ClaimStatus.VOID if turn.state == "void" else ClaimStatus.FINISHED
+    if turn.cancel is not None and not is_granted(turn, claim_id):
+        return ClaimStatus.VOID
     if turn.state == "ready" or turn.claim_id == claim_id:
         return ClaimStatus.CLAIMED
     return ClaimStatus.TAKEN
@@ -44,13 +46,19 @@ def grant(turn: Turn, *, claim_id: str, worker: str, token: str, lease: timedelt
 
 
 def renew(turn: Turn | None, agent: Agent, attempt: int, token: str) -> RenewStatus:
-    """Extend the lease of the current attempt, also when it ran out and nobody else claimed."""
+    """Extend the lease of the current attempt, also when it ran out and nobody else claimed.
+
+    That of a turn that is to end stays as it is.
+    """
     if turn is None or turn.agent != agent.name:
         return RenewStatus.UNKNOWN
     if not turn.is_live:
         return RenewStatus.FINISHED
     if turn.token is None or (turn.attempt, turn.token) != (attempt, token):
         return RenewStatus.STALE
+    if turn.cancel is not None:
+        # It may use up its lease to end in good order; its session waits no longer than that.
+        return RenewStatus.RENEWED if turn.state == "claimed" else RenewStatus.FINISHED
     turn.state = "claimed"
     turn.due_in = agent.lease
     return RenewStatus.RENEWED

@@ -112,6 +112,13 @@ class LateRow(NamedTuple):
     body: bytes
 
 
+class Control(NamedTuple):
+    """What the worker of a running turn is told once it is committed; may get lost."""
+
+    subject: str
+    payload: bytes
+
+
 # An outcome and its labels, such as ("turns_expired", agent).
 Count = tuple[str, ...]
 
@@ -128,6 +135,7 @@ class Effects:
     publications: list[Publication] = field(default_factory=list)
     dead: list[DeadRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
+    controls: list[Control] = field(default_factory=list)
     counts: dict[Count, int] = field(default_factory=dict)
 
     def trace(self, begin: int, trace: Trace | None) -> None:

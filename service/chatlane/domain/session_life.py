@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def end_session(session: Session, at: datetime, reason: EndReason, effects: Effects) -> None:
-    """End a session; what runs or waits in it is still answered there."""
+    """End a session; what runs or waits in it is still answered there, unless it was stopped."""
     at = _not_before(at, session)
     session.ended_at = at
     session.end_reason = reason

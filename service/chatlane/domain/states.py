@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.source import Source
+    from chatlane_schemas.turns import CancelReason
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class Turn:
     `due_in` is written as a span from the database's own clock: to the end of the lease while
     claimed, to the next notification while ready. `source` is where answers go: that of the
     last message it was claimed with, None before. `token` outlives the lease: until somebody
-    else claims, its holder may still renew or finish.
+    else claims, its holder may still renew or finish. `cancel` says that it is to end, and why.
     """
 
     id: UUID
@@ -99,6 +100,7 @@ class Turn:
     result_id: str | None = None
     outcome: str | None = None
     error: str | None = None
+    cancel: CancelReason | None = None
 
     @property
     def is_live(self) -> bool:

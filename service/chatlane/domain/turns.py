@@ -21,7 +21,7 @@ from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Outcome, Part, Role
 from chatlane_schemas.subjects import turn as turn_subject
-from chatlane_schemas.turns import TurnNotice
+from chatlane_schemas.turns import CancelReason, TurnNotice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,9 +109,14 @@ def _notify(turn: Turn, at: datetime, effects: Effects) -> None:
 def expire_lease(
     turn: Turn, session: Session, *, max_attempts: int, has_waiting: bool, effects: Effects
 ) -> None:
-    """End a lease that nobody renewed: dispatch again, or give up after the last attempt."""
+    """End a lease that nobody renewed: dispatch again, or give up after the last attempt.
+
+    A turn that was to end has ended with it.
+    """
     effects.count(("turns_expired", turn.agent))
-    if turn.attempt >= max_attempts:
+    if turn.cancel is not None:
+        void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+    elif turn.attempt >= max_attempts:
         fail_turn(turn, session, "lease expired", has_waiting=has_waiting, effects=effects)
     else:
         repeat_notice(turn, effects)
@@ -136,6 +141,8 @@ def settle(
         effects.count(("duplicates", "results"))
     elif not _is_current(result, turn):
         _keep_late(arrived, effects)
+    elif turn.cancel is not None:
+        _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
     elif result.outcome is Outcome.FAILED and result.retry and turn.attempt < max_attempts:
         _retry_later(turn, result, effects)
     elif result.outcome is Outcome.FAILED:
@@ -171,17 +178,22 @@ def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:
 def _finish(
     arrived: ArrivedResult, session: Session, turn: Turn, *, has_waiting: bool, effects: Effects
 ) -> None:
+    """End a turn with what its worker said, however it ended where it was told to."""
     result = arrived.result
+    outcome = Outcome.NO_REPLY if result.outcome is Outcome.FAILED else result.outcome
     turn.state = "done"
     turn.result_id = result.id
-    turn.outcome = result.outcome
+    turn.outcome = outcome
+    turn.error = result.error or turn.error
     effects.changed_turns.append(turn)
     effects.messages.extend(_transcript(arrived, session, turn))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
-    for number, part in enumerate(result.parts):
+    # After the end of its session nobody waits for it any more: the chat has gone on.
+    is_said = turn.cancel is not CancelReason.SESSION_ENDED
+    for number, part in enumerate(result.parts if is_said else ()):
         answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
         speaking.say(part, answer_id, effects, number)
-    effects.count(("turns_finished", turn.agent, result.outcome or ""))
+    effects.count(("turns_finished", turn.agent, outcome or ""))
     _free(
         session,
         arrived.stored_at,

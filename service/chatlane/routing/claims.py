@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns import WaitingHead
     from chatlane.store.pool import Store
-    from chatlane_schemas.turns import TurnMessage
+    from chatlane_schemas.turns import CancelReason, TurnMessage
 
 MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
@@ -254,8 +254,12 @@ class _Serving:
         for asked in self._granted:
             _resolve(asked.answer, self._grant_reply(asked))
         for renewal, renewed in self._renewed:
-            lease = renewal.agent.lease if renewed is RenewStatus.RENEWED else timedelta(0)
-            _resolve(renewal.answer, _renew_reply(renewal.request, renewed, lease))
+            turn = self._turns.get(renewal.request.turn_id)
+            if turn is None or renewed is not RenewStatus.RENEWED:
+                reply = _renew_reply(renewal.request, renewed, timedelta(0))
+            else:
+                reply = _renew_reply(renewal.request, renewed, turn.due_in, turn.cancel)
+            _resolve(renewal.answer, reply)
 
     def _grant_reply(self, asked: _Claim) -> ClaimReply:
         turn = self._turns[asked.request.turn_id]
@@ -301,10 +305,16 @@ def _claim_reply(request: ClaimRequest, status: ClaimStatus) -> ClaimReply:
     return ClaimReply(id=request.id, at=datetime.now(UTC), status=status, turn_id=request.turn_id)
 
 
-def _renew_reply(request: RenewRequest, status: RenewStatus, lease: timedelta) -> RenewReply:
+def _renew_reply(
+    request: RenewRequest,
+    status: RenewStatus,
+    lease: timedelta,
+    cancel: CancelReason | None = None,
+) -> RenewReply:
     return RenewReply(
         id=request.id,
         at=datetime.now(UTC),
         status=status,
         lease_ms=round(lease.total_seconds() * 1000),
+        cancel=cancel,
     )

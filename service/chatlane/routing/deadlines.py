@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.effects import Effects
-from chatlane.domain.turns import expire_lease, repeat_notice
+from chatlane.domain.turns import expire_lease, repeat_notice, void_turn
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.store import sessions, turns, waiting
@@ -110,6 +110,9 @@ class Deadlines:
             reach(RouterPoint.LEASES_ENDED)
 
     def _end(self, turn: Turn, session: Session, has_waiting: bool, effects: Effects) -> None:  # noqa: FBT001
+        if turn.state == "ready" and turn.cancel is not None:
+            void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+            return
         if turn.state == "ready":
             if turn.is_unclaimed and self._serves_turns(session.agent):
                 turn.agent = session.agent

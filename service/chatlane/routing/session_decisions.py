@@ -11,9 +11,11 @@ from chatlane.domain.session_life import end_session, next_session, reopen_sessi
 from chatlane.domain.states import Lane
 from chatlane.routing.rebinding import policy_of
 from chatlane.routing.session_cases import refused
+from chatlane.routing.stopping import stop_session
 from chatlane.store import lanes, lineage, session_changes
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -73,12 +75,15 @@ async def reopen(_request: SessionReopen, case: Case) -> Outcome:
 
 
 async def reset(_request: SessionReset, case: Case) -> Outcome:
-    """End a session and open the next one of all lanes that lead to it."""
+    """End a session with what runs and waits in it, and open the next one of all its lanes."""
     session = case.session
     keys = await lanes.find_keys_of(case.writing.connection, session.id)
     if not keys:
         return refused(ApiErrorCode.STALE, "no lane leads to it any more")
     effects = Effects()
+    await stop_session(
+        case.writing.connection, session, CancelReason.SESSION_ENDED, case.at, effects
+    )
     if session.ended_at is None:
         end_session(session, case.at, EndReason.REQUESTED, effects)
     key = session.session_key if session.session_key in keys else min(keys)

@@ -17,7 +17,7 @@ from chatlane.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from chatlane.metrics import Metrics
     from chatlane.routing.relay import OutboxWriter, Relay
     from chatlane.store.pool import Store
+
+    Tell = Callable[[str, bytes], Awaitable[None]]
 
 
 class Writing:
@@ -86,10 +88,17 @@ class Writer:
     their rows: the ids of the outbox are the order on the wire.
     """
 
-    def __init__(self, store: Store, relay: Relay, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, relay: Relay, metrics: Metrics, tell: Tell | None = None
+    ) -> None:
+        """Make one; `tell` says something to whoever listens now, and fails silently.
+
+        What it would say is in the database as well, so without it everything works, later.
+        """
         self._store = store
         self._relay = relay
         self._metrics = metrics
+        self._tell = tell
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Writing]:
@@ -103,3 +112,6 @@ class Writer:
             self._metrics.stages_took(writing.laps)
         for effects in writing.effects:
             self._metrics.decided(effects.counts)
+            if self._tell is not None:
+                for control in effects.controls:
+                    await self._tell(control.subject, control.payload)

@@ -7,6 +7,7 @@ from uuid import UUID
 from chatlane.domain.states import Turn
 from chatlane.store.columns import columns
 from chatlane_schemas.source import Source
+from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -30,7 +31,7 @@ LOCK_TURNS_SQL: Final[LiteralString] = """
 -- turns: lock after their sessions
 SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
-       claim_id, worker, token, result_id, outcome, error
+       claim_id, worker, token, result_id, outcome, error, cancel
 FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -43,8 +44,12 @@ async def lock(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> dict[U
 
 def _from_row(row: "Record") -> Turn:
     values = dict(row.items())
-    source = values.pop("source")
-    return Turn(**values, source=None if source is None else Source.model_validate_json(source))
+    source, cancel = values.pop("source"), values.pop("cancel")
+    return Turn(
+        **values,
+        source=None if source is None else Source.model_validate_json(source),
+        cancel=None if cancel is None else CancelReason(cancel),
+    )
 
 
 FIND_DUE_SQL: Final[LiteralString] = """
@@ -116,14 +121,16 @@ UPDATE turns SET
     dispatch = new.dispatch,
     due_at = clock_timestamp() + new.due_in, claim_id = new.claim_id, worker = new.worker,
     token = new.token, result_id = new.result_id, outcome = new.outcome, error = new.error,
+    cancel = new.cancel,
     claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()
                       ELSE turns.claimed_at END,
     ended_at = CASE WHEN new.state IN ('done', 'failed', 'void') THEN clock_timestamp() END
 FROM unnest(
     $1::uuid[], $2::text[], $3::jsonb[], $4::int[], $5::int[], $6::interval[], $7::text[],
-    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[])
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
+    $14::text[])
     AS new (id, state, source, attempt, dispatch, due_in, claim_id, worker, token, result_id,
-            outcome, error, agent)
+            outcome, error, agent, cancel)
 WHERE turns.id = new.id
 """
 
@@ -132,7 +139,7 @@ async def update(connection: "PoolConnectionProxy", turns: Iterable[Turn]) -> No
     """Write back turns that this transaction has locked, each once."""
     rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
     if rows:
-        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 13))
+        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 14))
 
 
 def _to_row(turn: Turn) -> tuple[object, ...]:
@@ -151,4 +158,5 @@ def _to_row(turn: Turn) -> tuple[object, ...]:
         turn.outcome,
         turn.error,
         turn.agent,
+        turn.cancel,
     )

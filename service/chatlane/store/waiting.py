@@ -69,6 +69,18 @@ async def heads(
     return lines
 
 
+DROP_SQL: Final[LiteralString] = """
+-- waiting: what will never run of a session
+DELETE FROM waiting WHERE session_id = $1
+"""
+
+
+async def drop(connection: "PoolConnectionProxy", session_id: "UUID") -> int:
+    """Delete the line of a locked session; returns how many messages were in it."""
+    status = await connection.execute(DROP_SQL, session_id)
+    return int(status.rpartition(" ")[2])
+
+
 TAKE_SQL: Final[LiteralString] = """
 -- waiting → messages: the turn's messages get their place in the transcript
 WITH taken AS (

@@ -15,6 +15,7 @@ from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.sessions import SessionHandlers
+from chatlane.api.stopping import StopHandlers
 from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
@@ -42,6 +43,7 @@ from chatlane_schemas.session_changes import (
     SessionFork,
     SessionReopen,
     SessionReset,
+    SessionStop,
     SessionSwitch,
     SessionTitle,
     SessionUpdate,
@@ -76,6 +78,8 @@ from chatlane_schemas.turns import (
     RenewReply,
     RenewRequest,
     RenewStatus,
+    StopReply,
+    TurnCancel,
 )
 from tests.support.eventually import eventually
 
@@ -221,6 +225,20 @@ class FakeSessionDesk:
         return SessionReply(id="a", at=AT, session=session())
 
 
+class FakeStopDesk:
+    """Stops nothing, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, SessionStop | TurnCancel]] = []
+
+    async def stop(
+        self, principal: str, request: SessionStop | TurnCancel, digest: bytes
+    ) -> StopReply:
+        del digest
+        self.asked.append((principal, request))
+        return StopReply(id="a", at=AT, session_id=SESSION_ID, was_running=True)
+
+
 class Api:
     """A running API and a caller."""
 
@@ -231,6 +249,7 @@ class Api:
         self.changes = FakeChanges()
         self.desk = FakeDesk()
         self.session_desk = FakeSessionDesk()
+        self.stop_desk = FakeStopDesk()
         self.metrics = Metrics()
 
     async def ask(self, subject: str, request: Envelope | bytes, reply: type[ReplyT]) -> ReplyT:
@@ -250,6 +269,7 @@ async def api(nats_url: str) -> AsyncIterator[Api]:
         SessionChangeHandlers(api.session_desk, answering),
         TranscriptChangeHandlers(api.changes, answering),
         [TurnHandlers("main", api.desk, answering, api.metrics)],
+        stops=StopHandlers(api.stop_desk, answering),
     )
     async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
         yield api
@@ -316,6 +336,14 @@ async def test_changes_are_told_who_asks_by_the_subject(api: Api) -> None:
         assert reply.session == session()
 
     assert api.session_desk.asked == [("someone", change) for change in changes.values()]
+
+
+async def test_stops_are_told_who_asks_by_the_subject(api: Api) -> None:
+    stop = SessionStop(id="r1", at=AT, session_id=SESSION_ID)
+    cancel = TurnCancel(id="r2", at=AT, turn_id=TURN_ID)
+    assert (await api.ask(api_subject("session", "stop"), stop, StopReply)).was_running
+    assert (await api.ask(api_subject("turn", "cancel"), cancel, StopReply)).was_running
+    assert api.stop_desk.asked == [("someone", stop), ("someone", cancel)]
 
 
 async def test_list_is_read_page_by_page(api: Api) -> None:
@@ -446,6 +474,7 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
         SessionChangeHandlers(api.session_desk, answering),
         TranscriptChangeHandlers(api.changes, answering),
         [handlers],
+        stops=StopHandlers(api.stop_desk, answering),
     )
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
 
@@ -518,6 +547,7 @@ async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
         SessionChangeHandlers(api.session_desk, answering),
         TranscriptChangeHandlers(api.changes, answering),
         [],
+        stops=StopHandlers(api.stop_desk, answering),
     )
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()

@@ -214,14 +214,14 @@ async def test_what_waits_in_an_ended_session_is_answered_there(
     claimed = await kernel.claim_live(session)
     await kernel.say(event(**ANN, mid="2", text="b"))
 
-    following = await caller.changed("reset", session)
+    await caller.changed("end", session)
     placed = await kernel.say(event(**ANN, mid="3", text="c"))
     await kernel.answer(claimed)
     await kernel.run_all()
 
-    assert placed.session == following.id
+    assert placed.session != session
     assert await kernel.said(session) == ["a", "ok", "b", "ok"]
-    assert await kernel.said(following.id) == ["c", "ok"]
+    assert await kernel.said(placed.session) == ["c", "ok"]
 
 
 async def test_an_end_is_taken_back(kernel: Kernel, caller: Caller) -> None:

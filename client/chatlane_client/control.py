@@ -1,0 +1,96 @@
+"""What the worker of a running turn is told from outside: that it is to end."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
+from typing import Final, TypeVar
+from uuid import UUID
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from chatlane_schemas import DecodeError, decode, subjects
+from chatlane_schemas.turns import CancelReason, TurnControl
+
+_log = logging.getLogger("chatlane_client")
+
+_AnswerT = TypeVar("_AnswerT")
+
+# A handler has so long to come to an end before it is cancelled once more.
+_CANCEL_AGAIN: Final = timedelta(seconds=5)
+
+
+class Stopping:
+    """Whether one turn is to end before it is answered.
+
+    Attributes:
+        reason: Why; None while it is not.
+    """
+
+    def __init__(self) -> None:
+        self.reason: CancelReason | None = None
+        self._told = asyncio.Event()
+
+    def stop(self, reason: CancelReason) -> None:
+        """Say that the turn is to end; the handler is cancelled the first time."""
+        self.reason = reason
+        self._told.set()
+
+    async def obeyed_by(self, work: Awaitable[_AnswerT]) -> _AnswerT:
+        """Return what a handler answers; once the turn is to end, the handler is cancelled."""
+        working = asyncio.ensure_future(work)
+        watching = asyncio.create_task(self._cancel(working))
+        try:
+            return await working
+        finally:
+            watching.cancel()
+
+    async def _cancel(self, working: asyncio.Future[_AnswerT]) -> None:
+        await self._told.wait()
+        while not working.done():
+            # Again and again: one cancellation may get lost below the handler.
+            working.cancel()
+            await asyncio.wait({working}, timeout=_CANCEL_AGAIN.total_seconds())
+
+
+class Controls:
+    """Hears what is told of the turns of one agent, and passes on what is ours."""
+
+    def __init__(self) -> None:
+        self._watched: dict[UUID, list[Stopping]] = {}
+
+    @asynccontextmanager
+    async def listening(self, client: Client, agent: str) -> AsyncIterator[None]:
+        """Hear for the length of the block."""
+        told = await client.subscribe(subjects.control_filter(agent), cb=self._hear)
+        try:
+            yield
+        finally:
+            with suppress(nats.errors.Error):
+                await told.unsubscribe()
+
+    @contextmanager
+    def watching(self, turn_id: UUID) -> Iterator[Stopping]:
+        """Yield what a turn is told during the block."""
+        stopping = Stopping()
+        self._watched.setdefault(turn_id, []).append(stopping)
+        try:
+            yield stopping
+        finally:
+            self._watched[turn_id].remove(stopping)
+            if not self._watched[turn_id]:
+                del self._watched[turn_id]
+
+    async def _hear(self, message: Msg) -> None:
+        try:
+            told = decode(TurnControl, message.data)
+        except DecodeError as exc:
+            # Perhaps of a newer release; the renewal says what counts.
+            _log.warning("control_not_understood", extra={"error": str(exc)})
+            return
+        if told.cancel is not None:
+            for stopping in self._watched.get(told.turn_id, ()):
+                stopping.stop(told.cancel)

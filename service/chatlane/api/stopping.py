@@ -1,0 +1,52 @@
+"""Hands requests to stop something to the desk that decides them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, TypeVar
+
+from chatlane_schemas.session_changes import SessionStop
+from chatlane_schemas.turns import TurnCancel
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from chatlane.api.answering import Answering
+    from chatlane.api.asked import Asked
+    from chatlane_schemas.turns import StopReply
+
+    class Desk(Protocol):
+        """Stops what it is asked to, each with its answer in one transaction."""
+
+        async def stop(
+            self, principal: str, request: SessionStop | TurnCancel, digest: bytes
+        ) -> StopReply:
+            """Stop something once; a repeated request gets the first answer."""
+
+
+StopT = TypeVar("StopT", SessionStop, TurnCancel)
+
+
+class StopHandlers:
+    """The handlers of `session.stop` and `turn.cancel`."""
+
+    def __init__(self, desk: Desk, answering: Answering) -> None:
+        self._desk = desk
+        self._answering = answering
+
+    async def stop(self, asked: Asked) -> bytes:
+        """Answer `session.stop`."""
+        return await self._answer("session.stop", SessionStop, asked)
+
+    async def cancel(self, asked: Asked) -> bytes:
+        """Answer `turn.cancel`."""
+        return await self._answer("turn.cancel", TurnCancel, asked)
+
+    async def _answer(self, method: str, model: type[StopT], asked: Asked) -> bytes:
+        async def act(request: StopT) -> StopReply:
+            # As for every change: one id is one request, whenever it was sent.
+            said = request.model_dump_json(exclude={"at"}).encode()
+            digest = sha256(method.encode() + b"\0" + said).digest()
+            return await self._desk.stop(asked.principal, request, digest)
+
+        return await self._answering.answer(method, model, asked.body, act)

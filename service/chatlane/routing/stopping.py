@@ -1,0 +1,188 @@
+"""Stops what runs and waits in a session, and answers those who ask for it over the API."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic_core import to_json
+
+from chatlane.domain.effects import Effects
+from chatlane.domain.stopping import stop_turn
+from chatlane.store import api_requests, moves, owners, sessions, turns, waiting
+from chatlane_schemas.codec import decode, encode
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.turns import CancelReason, StopReply, TurnCancel
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.states import Session, Turn
+    from chatlane.routing.writing import Writer
+    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_changes import SessionStop
+
+
+class Stopped(NamedTuple):
+    """What there was to stop.
+
+    Attributes:
+        turn_id: Of the turn that was live.
+        was_running: A worker has it and ends it now; the next turn waits for that.
+        dropped: How many messages waited and will never run.
+    """
+
+    turn_id: UUID | None = None
+    was_running: bool = False
+    dropped: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there was nothing to stop."""
+        return self.turn_id is None and self.dropped == 0
+
+
+async def stop_session(
+    connection: PoolConnectionProxy,
+    session: Session,
+    reason: CancelReason,
+    at: datetime,
+    effects: Effects,
+) -> Stopped:
+    """End the live turn of a session and drop what waits in it; the session stays as it is.
+
+    Works on what is in the database: within a batch, what was decided before is to be written
+    first. Turn and line are written here, the session is the caller's to write.
+
+    Args:
+        session: Locked.
+        at: When it was decided.
+    """
+    turn = await _live_turn(connection, session)
+    dropped = await waiting.drop(connection, session.id)
+    if turn is None:
+        stopped = Stopped(dropped=dropped)
+    else:
+        was_running = stop_turn(turn, session, reason, at, has_waiting=False, effects=effects)
+        # At once: a result in the same batch reads the turn again.
+        await turns.update(connection, [turn])
+        stopped = Stopped(turn.id, was_running, dropped)
+    if not stopped.is_nothing:
+        detail = to_json({"reason": reason, "turn": stopped.turn_id, "dropped": dropped}).decode()
+        await moves.audit(connection, "session_stopped", session.id, detail)
+    return stopped
+
+
+async def _live_turn(connection: PoolConnectionProxy, session: Session) -> Turn | None:
+    if session.active_turn is None:
+        return None
+    found = await turns.lock(connection, [session.active_turn])
+    return found.get(session.active_turn)
+
+
+class StopDesk:
+    """Answers `session.stop` and `turn.cancel`: once each, a repeated request as the first time."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def stop(
+        self, principal: str, request: SessionStop | TurnCancel, digest: bytes
+    ) -> StopReply:
+        """Stop what is asked for and return what there was to stop.
+
+        Args:
+            principal: Who asks; request ids are its own.
+            request: What to stop.
+            digest: Of what it asks for, so that another request under the same id shows.
+
+        Raises:
+            TransientError: Nothing was stopped, or that is unknown; to be repeated.
+        """
+        effects = Effects()
+        async with self._writer.writing() as writing:
+            connection = writing.connection
+            at = await api_requests.begin(connection, principal, request.id, digest)
+            if at is None:
+                return await _first_answer(connection, principal, request.id, digest)
+            session = await _lock(connection, request)
+            if session is None:
+                reply = _refused(ApiErrorCode.NOT_FOUND, "there is no such session or turn")
+            elif isinstance(request, TurnCancel):
+                reply = _reply(session, await _cancel(connection, session, request, at, effects))
+            else:
+                reason = CancelReason.STOPPED
+                stopped = await stop_session(connection, session, reason, at, effects)
+                reply = _reply(session, stopped)
+            if session is not None:
+                await writing.write(effects, sessions_of=[session])
+            await api_requests.finish(connection, principal, request.id, encode(reply))
+        return reply
+
+
+async def _cancel(
+    connection: PoolConnectionProxy,
+    session: Session,
+    request: TurnCancel,
+    at: datetime,
+    effects: Effects,
+) -> Stopped:
+    """End one turn; one that nobody has claimed is ended with the messages it would have had."""
+    turn = await _live_turn(connection, session)
+    if turn is None or turn.id != request.turn_id:
+        return Stopped()
+    if turn.is_unclaimed:
+        return await stop_session(connection, session, CancelReason.STOPPED, at, effects)
+    has_waiting = bool(await waiting.sessions_with_waiting(connection, [session.id]))
+    was_running = stop_turn(
+        turn, session, CancelReason.STOPPED, at, has_waiting=has_waiting, effects=effects
+    )
+    return Stopped(turn.id, was_running)
+
+
+async def _lock(
+    connection: PoolConnectionProxy, request: SessionStop | TurnCancel
+) -> Session | None:
+    """Return the session of a request, locked, if whom it acts for may know of it."""
+    if isinstance(request, TurnCancel):
+        home = (await turns.find_sessions(connection, [request.turn_id])).get(request.turn_id)
+    else:
+        home = request.session_id
+    if home is None:
+        return None
+    theirs = await _owned_by(connection, request.acting_for)
+    session = (await sessions.lock(connection, [home])).get(home)
+    return session if session is None or theirs is None or session.owner in theirs else None
+
+
+async def _owned_by(connection: PoolConnectionProxy, person: Person | None) -> set[str] | None:
+    return None if person is None else set(await owners.find(connection, person))
+
+
+async def _first_answer(
+    connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
+) -> StopReply:
+    answered = await api_requests.find(connection, principal, request_id)
+    if answered is None or answered.digest != digest:
+        return _refused(ApiErrorCode.CONFLICT, "another request had this id")
+    return decode(StopReply, answered.reply)
+
+
+def _reply(session: Session, stopped: Stopped) -> StopReply:
+    return StopReply(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        session_id=session.id,
+        turn_id=stopped.turn_id,
+        was_running=stopped.was_running,
+        dropped=stopped.dropped,
+    )
+
+
+def _refused(code: ApiErrorCode, message: str) -> StopReply:
+    return StopReply(
+        id=new_envelope_id(), at=datetime.now(UTC), error=ApiError(code=code, message=message)
+    )
