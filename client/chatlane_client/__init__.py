@@ -23,6 +23,7 @@ from chatlane_client.errors import (
     UndeliverableError,
 )
 from chatlane_client.session_api import SessionApi
+from chatlane_client.session_life import SessionLifeApi
 from chatlane_client.sessions import SessionClient
 from chatlane_client.transcripts import TranscriptApi
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
@@ -47,6 +48,7 @@ __all__ = [
     "Reply",
     "SessionApi",
     "SessionClient",
+    "SessionLifeApi",
     "SessionNotFoundError",
     "StaleRequestError",
     "Stored",

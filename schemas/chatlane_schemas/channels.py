@@ -22,6 +22,16 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
+from chatlane_schemas.session_life import (
+    SessionHold,
+    SessionMark,
+    SessionOverride,
+    SessionRelease,
+    SessionRounds,
+    SessionRoundsReply,
+    SessionSuspend,
+    SessionUnmark,
+)
 from chatlane_schemas.sessions import (
     ApiReply,
     SessionGet,
@@ -199,6 +209,13 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "reset", SessionReset, SessionReply, "Opens the next session of a lane."),
     _request("session", "switch", SessionSwitch, SessionReply, "Leads a lane to another session."),
     _request("session", "fork", SessionFork, SessionReply, "Opens a copy of a session."),
+    _request("session", "suspend", SessionSuspend, SessionReply, "Gives a session up."),
+    _request("session", "mark", SessionMark, SessionReply, "Says that one was interrupted."),
+    _request("session", "unmark", SessionUnmark, SessionReply, "Takes that mark away."),
+    _request("session", "hold", SessionHold, SessionReply, "Keeps one from timed resets."),
+    _request("session", "release", SessionRelease, SessionReply, "Ends a hold."),
+    _request("session", "override", SessionOverride, SessionReply, "Sets which model answers."),
+    _request("session", "rounds", SessionRounds, SessionRoundsReply, "Counts rounds."),
     _request(
         "session", "stop", SessionStop, StopReply, "Ends the running turn and drops what waits."
     ),

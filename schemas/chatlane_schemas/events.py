@@ -11,11 +11,13 @@ from chatlane_schemas.source import Source
 
 
 class ResetReason(StrEnum):
-    """Which rule of the policy ended the session before, or that somebody asked for it."""
+    """Why the session before ended: a rule of the policy, or that somebody asked for it."""
 
     IDLE = "idle"
     DAILY = "daily"
     REQUESTED = "requested"
+    SUSPENDED = "suspended"
+    RESUME_PENDING_EXPIRED = "resume_pending_expired"
 
 
 class EndReason(StrEnum):
@@ -32,6 +34,8 @@ class EndReason(StrEnum):
     REQUESTED = "requested"
     SWITCHED = "switched"
     COMPRESSION = "compression"
+    SUSPENDED = "suspended"
+    RESUME_PENDING_EXPIRED = "resume_pending_expired"
 
 
 class SessionStarted(ServiceEnvelope):

@@ -57,6 +57,13 @@ _SESSION_REQUESTS: Final = (
     ("session", "fork"),
     ("session", "stop"),
     ("turn", "cancel"),
+    ("session", "suspend"),
+    ("session", "mark"),
+    ("session", "unmark"),
+    ("session", "hold"),
+    ("session", "release"),
+    ("session", "override"),
+    ("session", "rounds"),
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "replace"),
@@ -64,6 +71,9 @@ _SESSION_REQUESTS: Final = (
     ("transcript", "rewind"),
     ("transcript", "retry"),
 )
+
+# Of a session that is in its hands: what keeps it, and that it could not finish.
+_WORKER_REQUESTS: Final = ("hold", "release", "mark", "unmark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
         subjects.wildcards(subjects.RESULT, agent=name),
         # The history of a turn.
         subjects.api(principal, "transcript", "load"),
+        *(subjects.api(principal, "session", verb) for verb in _WORKER_REQUESTS),
     ]
     subscribe = [_inbox(principal)]
     if agent.delivery == "turns":

@@ -8,6 +8,7 @@ from chatlane_schemas.envelope import ServiceEnvelope
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, Text
 from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.session_state import ModelOverride, ResumeMark
 from chatlane_schemas.source import Source
 
 
@@ -35,4 +36,12 @@ class RoutedMessage(ServiceEnvelope):
     reset_reason: ResetReason | None = Field(
         default=None,
         description="Rule that ended the session before, on the first message of a new one.",
+    )
+    model_override: ModelOverride | None = Field(
+        default=None,
+        description="Model that is to answer instead of the agent's own choice.",
+    )
+    resume_pending: ResumeMark | None = Field(
+        default=None,
+        description="The session was interrupted before; the work may be half done.",
     )

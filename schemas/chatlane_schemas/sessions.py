@@ -10,6 +10,7 @@ from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.fields import (
     BigNumber,
+    Counters,
     Flag,
     Instant,
     JsonObject,
@@ -18,6 +19,7 @@ from chatlane_schemas.fields import (
     Text,
 )
 from chatlane_schemas.people import Person
+from chatlane_schemas.session_state import ModelOverride, ResumeMark
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
@@ -99,6 +101,22 @@ class SessionView(Record):
     cwd: Text | None = Field(default=None, description="Directory in which tools work.")
     model: Text | None = Field(default=None, description="Model that is to answer.")
     config: JsonObject | None = Field(default=None, description="What else the agent reads.")
+    model_override: ModelOverride | None = Field(
+        default=None, description="Model that answers instead of the agent's own choice."
+    )
+    is_suspended: Flag = Field(
+        default=False, description="Whether the next message opens another session."
+    )
+    resume_pending: ResumeMark | None = Field(
+        default=None, description="That it was interrupted and is to go on."
+    )
+    held_until: Instant | None = Field(
+        default=None, description="Until when background work keeps it from timed resets."
+    )
+    answer_count: BigNumber = Field(default=0, description="Complete results of its agent.")
+    usage: Counters = Field(
+        default={}, description="Sums of what results reported, such as tokens; by name."
+    )
 
 
 class SessionReply(ApiReply):

@@ -10,6 +10,7 @@ from chatlane_schemas.events import ResetReason
 from chatlane_schemas.fields import BigNumber, EnvelopeId, Flag, Instant, Name, Number, Text
 from chatlane_schemas.inbound import Attachments, Kind
 from chatlane_schemas.people import Person
+from chatlane_schemas.session_state import ModelOverride, ResumeMark
 from chatlane_schemas.sessions import ApiReply
 from chatlane_schemas.source import Source
 
@@ -104,6 +105,14 @@ class ClaimReply(ServiceEnvelope):
     reset_reason: ResetReason | None = Field(
         default=None,
         description="Rule that ended the session before, on the first turn of a new one.",
+    )
+    model_override: ModelOverride | None = Field(
+        default=None,
+        description="Model that is to answer instead of the agent's own choice.",
+    )
+    resume_pending: ResumeMark | None = Field(
+        default=None,
+        description="The session was interrupted before; the work may be half done.",
     )
 
 

@@ -81,6 +81,12 @@ class ResetSettings(Group):
         le=timedelta(hours=24),
         description="How long a talk must rest before a daily reset may cut it; 0: not at all.",
     )
+    resume_window: Duration = Field(
+        default=timedelta(hours=1),
+        ge=timedelta(days=-3650),
+        le=timedelta(days=3650),
+        description="For how long a conversation marked as interrupted goes on; 0 or less: for ever.",
+    )
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -106,6 +112,7 @@ class ResetSettings(Group):
             timezone=self.timezone,
             idle=self.idle,
             quiet=self.quiet,
+            resume_window=self.resume_window,
         )
 
 

@@ -80,6 +80,8 @@ MAY_PUBLISH: Final[dict[str, set[str] | frozenset[str]]] = {
     subjects.api("main-worker", "turn", "renew", "main"): {"main-worker"},
     subjects.api("main-worker", "turn", "claim", "sales"): set(),
     subjects.api("main-worker", "transcript", "load"): {"main-worker"},
+    subjects.api("main-worker", "session", "hold"): {"main-worker"},
+    subjects.api("main-worker", "session", "suspend"): set(),
     subjects.api("main-worker", "session", "list"): set(),
     subjects.api("sales-worker", "turn", "claim", "sales"): set(),
     subjects.api("sales-worker", "transcript", "load"): {"sales-worker"},

@@ -50,6 +50,7 @@ def build_router(
     _bind(router, "session.peek", sessions.peek)
     _bind(router, "session.list", sessions.list)
     _bind(router, "session.find", sessions.find)
+    _bind(router, "session.rounds", sessions.rounds)
     for verb, change in {
         "update": changes.update,
         "title": changes.title,
@@ -58,6 +59,12 @@ def build_router(
         "reset": changes.reset,
         "switch": changes.switch,
         "fork": changes.fork,
+        "suspend": changes.suspend,
+        "mark": changes.mark,
+        "unmark": changes.unmark,
+        "hold": changes.hold,
+        "release": changes.release,
+        "override": changes.override,
     }.items():
         _bind_asked(router, f"session.{verb}", change)
     _bind(router, "transcript.load", transcripts.load)

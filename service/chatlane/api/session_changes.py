@@ -15,6 +15,14 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
+from chatlane_schemas.session_life import (
+    SessionHold,
+    SessionMark,
+    SessionOverride,
+    SessionRelease,
+    SessionSuspend,
+    SessionUnmark,
+)
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -69,6 +77,30 @@ class SessionChangeHandlers:
     async def fork(self, asked: Asked) -> bytes:
         """Answer `session.fork`."""
         return await self._answer("session.fork", SessionFork, asked)
+
+    async def suspend(self, asked: Asked) -> bytes:
+        """Answer `session.suspend`."""
+        return await self._answer("session.suspend", SessionSuspend, asked)
+
+    async def mark(self, asked: Asked) -> bytes:
+        """Answer `session.mark`."""
+        return await self._answer("session.mark", SessionMark, asked)
+
+    async def unmark(self, asked: Asked) -> bytes:
+        """Answer `session.unmark`."""
+        return await self._answer("session.unmark", SessionUnmark, asked)
+
+    async def hold(self, asked: Asked) -> bytes:
+        """Answer `session.hold`."""
+        return await self._answer("session.hold", SessionHold, asked)
+
+    async def release(self, asked: Asked) -> bytes:
+        """Answer `session.release`."""
+        return await self._answer("session.release", SessionRelease, asked)
+
+    async def override(self, asked: Asked) -> bytes:
+        """Answer `session.override`."""
+        return await self._answer("session.override", SessionOverride, asked)
 
     async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
         async def act(request: ChangeT) -> SessionReply:

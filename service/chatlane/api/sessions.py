@@ -9,6 +9,7 @@ from uuid import UUID
 from chatlane.api.pages import fitting, no_such_session
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_changes import SessionFind
+from chatlane_schemas.session_life import SessionRounds, SessionRoundsReply
 from chatlane_schemas.sessions import (
     ApiError,
     ApiErrorCode,
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
         async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
             """Return the session, if there is one and it is the person's."""
+
+        async def count_rounds(
+            self, session_id: UUID, since: datetime | None, person: Person | None = None
+        ) -> int | None:
+            """Return the rounds of a session, if there is one and it is the person's."""
 
         async def find_by_key(
             self, session_key: str, person: Person | None = None
@@ -58,7 +64,7 @@ _MOST_OF_A_TITLE: Final = 50
 
 
 class SessionHandlers:
-    """The handlers of `session.get`, `peek`, `list` and `find`."""
+    """The handlers of `session.get`, `peek`, `list`, `find` and `rounds`."""
 
     def __init__(self, reads: Reads, answering: Answering) -> None:
         self._reads = reads
@@ -71,6 +77,10 @@ class SessionHandlers:
     async def peek(self, body: bytes) -> bytes:
         """Answer `session.peek`."""
         return await self._answering.answer("session.peek", SessionPeek, body, self._peek)
+
+    async def rounds(self, body: bytes) -> bytes:
+        """Answer `session.rounds`."""
+        return await self._answering.answer("session.rounds", SessionRounds, body, self._rounds)
 
     async def list(self, body: bytes) -> bytes:
         """Answer `session.list`."""
@@ -89,6 +99,13 @@ class SessionHandlers:
         # Nobody has written there yet: an answer, not an error.
         session = await self._reads.find_by_key(request.session_key, request.acting_for)
         return SessionReply(id=new_envelope_id(), at=_now(), session=session)
+
+    async def _rounds(self, request: SessionRounds) -> SessionRoundsReply:
+        rounds = await self._reads.count_rounds(
+            request.session_id, request.since, request.acting_for
+        )
+        error = no_such_session() if rounds is None else None
+        return SessionRoundsReply(id=new_envelope_id(), at=_now(), rounds=rounds, error=error)
 
     async def _list(self, request: SessionList) -> SessionListReply:
         try:

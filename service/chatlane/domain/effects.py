@@ -6,6 +6,7 @@ the wire.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -136,6 +137,7 @@ class Effects:
     dead: list[DeadRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
+    used: dict[UUID, Counter[str]] = field(default_factory=dict)
     counts: dict[Count, int] = field(default_factory=dict)
 
     def trace(self, begin: int, trace: Trace | None) -> None:
@@ -143,6 +145,11 @@ class Effects:
         if trace is not None:
             for place in range(begin, len(self.publications)):
                 self.publications[place] = self.publications[place]._replace(trace=trace)
+
+    def use(self, session_id: UUID, usage: Mapping[str, int]) -> None:
+        """Add what a result reported to the sums of its session."""
+        if usage:
+            self.used.setdefault(session_id, Counter()).update(usage)
 
     def count(self, what: Count) -> None:
         """Add one to an outcome; the metrics learn of it once the transaction is committed."""

@@ -19,10 +19,11 @@ from chatlane.domain.effects import (
 from chatlane.domain.ids import derived_id
 from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
+from chatlane.domain.session_life import end_session, model_override_of, resume_mark_of
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn
 from chatlane_schemas.codec import encode, encode_part
-from chatlane_schemas.events import EndReason, SessionEnded, SessionStarted
+from chatlane_schemas.events import EndReason, SessionStarted
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
@@ -139,13 +140,13 @@ class Placement:
             return self._start(arrived, None, session)
         # The settings may have given the profile to another agent since the session began.
         session.agent = arrived.agent.name
-        if arrived.event.kind is Kind.SYSTEM:
+        if arrived.event.kind is Kind.SYSTEM and session.suspended_at is None:
             return session
         now = not_before(arrived.stored_at, session.last_activity_at)
         reason = reset_reason(clock_of(session), arrived.policy, now)
         if reason is None:
             return session
-        self._end(session, reason, now, arrived)
+        end_session(session, now, EndReason(reason), self._effects)
         return self._start(arrived, reason, session)
 
     def _start(
@@ -185,19 +186,6 @@ class Placement:
             self.lanes[session_key] = Lane(session_key, session.id)
         else:
             lane.session_id = session.id
-
-    def _end(self, session: Session, reason: ResetReason, now: datetime, arrived: Arrived) -> None:
-        session.ended_at = now
-        session.end_reason = reason
-        ended = SessionEnded(
-            id=str(derived_id(arrived.stored_at, session.id.bytes, "session.ended")),
-            at=now,
-            session_id=session.id,
-            session_key=session.session_key,
-            agent=session.agent,
-            reason=EndReason(reason),
-        )
-        self._announce("session", "ended", ended.id, encode(ended))
 
     def _announce(self, noun: str, verb: str, message_id: str, payload: bytes) -> None:
         self._effects.publications.append(
@@ -262,6 +250,8 @@ class Placement:
             stored_at=arrived.stored_at,
             session_is_new=is_first,
             reset_reason=session.start_reason if is_first else None,
+            model_override=model_override_of(session),
+            resume_pending=resume_mark_of(session),
         )
         slot = slot_of(session.id, self._slots)
         self._effects.publications.append(
@@ -286,6 +276,9 @@ def clock_of(session: Session) -> SessionClock:
         served_boundary=session.served_boundary,
         started_at=session.started_at,
         is_held=session.active_turn is not None,
+        held_until=session.held_until,
+        suspended_at=session.suspended_at,
+        resume_marked_at=session.resume_marked_at,
     )
 
 

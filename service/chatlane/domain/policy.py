@@ -39,6 +39,8 @@ class ResetPolicy:
         at_hour: Hour of the daily boundary on the wall clock of `timezone`, 0 to 23.
         idle: Silence after which, strictly later, the talk is over.
         quiet: Silence a talk must have reached before a daily reset may cut it.
+        resume_window: For how long the mark of an interruption keeps a session; for ever if it
+            is not positive.
     """
 
     mode: ResetMode = "none"
@@ -46,6 +48,7 @@ class ResetPolicy:
     timezone: str = "UTC"
     idle: timedelta = timedelta(hours=24)
     quiet: timedelta = timedelta(minutes=30)
+    resume_window: timedelta = timedelta(hours=1)
 
     def __post_init__(self) -> None:
         """Refuse here what could otherwise fail only when a message arrives."""
@@ -71,13 +74,19 @@ class SessionClock(NamedTuple):
         last_activity_at: When a person last wrote; None where only timers have.
         served_boundary: The daily boundary in force when it started.
         started_at: Stands in for the two above; without it an unknown time counts as old.
-        is_held: A turn runs, or background work holds the session.
+        is_held: A turn runs.
+        held_until: When the last hold of background work ends.
+        suspended_at: When it was given up, if it was.
+        resume_marked_at: When it was last marked as interrupted, if it is.
     """
 
     last_activity_at: datetime | None = None
     served_boundary: datetime | None = None
     started_at: datetime | None = None
     is_held: bool = False
+    held_until: datetime | None = None
+    suspended_at: datetime | None = None
+    resume_marked_at: datetime | None = None
 
 
 class _Boundary(NamedTuple):
@@ -88,11 +97,28 @@ class _Boundary(NamedTuple):
 def reset_reason(clock: SessionClock, policy: ResetPolicy, now: datetime) -> ResetReason | None:
     """Return why a person's message at `now` opens a new session, or None.
 
-    Idle is tested first. A daily reset put off by a talk that was not quiet, or by a hold,
-    stays due until the next boundary takes its place: at most one for each local date.
+    A suspended session ends whatever else holds. One that was interrupted goes on for a while
+    whatever the policy says, and not after that. Then idle is tested before daily. A daily reset
+    put off by a talk that was not quiet, or by a hold, stays due until the next boundary takes
+    its place: at most one for each local date.
     """
-    if policy.mode == "none" or clock.is_held:
+    if clock.suspended_at is not None:
+        return ResetReason.SUSPENDED
+    if clock.is_held:
         return None
+    if clock.resume_marked_at is not None:
+        is_fresh = _is_fresh(clock.resume_marked_at, policy, now)
+        return None if is_fresh else ResetReason.RESUME_PENDING_EXPIRED
+    if policy.mode == "none" or (clock.held_until is not None and now < clock.held_until):
+        return None
+    return _timed_reason(clock, policy, now)
+
+
+def _is_fresh(marked_at: datetime, policy: ResetPolicy, now: datetime) -> bool:
+    return policy.resume_window <= timedelta(0) or now - marked_at <= policy.resume_window
+
+
+def _timed_reason(clock: SessionClock, policy: ResetPolicy, now: datetime) -> ResetReason | None:
     active_at = clock.last_activity_at or clock.started_at
     if policy.resets_idle and (active_at is None or now - active_at > policy.idle):
         return ResetReason.IDLE

@@ -1,4 +1,4 @@
-"""Ends and beginnings of sessions that somebody asked for, not a message. Pure, as `lanes`."""
+"""What happens to sessions besides messages: ends, beginnings, suspensions, interruptions. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chatlane.domain.states import Session
 from chatlane.domain.transcripts import BRANCH
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
+from chatlane_schemas.session_state import ModelOverride, ResumeMark
 from chatlane_schemas.subjects import event as event_subject
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _announce_start(session: Session, previous: Session, effects: Effects) -> No
 
 
 def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:
-    """Take the end of a session back.
+    """Take the end of a session back, or that it was given up.
 
     Whoever asks is there: as if they had written, or the policy would end the session again
     with their next message.
@@ -141,6 +142,51 @@ def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:
     session.end_reason = None
     session.last_activity_at = at
     session.served_boundary = served_boundary_at(at, policy) if policy.resets_daily else None
+    session.suspended_at = None
+    session.resume_marked_at = None
+    session.resume_reason = None
+
+
+def suspend_session(session: Session, at: datetime) -> None:
+    """Give a session up; the first time counts."""
+    if session.suspended_at is None:
+        session.suspended_at = at
+        session.has_new_flags = True
+
+
+def mark_interrupted(session: Session, at: datetime, reason: str) -> None:
+    """Say that a session was interrupted; the newest mark counts."""
+    session.resume_marked_at = at
+    session.resume_reason = reason
+    session.has_new_flags = True
+
+
+def unmark_interrupted(session: Session) -> None:
+    """Take the mark of an interruption away, if there is one."""
+    if session.resume_marked_at is not None:
+        session.resume_marked_at = None
+        session.resume_reason = None
+        session.has_new_flags = True
+
+
+def count_answer(session: Session) -> None:
+    """Note a complete result: whatever interrupted the session is over."""
+    session.answers += 1
+    unmark_interrupted(session)
+
+
+def model_override_of(session: Session) -> ModelOverride | None:
+    """Return which model is to answer in a session, if not its agent's own choice."""
+    if session.model_override is None:
+        return None
+    return ModelOverride.model_validate_json(session.model_override)
+
+
+def resume_mark_of(session: Session) -> ResumeMark | None:
+    """Return how a session was interrupted, as its agent is told."""
+    if session.resume_marked_at is None or session.resume_reason is None:
+        return None
+    return ResumeMark(reason=session.resume_reason, marked_at=session.resume_marked_at)
 
 
 def _not_before(at: datetime, session: Session) -> datetime:

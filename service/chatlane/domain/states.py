@@ -35,6 +35,8 @@ class Session:
     `last_activity_at` is of people only. The counters are the next free values; they are
     gapless because they change under the session's row lock and commit with what they number.
     `owner` is whose it is, as `owners` writes it; None where several people talk.
+    `model_override` is JSON text. `answers` counts complete results. `has_new_flags` says that
+    the suspension or the mark of an interruption is not what the database holds.
     """
 
     id: UUID
@@ -55,7 +57,14 @@ class Session:
     next_out_seq: int = 1
     user_messages: int = 0
     owner: str | None = None
+    suspended_at: datetime | None = None
+    resume_marked_at: datetime | None = None
+    resume_reason: str | None = None
+    held_until: datetime | None = None
+    model_override: str | None = None
+    answers: int = 0
     is_new: bool = False
+    has_new_flags: bool = False
 
     def take_seq(self) -> int:
         """Return the next place in the transcript."""

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
+from chatlane.domain.session_life import count_answer
 from chatlane.domain.speaking import Speaking
 from chatlane.domain.states import Session, Turn
 from chatlane_schemas.codec import encode
@@ -144,8 +145,10 @@ def settle(
     elif turn.cancel is not None:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
     elif result.outcome is Outcome.FAILED and result.retry and turn.attempt < max_attempts:
+        effects.use(session.id, result.usage)
         _retry_later(turn, result, effects)
     elif result.outcome is Outcome.FAILED:
+        effects.use(session.id, result.usage)
         turn.result_id = result.id
         fail_turn(turn, session, result.error or "failed", has_waiting=has_waiting, effects=effects)
     else:
@@ -186,6 +189,8 @@ def _finish(
     turn.outcome = outcome
     turn.error = result.error or turn.error
     effects.changed_turns.append(turn)
+    effects.use(session.id, result.usage)
+    count_answer(session)
     effects.messages.extend(_transcript(arrived, session, turn))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session nobody waits for it any more: the chat has gone on.
@@ -273,6 +278,9 @@ def answer_stream(
 
 def _answer(arrived: ArrivedResult, session: Session, question: Question, effects: Effects) -> None:
     result = arrived.result
+    effects.use(session.id, result.usage)
+    if result.part == 0:
+        count_answer(session)
     said = Part(text=result.text, attachments=result.attachments)
     effects.messages.append(
         MessageRow(

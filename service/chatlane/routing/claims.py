@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain import claims
 from chatlane.domain.effects import Effects
+from chatlane.domain.session_life import model_override_of, resume_mark_of
 from chatlane.domain.turns import claimable, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.logs import get_logger
@@ -281,6 +282,8 @@ class _Serving:
             history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
             session_is_new=is_first,
             reset_reason=session.start_reason if is_first else None,
+            model_override=model_override_of(session),
+            resume_pending=resume_mark_of(session),
         )
 
 

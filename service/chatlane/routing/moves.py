@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import to_json
 
-from chatlane.domain.effects import Effects, Publication
-from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import ParsedKey, key_text, parse_session_key
+from chatlane.domain.session_life import end_session
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn, void_turn
 from chatlane.store import moves, sessions, turns
 from chatlane.store.moves import LaneRow
-from chatlane_schemas.codec import encode
-from chatlane_schemas.events import EndReason, SessionEnded
-from chatlane_schemas.subjects import event as event_subject
+from chatlane_schemas.events import EndReason
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
+    from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.sources import ChatClass
 
@@ -86,15 +84,13 @@ class Joining:
         older.next_arrival += moved
         older.last_activity_at = _later(older.last_activity_at, newer.last_activity_at)
         await self._drop_unclaimed_turn(newer)
-        newer.ended_at = one.stored_at
-        newer.end_reason = EndReason.MERGED
+        end_session(newer, one.stored_at, EndReason.MERGED, self._effects)
         newer.parent_id = older.id
         newer.link_kind = "merged"
         if moved and older.active_turn is None:
             open_turn(older, one.stored_at, newer.id.bytes, self._effects)
         detail = to_json({"into": older.id, "moved_messages": moved}).decode()
         await moves.audit(self._connection, "session_merged", newer.id, detail)
-        self._announce(one, newer)
 
     async def _drop_unclaimed_turn(self, session: Session) -> None:
         """A turn that runs ends normally; one that nobody has claimed has lost its messages."""
@@ -104,19 +100,6 @@ class Joining:
         for turn in found.values():
             if turn.is_unclaimed:
                 void_turn(turn, session, has_waiting=False, effects=self._effects)
-
-    def _announce(self, one: Arrived, session: Session) -> None:
-        ended = SessionEnded(
-            id=str(derived_id(one.stored_at, session.id.bytes, "session.ended")),
-            at=one.stored_at,
-            session_id=session.id,
-            session_key=session.session_key,
-            agent=session.agent,
-            reason=EndReason.MERGED,
-        )
-        self._effects.publications.append(
-            Publication(None, "EVENTS", event_subject("session", "ended"), ended.id, encode(ended))
-        )
 
 
 def _later(one: datetime | None, other: datetime | None) -> datetime | None:

@@ -62,9 +62,9 @@ async def end(_request: SessionEnd, case: Case) -> UUID:
 
 
 async def reopen(_request: SessionReopen, case: Case) -> Outcome:
-    """Take the end of a session back."""
+    """Take the end of a session back, or that it was given up."""
     session, connection = case.session, case.writing.connection
-    if session.ended_at is None:
+    if session.ended_at is None and session.suspended_at is None:
         return session.id
     tips = await lineage.find_tips(connection, [session.id])
     if session.end_reason == EndReason.MERGED or tips[session.id] != session.id:

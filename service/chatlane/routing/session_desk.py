@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from chatlane.routing import rebinding, session_decisions
+from chatlane.routing import life_changes, rebinding, session_decisions
 from chatlane.routing.session_cases import Case, refused
 from chatlane.store import api_requests, lanes, lineage, owners, sessions
 from chatlane_schemas.codec import decode, encode
@@ -20,6 +20,14 @@ from chatlane_schemas.session_changes import (
     SessionSwitch,
     SessionTitle,
     SessionUpdate,
+)
+from chatlane_schemas.session_life import (
+    SessionHold,
+    SessionMark,
+    SessionOverride,
+    SessionRelease,
+    SessionSuspend,
+    SessionUnmark,
 )
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, SessionReply
 
@@ -46,6 +54,12 @@ decide.register(SessionReopen, session_decisions.reopen)
 decide.register(SessionReset, session_decisions.reset)
 decide.register(SessionSwitch, rebinding.switch)
 decide.register(SessionFork, rebinding.fork)
+decide.register(SessionSuspend, life_changes.suspend)
+decide.register(SessionMark, life_changes.mark)
+decide.register(SessionUnmark, life_changes.unmark)
+decide.register(SessionHold, life_changes.hold)
+decide.register(SessionRelease, life_changes.release)
+decide.register(SessionOverride, life_changes.override)
 
 
 class SessionDesk:

@@ -70,6 +70,7 @@ class Writing:
         await lanes.write(connection, lanes_of)
         await sessions.insert(connection, (one for one in every if one.is_new))
         await sessions.update(connection, (one for one in every if not one.is_new))
+        await sessions.add_usage(connection, effects.used)
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
         await waiting.insert(connection, effects.waiting)

@@ -63,7 +63,8 @@ async def set_title(connection: "PoolConnectionProxy", session: "Session", title
 REOPEN_SQL: Final[LiteralString] = """
 -- session_changes: the end is taken back
 UPDATE sessions SET
-    ended_at = NULL, end_reason = NULL, last_activity_at = $2, served_boundary = $3
+    ended_at = NULL, end_reason = NULL, last_activity_at = $2, served_boundary = $3,
+    suspended_at = NULL, resume_marked_at = NULL, resume_reason = NULL
 WHERE id = $1
 """
 

@@ -7,10 +7,13 @@ from uuid import UUID
 
 from pydantic_core import from_json
 
-from chatlane.store import owners
+from chatlane.store import owners, session_life
+from chatlane_schemas.session_state import ModelOverride, ResumeMark
 from chatlane_schemas.sessions import SessionView
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import asyncpg
     from asyncpg.pool import PoolConnectionProxy
 
@@ -30,7 +33,9 @@ class SessionReads:
     _FIND: Final = """
         -- session_reads.find: one session by its id
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner,
+               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+               usage
         FROM sessions
         WHERE id = $1
     """
@@ -41,6 +46,16 @@ class SessionReads:
             row = await connection.fetchrow(self._FIND, session_id)
             is_visible = row is not None and await _is_of(connection, row, person)
         return _session(row) if row is not None and is_visible else None
+
+    async def count_rounds(
+        self, session_id: UUID, since: datetime | None, person: Person | None = None
+    ) -> int | None:
+        """Return the complete rounds of a session; None if there is none, or not the person's."""
+        async with self._store.transaction() as connection:
+            row = await connection.fetchrow(self._FIND, session_id)
+            if row is None or not await _is_of(connection, row, person):
+                return None
+            return await session_life.count_rounds(connection, session_id, since)
 
     async def find_within(
         self, connection: PoolConnectionProxy, session_id: UUID
@@ -53,7 +68,8 @@ class SessionReads:
         -- session_reads.find_by_key: the session a lane leads to now, by its key or an old one
         SELECT s.id, s.session_key, s.agent, s.platform, s.started_at, s.ended_at, s.end_reason,
                s.last_activity_at, s.next_seq, s.seq_gaps, s.title, s.active_turn, s.cwd, s.model,
-               s.config, s.owner
+               s.config, s.owner, s.suspended_at, s.resume_marked_at, s.resume_reason,
+               s.held_until, s.model_override, s.answers, s.usage
         FROM lanes l
         JOIN sessions s ON s.id = l.session_id
         WHERE l.session_key = coalesce(
@@ -72,7 +88,9 @@ class SessionReads:
     _FIND_BY_TITLE: Final = """
         -- session_reads.find_by_title: the newest of the sessions with a title
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner,
+               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+               usage
         FROM sessions
         WHERE title = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
         ORDER BY id DESC
@@ -93,7 +111,9 @@ class SessionReads:
     _LIST: Final = """
         -- session_reads.list: sessions, newest first
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config,
+               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+               usage
         FROM sessions
         WHERE id < $1
         ORDER BY id DESC
@@ -102,7 +122,9 @@ class SessionReads:
     _LIST_OF_PLATFORM: Final = """
         -- session_reads.list_of_platform: sessions of one platform, perhaps of one agent
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config,
+               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+               usage
         FROM sessions
         WHERE platform = $3 AND id < $1 AND ($4::text IS NULL OR agent = $4)
         ORDER BY id DESC
@@ -111,7 +133,9 @@ class SessionReads:
     _LIST_OF_AGENT: Final = """
         -- session_reads.list_of_agent: sessions of one agent
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config
+               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config,
+               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+               usage
         FROM sessions
         WHERE agent = $3 AND id < $1
         ORDER BY id DESC
@@ -161,4 +185,14 @@ def _session(row: asyncpg.Record) -> SessionView:
         cwd=row["cwd"],
         model=row["model"],
         config=None if row["config"] is None else from_json(row["config"]),
+        model_override=None
+        if row["model_override"] is None
+        else ModelOverride.model_validate_json(row["model_override"]),
+        is_suspended=row["suspended_at"] is not None,
+        resume_pending=None
+        if row["resume_marked_at"] is None
+        else ResumeMark(reason=row["resume_reason"], marked_at=row["resume_marked_at"]),
+        held_until=row["held_until"],
+        answer_count=row["answers"],
+        usage={} if row["usage"] is None else from_json(row["usage"]),
     )

@@ -3,12 +3,16 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, LiteralString
 
+from pydantic_core import to_json
+
 from chatlane.domain.states import Session
 from chatlane.errors import SupersededError
 from chatlane.store.columns import columns
 from chatlane_schemas.events import ResetReason
 
 if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Mapping
     from uuid import UUID
 
     from asyncpg import Record
@@ -18,7 +22,8 @@ LOCK_SESSIONS_SQL: Final[LiteralString] = """
 -- sessions: lock those a transaction works on, in the order everybody locks them
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-       next_seq, next_arrival, next_out_seq, user_messages, owner
+       next_seq, next_arrival, next_out_seq, user_messages, owner,
+       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -34,7 +39,8 @@ FIND_SESSION_SQL: Final[LiteralString] = """
 -- sessions: one to look at, not to work on
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-       next_seq, next_arrival, next_out_seq, user_messages
+       next_seq, next_arrival, next_out_seq, user_messages, owner,
+       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers
 FROM sessions WHERE id = $1
 """
 
@@ -49,7 +55,8 @@ LOCK_FREE_SESSIONS_SQL: Final[LiteralString] = """
 -- sessions: lock those that nobody works on now; a sweep comes back for the others
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-       next_seq, next_arrival, next_out_seq, user_messages, owner
+       next_seq, next_arrival, next_out_seq, user_messages, owner,
+       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -125,12 +132,13 @@ UPDATE_SESSIONS_SQL: Final[LiteralString] = """
 UPDATE sessions SET
     agent = new.agent, last_activity_at = new.last_activity_at, active_turn = new.active_turn,
     next_seq = new.next_seq, next_arrival = new.next_arrival,
-    next_out_seq = new.next_out_seq, user_messages = new.user_messages, owner = new.owner
+    next_out_seq = new.next_out_seq, user_messages = new.user_messages, owner = new.owner,
+    answers = new.answers
 FROM unnest(
     $1::uuid[], $2::timestamptz[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
-    $7::bigint[], $8::text[], $9::text[])
+    $7::bigint[], $8::text[], $9::text[], $10::bigint[])
     AS new (id, last_activity_at, active_turn, next_seq, next_arrival, next_out_seq,
-            user_messages, agent, owner)
+            user_messages, agent, owner, answers)
 WHERE sessions.id = new.id
 """
 
@@ -161,10 +169,12 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.user_messages,
             session.agent,
             session.owner,
+            session.answers,
         )
         for session in changed
     ]
-    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 9))
+    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 10))
+    await _flag(connection, [session for session in changed if session.has_new_flags])
     ends = [
         (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)
         for session in changed
@@ -172,3 +182,45 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
     ]
     if ends:
         await connection.execute(END_SESSIONS_SQL, *columns(ends, 5))
+
+
+FLAG_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: that some of those locked before were given up or interrupted, or are so no more
+UPDATE sessions SET
+    suspended_at = new.suspended_at, resume_marked_at = new.resume_marked_at,
+    resume_reason = new.resume_reason
+FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[])
+    AS new (id, suspended_at, resume_marked_at, resume_reason)
+WHERE sessions.id = new.id
+"""
+
+
+async def _flag(connection: "PoolConnectionProxy", flagged: list[Session]) -> None:
+    rows = [(one.id, one.suspended_at, one.resume_marked_at, one.resume_reason) for one in flagged]
+    if rows:
+        await connection.execute(FLAG_SESSIONS_SQL, *columns(rows, 4))
+
+
+ADD_USAGE_SQL: Final[LiteralString] = """
+-- sessions: what results reported, added to the sums of those locked before; new names only
+-- while there are few
+UPDATE sessions SET usage = (
+    SELECT jsonb_object_agg(name, total) FROM (
+        SELECT name, least(sum(count), 9223372036854775807) AS total FROM (
+            SELECT key AS name, value::numeric AS count, true AS is_known
+            FROM jsonb_each_text(coalesce(sessions.usage, '{}'))
+            UNION ALL
+            SELECT key, value::numeric, false FROM jsonb_each_text(new.usage)
+        ) AS counted
+        GROUP BY name ORDER BY bool_or(is_known) DESC, name LIMIT 64
+    ) AS summed)
+FROM unnest($1::uuid[], $2::jsonb[]) AS new (id, usage)
+WHERE sessions.id = new.id
+"""
+
+
+async def add_usage(connection: "PoolConnectionProxy", used: "Mapping[UUID, Counter[str]]") -> None:
+    """Add named counts to the sums of locked sessions."""
+    rows = [(one, to_json(counts).decode()) for one, counts in used.items() if counts]
+    if rows:
+        await connection.execute(ADD_USAGE_SQL, *columns(rows, 2))

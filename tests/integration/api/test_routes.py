@@ -48,6 +48,16 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
+from chatlane_schemas.session_life import (
+    SessionHold,
+    SessionMark,
+    SessionOverride,
+    SessionRelease,
+    SessionRounds,
+    SessionRoundsReply,
+    SessionSuspend,
+    SessionUnmark,
+)
 from chatlane_schemas.sessions import (
     ApiError,
     ApiErrorCode,
@@ -120,6 +130,14 @@ class FakeReads:
         self._check()
         self.asked_for = person
         return next((s for s in self.sessions if s.id == session_id), None)
+
+    async def count_rounds(
+        self, session_id: UUID, since: datetime | None, person: Person | None = None
+    ) -> int | None:
+        self._check()
+        self.asked_for = person
+        rounds = 1 if since else 2
+        return rounds if any(s.id == session_id for s in self.sessions) else None
 
     async def find_by_key(
         self, session_key: str, person: Person | None = None
@@ -330,6 +348,12 @@ async def test_changes_are_told_who_asks_by_the_subject(api: Api) -> None:
             expected_session_id=SESSION_ID,
         ),
         "fork": SessionFork(id="r7", at=AT, session_id=SESSION_ID, through_seq=4),
+        "suspend": SessionSuspend(id="r6", at=AT, session_id=SESSION_ID),
+        "mark": SessionMark(id="r7", at=AT, session_id=SESSION_ID),
+        "unmark": SessionUnmark(id="r8", at=AT, session_id=SESSION_ID),
+        "hold": SessionHold(id="r9", at=AT, session_id=SESSION_ID, name="job", lasts_s=1),
+        "release": SessionRelease(id="r10", at=AT, session_id=SESSION_ID, name="job"),
+        "override": SessionOverride(id="r11", at=AT, session_id=SESSION_ID),
     }
     for verb, change in changes.items():
         reply = await api.ask(api_subject("session", verb), change, SessionReply)
@@ -344,6 +368,19 @@ async def test_stops_are_told_who_asks_by_the_subject(api: Api) -> None:
     assert (await api.ask(api_subject("session", "stop"), stop, StopReply)).was_running
     assert (await api.ask(api_subject("turn", "cancel"), cancel, StopReply)).was_running
     assert api.stop_desk.asked == [("someone", stop), ("someone", cancel)]
+
+
+async def test_rounds_are_counted(api: Api) -> None:
+    async def rounds(since: datetime | None) -> int | None:
+        request = SessionRounds(id="r1", at=AT, session_id=SESSION_ID, since=since)
+        return (await api.ask(api_subject("session", "rounds"), request, SessionRoundsReply)).rounds
+
+    assert await rounds(None) == 2
+    assert await rounds(AT) == 1
+    unknown = SessionRounds(id="r1", at=AT, session_id=UUID(int=9))
+    refused = await api.ask(api_subject("session", "rounds"), unknown, ApiReply)
+    assert refused.error is not None
+    assert refused.error.code is ApiErrorCode.NOT_FOUND
 
 
 async def test_list_is_read_page_by_page(api: Api) -> None:

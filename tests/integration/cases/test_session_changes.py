@@ -32,7 +32,10 @@ pytestmark = pytest.mark.integration
 
 ANN: Fields = {"chat": "701", "user": "701"}
 BEN: Fields = {"chat": "702", "user": "702"}
-VERBS = ("update", "title", "end", "reopen", "reset")
+VERBS = (
+    *("update", "title", "end", "reopen", "reset"),
+    *("suspend", "mark", "unmark", "hold", "release", "override"),
+)
 # What each needs besides the session.
 FIELDS: dict[str, Fields] = {
     "update": {"cwd": "/srv/notes", "model": "small-1", "config": {"temperature": 0.5}},
@@ -40,6 +43,12 @@ FIELDS: dict[str, Fields] = {
     "end": {},
     "reopen": {},
     "reset": {},
+    "suspend": {},
+    "mark": {"reason": "restart"},
+    "unmark": {},
+    "hold": {"name": "build", "lasts_s": 3600},
+    "release": {"name": "build"},
+    "override": {"override": {"model": "large-2", "base_url": "https://models.example/v1"}},
 }
 
 
@@ -93,7 +102,8 @@ async def everything(kernel: Kernel) -> list[tuple[object, ...]]:
     sessions = await kernel.fetch("SELECT * FROM sessions ORDER BY id")
     lanes = await kernel.fetch("SELECT * FROM lanes ORDER BY session_key")
     outbox = await kernel.fetch("SELECT id FROM outbox ORDER BY id")
-    return [tuple(row.values()) for row in (*sessions, *lanes, *outbox)]
+    holds = await kernel.fetch("SELECT * FROM session_holds ORDER BY session_id, name")
+    return [tuple(row.values()) for row in (*sessions, *lanes, *outbox, *holds)]
 
 
 async def test_what_users_choose_is_set_kept_and_cleared(kernel: Kernel, caller: Caller) -> None:

@@ -165,6 +165,8 @@ INSERT INTO sessions (id, session_key, agent, platform, started_at, title, title
     FROM generate_series(1, 60000) AS n;
 INSERT INTO lanes (session_key, session_id)
     SELECT session_key, id FROM sessions;
+INSERT INTO session_holds (session_id, name, held_until)
+    SELECT id, 'job', now() FROM sessions;
 INSERT INTO lane_aliases (alias, session_key)
     SELECT 'old ' || session_key, session_key FROM sessions;
 INSERT INTO turns (id, session_id, agent, state, source, due_at)

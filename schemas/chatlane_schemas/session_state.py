@@ -1,0 +1,56 @@
+"""What a session carries besides its transcript: which model answers, how it was interrupted."""
+
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from chatlane_schemas.envelope import Record
+from chatlane_schemas.fields import Instant, Name, Text
+
+
+def _plain_url(value: str) -> str:
+    """Refuse what could hold a credential: a user, a query, a fragment."""
+    try:
+        parts = urlsplit(value)
+        is_plain = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError as exc:
+        raise PydanticCustomError("base_url", "base_url is no URL") from exc
+    if not is_plain or "@" in parts.netloc or "?" in value or "#" in value:
+        raise PydanticCustomError(
+            "base_url", "base_url is not a plain http(s) URL without user, query and fragment"
+        )
+    return value
+
+
+class ModelOverride(Record):
+    """Which model answers in one session, instead of the agent's own choice; never credentials."""
+
+    model: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="Name of the model.",
+    )
+    provider: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="Who runs it, by the agent's name for them.",
+    )
+    base_url: (
+        Annotated[Text, Field(min_length=1, max_length=2048), AfterValidator(_plain_url)] | None
+    ) = Field(
+        default=None,
+        description="Where it is reached: http(s), without user, query and fragment.",
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.model is None and self.provider is None and self.base_url is None:
+            raise PydanticCustomError("override_empty", "an override that says nothing")
+        return self
+
+
+class ResumeMark(Record):
+    """The session was interrupted and is to go on."""
+
+    reason: Name = Field(description="What interrupted it, such as `restart`.")
+    marked_at: Instant = Field(description="When it was marked; the newest mark counts.")

@@ -1,0 +1,96 @@
+"""Decides requests about the life of a session: given up, interrupted, held, another model."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from chatlane.domain.effects import Effects
+from chatlane.domain.session_life import mark_interrupted, suspend_session, unmark_interrupted
+from chatlane.routing.session_cases import refused
+from chatlane.store import session_life
+from chatlane_schemas.sessions import ApiErrorCode
+
+if TYPE_CHECKING:
+    from chatlane.routing.session_cases import Case, Outcome
+    from chatlane_schemas.session_life import (
+        SessionHold,
+        SessionMark,
+        SessionOverride,
+        SessionRelease,
+        SessionSuspend,
+        SessionUnmark,
+    )
+    from chatlane_schemas.sessions import ApiError
+
+_MOST_HOLDS: Final = 100
+
+
+async def suspend(_request: SessionSuspend, case: Case) -> Outcome:
+    """Give a session up."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    suspend_session(case.session, case.at)
+    return await _flagged(case)
+
+
+async def mark(request: SessionMark, case: Case) -> Outcome:
+    """Say that a session was interrupted; one that was given up does not go on."""
+    session = case.session
+    if session.ended_at is not None:
+        return _has_ended()
+    if session.suspended_at is not None:
+        return refused(ApiErrorCode.CONFLICT, "the session is suspended")
+    mark_interrupted(session, case.at, request.reason)
+    return await _flagged(case)
+
+
+async def unmark(_request: SessionUnmark, case: Case) -> Outcome:
+    """Take the mark of an interruption away."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    unmark_interrupted(case.session)
+    return await _flagged(case)
+
+
+async def _flagged(case: Case) -> Outcome:
+    if case.session.has_new_flags:
+        await case.writing.write(Effects(), sessions_of=[case.session])
+    return case.session.id
+
+
+async def hold(request: SessionHold, case: Case) -> Outcome:
+    """Set or renew a hold."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    is_held = await session_life.hold(
+        case.writing.connection,
+        case.session.id,
+        request.name,
+        now=case.at,
+        until=case.at + timedelta(seconds=request.lasts_s),
+        most=_MOST_HOLDS,
+    )
+    if not is_held:
+        return refused(ApiErrorCode.CONFLICT, "too many holds of one session")
+    return case.session.id
+
+
+async def release(request: SessionRelease, case: Case) -> Outcome:
+    """End a hold, also of a session that has ended meanwhile."""
+    await session_life.release(case.writing.connection, case.session.id, request.name, case.at)
+    return case.session.id
+
+
+async def override(request: SessionOverride, case: Case) -> Outcome:
+    """Set which model answers, as a whole."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    said = request.override
+    text = None if said is None else said.model_dump_json(exclude_none=True)
+    await session_life.override(case.writing.connection, case.session.id, text)
+    return case.session.id
+
+
+def _has_ended() -> ApiError:
+    return refused(ApiErrorCode.CONFLICT, "the session has ended")
