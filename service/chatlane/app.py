@@ -355,6 +355,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             transaction=transaction,
             on_truncated=bury_loss,
             metrics=app.metrics,
+            jitter=jitter,
         )
         ownership = Ownership(
             router=app.router_id,

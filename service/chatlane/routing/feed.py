@@ -21,6 +21,7 @@ from chatlane.store.partitions import Tenure
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+    from random import Random
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -36,8 +37,12 @@ TruncatedHandler = Callable[["PoolConnectionProxy", "PartitionId", LogTruncated]
 
 # At this many take-overs without hand-back a message of the partition may be what ends routers.
 SUSPECT_FROM: Final = 2
-# A message tried so often and never committed is not tried again.
-_KILLER_FROM: Final = 3
+# A message at which so many routers died is not tried again.
+_MOST_DEATHS: Final = 3
+# Of a lease: how long a partition rests before its first suspect is tried. Routers that die of
+# something else die at what they do most, and soon after their start; that must not be the
+# suspect. In between, what is not suspect goes on, and the try itself takes milliseconds.
+_REST: Final = (0.25, 1.0)
 _FIRST_PAUSE: Final = timedelta(milliseconds=50)
 _LONGEST_PAUSE: Final = timedelta(seconds=1)
 
@@ -57,6 +62,9 @@ class FeedDependencies:
         on_change: Called when something may be ready or a batch may be possible.
         on_lost: Called when a partition turned out to be another router's.
         metrics: Counts readers made anew and logs that are not what they were.
+        jitter: Chance.
+        tries: The last suspect that this process tried of each partition, and which try it
+            was: whoever lives to try it again did not die of it, whatever else went wrong.
     """
 
     router: UUID
@@ -67,6 +75,8 @@ class FeedDependencies:
     on_change: Callable[[], None]
     on_lost: Callable[[PartitionId], None]
     metrics: Metrics
+    jitter: Random
+    tries: dict[PartitionId, tuple[int, int]]
 
 
 class PartitionFeed:
@@ -92,7 +102,6 @@ class PartitionFeed:
         self._loop = asyncio.get_running_loop()
         self.renewed_at = self._loop.time()
         self._is_suspect = claim.dirty >= SUSPECT_FROM
-        self._suspected: tuple[int, int] | None = None
         self._reader: LogReader | None = None
         self._attempts = 0
         self._handed = 0
@@ -102,6 +111,8 @@ class PartitionFeed:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._unreadable_since: float | None = self._loop.time()
+        if self._is_suspect:
+            self._rest(dependencies.lease * dependencies.jitter.uniform(*_REST))
         self._task = asyncio.create_task(self._keep_reading())
 
     @property
@@ -191,9 +202,12 @@ class PartitionFeed:
 
     def fail(self, delay: timedelta) -> None:
         """Take back what was handed out; it is first in line again after `delay`."""
+        self._rest(delay)
+        self._take_back()
+
+    def _rest(self, delay: timedelta) -> None:
         self._rests_until = self._loop.time() + delay.total_seconds()
         self._loop.call_at(self._rests_until, self._its.on_change)
-        self._take_back()
 
     def break_off(self, reason: str) -> None:
         """Have the log inspected and read anew from the committed cursor."""
@@ -203,8 +217,8 @@ class PartitionFeed:
     async def suspect_next(self) -> bool | None:
         """Commit that the next message is about to be tried.
 
-        One try is counted per fencing number: a batch that failed and is repeated ended no
-        process.
+        One try of a message is counted per process: a batch that failed and is repeated ended
+        none.
 
         Returns:
             Whether the message must not be tried any more; None when it cannot be said now.
@@ -212,12 +226,14 @@ class PartitionFeed:
         message = next(iter(self.peek(1, 0)), None)
         if message is None:
             return None
-        if self._suspected is None or self._suspected[0] != message.sequence:
-            count = await self._count_try(message.sequence)
-            if count is None:
+        sequence, count = self._its.tries.get(self.partition, (0, 0))
+        if sequence != message.sequence:
+            counted = await self._count_try(message.sequence)
+            if counted is None:
                 return None
-            self._suspected = (message.sequence, count)
-        return self._suspected[1] >= _KILLER_FROM
+            count = counted
+            self._its.tries[self.partition] = (message.sequence, count)
+        return count > _MOST_DEATHS
 
     async def _count_try(self, sequence: int) -> int | None:
         with _Busy(self):

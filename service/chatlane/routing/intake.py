@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, replace
+from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 
 from chatlane.logs import get_logger
@@ -20,6 +21,7 @@ from chatlane.routing.feed import FeedDependencies, PartitionFeed
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterable, Sequence
     from datetime import timedelta
+    from random import Random
     from uuid import UUID
 
     from chatlane.bus.log_access import LogAccess
@@ -89,6 +91,7 @@ class Intake:
         transaction: Opens a transaction of the store.
         on_truncated: Writes the dead letter of a loss, in the transaction that goes past it.
         metrics: Counts what is taken, lost and read anew.
+        jitter: Chance.
 
     Attributes:
         lost_some: Set whenever a partition was lost; whoever takes partitions may look at once.
@@ -103,6 +106,7 @@ class Intake:
         transaction: Transaction,
         on_truncated: TruncatedHandler,
         metrics: Metrics | None = None,
+        jitter: Random | None = None,
     ) -> None:
         self._metrics = metrics or Metrics()
         self.lost_some = asyncio.Event()
@@ -121,6 +125,8 @@ class Intake:
             on_change=self._changed.set,
             on_lost=lambda partition: self.lost([partition]),
             metrics=self._metrics,
+            jitter=jitter or SystemRandom(),
+            tries={},
         )
 
     # What the ownership calls.

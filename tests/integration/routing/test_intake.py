@@ -345,6 +345,50 @@ async def test_a_suspect_whose_batch_fails_is_not_counted_again(
         assert router.killers == []
 
 
+async def test_a_suspect_that_its_process_survived_is_not_counted_again(
+    store: Store, logs: LogStreams
+) -> None:
+    """As when the database was away for longer than a lease in the middle of the try."""
+    await make_dirty(store)
+    await logs.publish(0, ["one"])
+    async with open_routers(store, logs) as (router,):
+        router.may_commit.clear()
+        router.start()
+        await eventually(lambda: router.batch_sizes == [1])
+        for tries in range(2, 6):
+            await store_forgets_leases(store)
+            router.intake.lost(feed.partition for feed in router.intake.feeds)
+            router._tasks[1].cancel()
+            router._tasks[1] = asyncio.create_task(router._commit_batches())
+
+            def was_tried(times: int = tries) -> bool:
+                return len(router.batch_sizes) == times
+
+            await eventually(was_tried)
+        assert await suspicion(store) == [(0, 2, 1, 1)]
+        router.may_commit.set()
+        await eventually(has_noted(store, {0: ["one"]}))
+        assert router.killers == []
+
+
+async def store_forgets_leases(store: Store) -> None:
+    async with store.transaction() as connection:
+        await connection.execute("UPDATE partitions SET lease_until = clock_timestamp()")
+
+
+async def test_what_is_not_suspect_goes_first(store: Store, logs: LogStreams) -> None:
+    """A router that dies of something else, soon after its start, then dies at that."""
+    await make_dirty(store)
+    await logs.publish(0, ["suspect"])
+    await logs.publish(1, ["other"])
+    async with open_routers(store, logs) as (router,):
+        router.start()
+        await eventually(has_noted(store, {0: ["suspect"], 1: ["other"]}))
+    async with store.transaction() as connection:
+        rows = await connection.fetch("SELECT body FROM noted ORDER BY place")
+    assert [row[0] for row in rows] == ["other", "suspect"]
+
+
 async def test_a_message_that_ends_every_process_is_set_aside_and_nothing_else(
     store: Store, logs: LogStreams
 ) -> None:
@@ -363,6 +407,6 @@ async def test_a_message_that_ends_every_process_is_set_aside_and_nothing_else(
             await eventually(has_ended)
             deaths += router.has_died.is_set()
             assert router.killers in ([], ["deadly"])
-    # Two to become suspect, two tries alone; the third time it is not looked into.
-    assert deaths == 4
+    # Two to become suspect, three tries alone; the fourth time it is not looked into.
+    assert deaths == 5
     assert 0 not in {partition for partition, *_ in await suspicion(store)}
