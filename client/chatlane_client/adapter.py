@@ -2,16 +2,24 @@
 
 import asyncio
 from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from nats.aio.client import Client
 from opentelemetry.trace import SpanKind
 
 from chatlane_client.delivery import GAP_PATIENCE, Deliver, OutboundReader
-from chatlane_client.errors import ForeignEventError
+from chatlane_client.errors import ForeignEventError, RetryLaterError
+from chatlane_client.retry import Backoff
 from chatlane_client.tracing import span
 from chatlane_client.wire import Stored, publish_stored
 from chatlane_schemas import InboundEvent, subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# How long senders are asked to wait while the log is full.
+_FULL: Final = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 
 
 class AdapterClient:
@@ -38,6 +46,8 @@ class AdapterClient:
         self._account = account
         self._gap_patience = gap_patience
         self._stopping = asyncio.Event()
+        # Set while the log is full: how long the next sender is asked to wait.
+        self._waits: Iterator[float] | None = None
         # A chat's lock lives as long as somebody publishes to it.
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -53,9 +63,12 @@ class AdapterClient:
 
         Args:
             event: An event of this account.
-            give_up_after: None tries for ever.
+            give_up_after: None tries for ever, unless the log is full.
 
         Raises:
+            RetryLaterError: The log is full. Tell whoever sent this to try again (an
+                HTTP 503 with `Retry-After`), or keep it and publish this event
+                again after the time it says, before the next of its chat.
             UnconfirmedPublishError: Not confirmed in time; it may be stored all
                 the same, so publish this event again before the next of its chat.
             OversizedMessageError: Nothing was sent.
@@ -69,9 +82,21 @@ class AdapterClient:
         names = {"chatlane.platform": self._platform, "chatlane.account": self._account}
         async with chat:
             with span("publish INBOUND", SpanKind.PRODUCER, names):
-                return await publish_stored(
-                    self._client, subject, event, give_up_after=give_up_after
-                )
+                return await self._publish(subject, event, give_up_after)
+
+    async def _publish(
+        self, subject: str, event: InboundEvent, give_up_after: timedelta | None
+    ) -> Stored:
+        try:
+            stored = await publish_stored(
+                self._client, subject, event, give_up_after=give_up_after, waits_for_room=False
+            )
+        except RetryLaterError as error:
+            self._waits = self._waits or _FULL.pauses()
+            error.after = timedelta(seconds=next(self._waits))
+            raise
+        self._waits = None
+        return stored
 
     async def deliver(self, handler: Deliver) -> None:
         """Give every outbound message of the account to a handler, until stopped.

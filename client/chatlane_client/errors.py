@@ -3,6 +3,7 @@
 ChatlaneClientError
 ├── TransientError              try again with the same id: it may or may not have happened
 │   ├── UnconfirmedPublishError
+│   ├── RetryLaterError         the log is full: nothing was taken, try again after a while
 │   ├── UnansweredRequestError
 │   └── UnavailableServiceError
 └── PermanentError              trying again changes nothing
@@ -18,6 +19,8 @@ ChatlaneClientError
     ├── TurnFailedError         raised by a turn handler
     └── UndeliverableError      raised by an outbound handler
 """
+
+from datetime import timedelta
 
 
 class ChatlaneClientError(Exception):
@@ -39,6 +42,21 @@ class UnconfirmedPublishError(TransientError):
         self.subject = subject
         self.message_id = message_id
         super().__init__(f"no stream confirmed {message_id} on {subject} in time")
+
+
+class RetryLaterError(TransientError):
+    """The log is full and takes nothing now; whoever sent the message should keep it for a while.
+
+    Attributes:
+        after: How long to wait before the same event is published again. It grows while the
+            log stays full.
+    """
+
+    def __init__(self, subject: str, message_id: str, after: timedelta) -> None:
+        self.subject = subject
+        self.message_id = message_id
+        self.after = after
+        super().__init__(f"the stream of {subject} is full and did not take {message_id}")
 
 
 class UnansweredRequestError(TransientError):

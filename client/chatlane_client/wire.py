@@ -24,6 +24,7 @@ from chatlane_client.errors import (
     OversizedMessageError,
     RefusedPublishError,
     RefusedRequestError,
+    RetryLaterError,
     SessionNotFoundError,
     StaleRequestError,
     UnansweredRequestError,
@@ -41,6 +42,9 @@ AnswerT = TypeVar("AnswerT", bound=Envelope)
 
 MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 ANSWER_WITHIN: Final = timedelta(seconds=2)
+# What a stream answers that has no room: for its own limit, the account's or the disk's.
+_FULL: Final = frozenset({10023, 10047, 10077})
+_ROOM_AFTER: Final = timedelta(seconds=1)
 _CLOSED: Final = (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError)
 
 
@@ -57,6 +61,7 @@ async def publish_stored(
     message: Envelope,
     *,
     give_up_after: timedelta | None = None,
+    waits_for_room: bool = True,
     answer_within: timedelta = ANSWER_WITHIN,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
 ) -> Stored:
@@ -70,11 +75,13 @@ async def publish_stored(
         subject: A subject that a stream listens on.
         message: What to publish.
         give_up_after: None tries for ever.
+        waits_for_room: A full stream is tried again like one that does not answer.
         answer_within: How long one try waits.
         backoff: Pauses between tries.
 
     Raises:
         UnconfirmedPublishError: No confirmation in time.
+        RetryLaterError: The stream is full, and nobody waits for room.
         OversizedMessageError: Nothing was sent.
         RefusedPublishError: The stream will never take it.
         ConnectionClosedError: Nothing will ever be sent again.
@@ -85,7 +92,13 @@ async def publish_stored(
         async with asyncio.timeout(patience):
             guard = CancellationGuard()
             for pause in backoff.pauses():
-                if stored := await _try_publish(client, subject, message, body, answer_within):
+                try:
+                    stored = await _try_publish(client, subject, message, body, answer_within)
+                except RetryLaterError:
+                    if not waits_for_room:
+                        raise
+                    stored = None
+                if stored:
                     return stored
                 guard.check()
                 await asyncio.sleep(pause)
@@ -175,7 +188,11 @@ def check_size(
 async def _try_publish(
     client: Client, subject: str, message: Envelope, body: bytes, answer_within: timedelta
 ) -> Stored | None:
-    """Publish once; None means that the outcome is unknown."""
+    """Publish once; None means that the outcome is unknown.
+
+    Raises:
+        RetryLaterError: The stream is full.
+    """
     await until_connected(client)
     headers = {MESSAGE_ID_HEADER: message.id, **trace_headers()}
     # Checked at each try: after a reconnect it may be another server.
@@ -190,7 +207,10 @@ async def _try_publish(
         reason = exc.description or "bad request"
         raise RefusedPublishError(subject, message.id, exc.err_code, reason) from exc
     except (nats.errors.Error, TimeoutError) as exc:
-        # No stream, no answer, a full stream, an election: unknown, never failed.
+        if isinstance(exc, nats.js.errors.APIError) and exc.err_code in _FULL:
+            _log.warning("stream_full", extra={"subject": subject, "message_id": message.id})
+            raise RetryLaterError(subject, message.id, _ROOM_AFTER) from exc
+        # No stream, no answer, an election: unknown, never failed.
         extra = {"subject": subject, "message_id": message.id, "error": type(exc).__name__}
         _log.warning("publish_unconfirmed", extra=extra)
         return None

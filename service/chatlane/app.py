@@ -378,6 +378,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             max_messages=router.batch_messages,
             linger=router.batch_linger,
             jitter=jitter,
+            full_streams=lambda: relay.full_streams,
         )
         idle = IdleCheck(
             router=app.router_id,

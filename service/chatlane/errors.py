@@ -5,6 +5,7 @@ ChatlaneError
 │   ├── StoreUnavailableError      Postgres did not answer, or lost a race worth repeating
 │   ├── SupersededError            somebody else decided first: read again and start over
 │   └── BusUnavailableError        NATS did not answer; a publish without PubAck is *unknown*
+│       └── StreamFullError        the stream has no room, and did not store it
 └── PermanentError                 never: dead letter, then go on
     ├── MalformedMessageError
     ├── UnroutableMessageError
@@ -57,6 +58,10 @@ class BusUnavailableError(TransientError):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         super().__init__(f"nats unavailable: {kind}")
+
+
+class StreamFullError(BusUnavailableError):
+    """A stream has no room; what leads to it had better wait."""
 
 
 class PermanentError(ChatlaneError):

@@ -120,6 +120,12 @@ LEASE_LEFT: Final = Metric(
     "What is left of the lease that ends first, of the partitions this process reads.",
     ("log",),
 )
+HELD_BACK: Final = Metric(
+    "chatlane_held_back_total",
+    "counter",
+    "Batches of which a part was left in its log, because the stream it leads to is full.",
+    ("stream",),
+)
 LOG_LAG: Final = Metric(
     "chatlane_log_lag_seconds",
     "gauge",
@@ -351,6 +357,7 @@ METRICS: Final = (
     STAGE_SECONDS,
     PARTITION_LAG,
     LEASE_LEFT,
+    HELD_BACK,
     LOG_LAG,
     OUTBOX_BACKLOG,
     PUBLISHED,
@@ -468,6 +475,10 @@ class Metrics:
     def batch_repeated(self, outcome: Literal["superseded", "failed"]) -> None:
         """Count a batch that was rolled back and starts over."""
         self._add(BATCHES, 1, outcome)
+
+    def held_back(self, stream: str) -> None:
+        """Count a batch of which a part waits for room in a stream."""
+        self._add(HELD_BACK, 1, stream)
 
     def log_lag(self, log: str, age: timedelta) -> None:
         """Show how old the oldest message of a batch was at its commit."""

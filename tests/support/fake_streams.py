@@ -11,7 +11,12 @@ from enum import Enum, auto
 
 from chatlane.bus.publisher import Ack
 from chatlane.domain.log import Trace
-from chatlane.errors import BusUnavailableError, MalformedMessageError, OversizedMessageError
+from chatlane.errors import (
+    BusUnavailableError,
+    MalformedMessageError,
+    OversizedMessageError,
+    StreamFullError,
+)
 
 _HEADER_BYTES = 64
 
@@ -92,7 +97,7 @@ class FakePublisher:
             case Fate.LOST:
                 loop.call_later(self._timeout_seconds, _fail, future, "timeout")
             case Fate.REFUSED:
-                loop.call_soon(_fail, future, "refused with 503/10077")
+                loop.call_soon(_refuse, future)
         return future
 
     def disconnect(self) -> None:
@@ -114,6 +119,12 @@ class FakePublisher:
 def _resolve(future: asyncio.Future[Ack], ack: Ack) -> None:
     if not future.done():
         future.set_result(ack)
+
+
+def _refuse(future: asyncio.Future[Ack]) -> None:
+    if not future.done():
+        future.set_exception(StreamFullError("refused with 503/10077"))
+        future.exception()
 
 
 def _fail(future: asyncio.Future[Ack], kind: str) -> None:

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
-from chatlane.errors import BusUnavailableError, MalformedMessageError, OversizedMessageError
+from chatlane.errors import (
+    BusUnavailableError,
+    MalformedMessageError,
+    OversizedMessageError,
+    StreamFullError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -37,6 +42,8 @@ _SUBJECT: Final = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
 _MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,256}")
 _MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 _NO_RESPONDERS: Final = "503"
+# What a stream answers that has no room: for its own limit, the account's or the disk's.
+_FULL: Final = frozenset({10023, 10047, 10077})
 # "NATS/1.0", the name and separators of the one header, and the blank line.
 _HEADER_BYTES: Final = len(f"NATS/1.0\r\n{_MESSAGE_ID_HEADER}: \r\n\r\n")
 
@@ -194,7 +201,9 @@ class Publisher:
         if isinstance(outcome, Ack):
             future.set_result(outcome)
         else:
-            _fail(future, outcome)
+            future.set_exception(outcome)
+            # Somebody who gave up waiting is no bug to be reported.
+            future.exception()
 
     def _expire(self) -> None:
         """Fail what is overdue and set the timer for the next."""
@@ -241,15 +250,15 @@ def _fail(future: asyncio.Future[Ack], kind: str) -> None:
         future.exception()
 
 
-def _outcome(message: Msg) -> Ack | str | None:
-    """Return the acknowledgement, or in words why there is none; None for what is neither.
+def _outcome(message: Msg) -> Ack | BusUnavailableError | None:
+    """Return the acknowledgement, or why there is none; None for what is neither.
 
     Whoever listens on the subject without JetStream sees our reply address and may answer to
     it; the word of the stream is then still to come.
     """
     if not message.data:
         is_refused = (message.headers or {}).get("Status") == _NO_RESPONDERS
-        return "no stream takes this subject now" if is_refused else None
+        return BusUnavailableError("no stream takes this subject now") if is_refused else None
     try:
         answer = from_json(message.data)
     except ValueError:
@@ -259,7 +268,9 @@ def _outcome(message: Msg) -> Ack | str | None:
         return None
     error, sequence = answer.get("error"), answer.get("seq")
     if isinstance(error, dict) and isinstance(error.get("code"), int):
-        return f"refused with {error['code']}/{error.get('err_code')}"
+        number = error.get("err_code")
+        kind = StreamFullError if number in _FULL else BusUnavailableError
+        return kind(f"refused with {error['code']}/{number}")
     if isinstance(sequence, int) and isinstance(answer.get("stream"), str):
         return Ack(sequence, answer.get("duplicate") is True)
     return None

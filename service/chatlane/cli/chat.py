@@ -22,7 +22,7 @@ from chatlane.cli.options import (
 from chatlane.cli.reporting import CommandError
 from chatlane.logs import without_controls
 from chatlane_client.adapter import AdapterClient
-from chatlane_client.errors import UnconfirmedPublishError
+from chatlane_client.errors import RetryLaterError, UnconfirmedPublishError
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import new_envelope_id
@@ -199,6 +199,8 @@ async def _publish(adapter: AdapterClient, event: InboundEvent) -> None:
             f"no stream took the message within {shown(_STORED_WITHIN)}: "
             "is there a stream INBOUND (`chatlane admin apply`)?"
         ) from exc
+    except RetryLaterError as exc:
+        raise CommandError("the stream INBOUND is full: are routers running?") from exc
 
 
 async def _until_answered(screen: Screen, wait: timedelta) -> None:

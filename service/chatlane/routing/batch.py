@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.errors import StoreUnavailableError, SupersededError, TransientError
 from chatlane.logs import get_logger
+from chatlane.routing.backpressure import parted
 from chatlane.routing.deciding import Deciding, Decoded, decoded
 from chatlane.routing.intake import Batch
 from chatlane.routing.refused import Refused
@@ -25,7 +26,7 @@ from chatlane.tracing import batch_committed
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
     from random import Random
     from uuid import UUID
 
@@ -46,6 +47,10 @@ _TRIES_ALONE: Final = 3
 # Decoding lets the transaction before it go on after so many messages, about 0.1 ms.
 _BREATH: Final = 8
 
+# How soon a message is looked at again whose stream is full.
+_ROOM_AFTER: Final = timedelta(milliseconds=500)
+_HELD_BACK_SAID_EVERY: Final = 10.0
+
 _Ready = tuple["Batch", "Mapping[LogMessage, Decoded]"]
 
 
@@ -63,6 +68,7 @@ class Batches:
     Args:
         lease: What each committed batch renews its partitions to.
         slots: How many slots a `stream` agent's messages are spread over.
+        full_streams: Says which streams have no room now; what leads to them is not read.
     """
 
     def __init__(
@@ -78,7 +84,10 @@ class Batches:
         max_messages: int,
         linger: timedelta,
         jitter: Random,
+        full_streams: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self._full_streams = full_streams
+        self._held_back_said_at = -_HELD_BACK_SAID_EVERY
         self._intake = intake
         self._writer = writer
         self._catalog = catalog
@@ -101,7 +110,7 @@ class Batches:
                 batch = await self._intake.next_batch(self._max_messages, self._linger)
                 ahead = batch, await self._decode(batch)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._settle(*ahead))
+                tasks.create_task(self._settle_what_has_room(*ahead))
                 ahead = await self._decode_ahead()
 
     async def _decode_ahead(self) -> _Ready | None:
@@ -122,6 +131,27 @@ class Batches:
                     await asyncio.sleep(0)
         self._metrics.stages_took({"queue": queued, "decode": monotonic() - began})
         return known
+
+    async def _settle_what_has_room(
+        self, batch: Batch, known: Mapping[LogMessage, Decoded]
+    ) -> None:
+        held = Batch(())
+        if full := self._full_streams():
+            batch, held = parted(batch, known, full)
+        if batch:
+            await self._settle(batch, known)
+        if held:
+            # Only now: whatever is taken back voids what else is out of its partition.
+            self._intake.failed(held, _ROOM_AFTER)
+            self._report_held_back(full, len(held.messages))
+
+    def _report_held_back(self, full: Collection[str], messages: int) -> None:
+        for stream in full:
+            self._metrics.held_back(stream)
+        now = monotonic()
+        if now - self._held_back_said_at >= _HELD_BACK_SAID_EVERY:
+            self._held_back_said_at = now
+            _log.warning("messages_held_back", stream=sorted(full), messages=messages)
 
     async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Retry until committed; split when the error is not one that waiting cures."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from chatlane.routing.feed import Transaction, TruncatedHandler
     from chatlane.store.partitions import Claim, Tenure
 
+# A partition gets at most one in so many places of a batch, unless there are fewer: who writes
+# into another one while it is flooded waits for two batches at most, and those are short.
+_SHARES: Final = 4
 # Bodies of one transaction: they are in memory several times while it runs.
 DEFAULT_BATCH_BYTES: Final = 8 * 1024 * 1024
 _LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
@@ -193,7 +196,7 @@ class Intake:
         """Wait for messages and hand out a batch of them.
 
         Every partition gets the same chance: one with a long backlog takes only what the
-        others leave. A partition under suspicion is handed out alone, one message at a time.
+        others leave, and never more than a quarter. A partition under suspicion is handed out alone, one message at a time.
 
         Args:
             max_messages: Most messages.
@@ -291,7 +294,10 @@ class Intake:
         feeds = list(self._feeds.values())
         self._turn = (self._turn + 1) % max(1, len(feeds))
         in_turn = feeds[self._turn :] + feeds[: self._turn]
-        waiting = [(feed, n) for feed in in_turn if (n := feed.available(now))][:max_messages]
+        most = -(-max_messages // min(_SHARES, len(feeds) or 1))
+        waiting = [(feed, min(n, most)) for feed in in_turn if (n := feed.available(now))][
+            :max_messages
+        ]
         left = max_messages
         counts: dict[PartitionId, int] = {}
         for done, (feed, n) in enumerate(sorted(waiting, key=lambda pair: pair[1])):

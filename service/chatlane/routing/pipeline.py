@@ -17,7 +17,12 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane.crash_points import RouterPoint, reach
-from chatlane.errors import OversizedMessageError, PermanentError, TransientError
+from chatlane.errors import (
+    OversizedMessageError,
+    PermanentError,
+    StreamFullError,
+    TransientError,
+)
 from chatlane.logs import get_logger
 from chatlane.store.outbox import ORDERED_STREAMS
 from chatlane_schemas.dead import DeadReason
@@ -93,10 +98,12 @@ class _Outlet:
     Attributes:
         in_flight: Publishes without an answer, and failed ones that wait for their next try:
             while a stream refuses, this bounds how hard we knock.
+        is_full: Whether the stream said so in its last answer.
     """
 
     ready: deque[Item] = field(default_factory=deque)
     in_flight: int = 0
+    is_full: bool = False
     published: int = 0
     repeated: int = 0
 
@@ -228,6 +235,7 @@ class Pipeline:
             return
         reach(RouterPoint.ACKNOWLEDGED)
         outlet.in_flight -= 1
+        outlet.is_full = False
         outlet.published += 1
         if not self._acknowledged:
             self.some_acknowledged.set()
@@ -259,6 +267,7 @@ class Pipeline:
             self._wakeup.set()
             return
         outlet.repeated += 1
+        outlet.is_full = isinstance(error, StreamFullError)
         delay = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2 ** min(item.attempts - 1, 10))
         due = time.monotonic() + delay * self._jitter.uniform(0.5, 1)
         heapq.heappush(self._later, (due, next(self._tie), item))
@@ -344,6 +353,15 @@ class Pipeline:
             item.batch = Batch(known_since, 1)
             self._outlet(item).ready.append(item)
         self._wakeup.set()
+
+    @property
+    def full_streams(self) -> frozenset[str]:
+        """The streams that refuse what is new for want of room, as far as rows wait for them."""
+        return frozenset(
+            stream
+            for stream, outlet in self._outlets.items()
+            if outlet.is_full and outlet.in_flight
+        )
 
     def take_counts(self) -> dict[str, tuple[int, int]]:
         """Return by stream how many were acknowledged and repeated since the last call."""

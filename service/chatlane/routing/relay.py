@@ -140,6 +140,11 @@ class Relay:
         """Whether new rows stay in the table for now; a good time to read no more."""
         return self._pipeline.held_bytes > self._max_bytes
 
+    @property
+    def full_streams(self) -> frozenset[str]:
+        """The streams that have no room now; what leads to them is better left in its log."""
+        return self._pipeline.full_streams
+
     def hurry(self) -> None:
         """Repeat failed publishes at once; for when the connection came back."""
         self._pipeline.hurry()

@@ -9,7 +9,12 @@ from nats.aio.msg import Msg
 
 from chatlane.bus.connection import BusOptions, open_bus
 from chatlane.bus.publisher import open_publisher
-from chatlane.errors import BusUnavailableError, MalformedMessageError, OversizedMessageError
+from chatlane.errors import (
+    BusUnavailableError,
+    MalformedMessageError,
+    OversizedMessageError,
+    StreamFullError,
+)
 from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
 from tests.support.log_streams import LogStreams, chat_in, open_logs
@@ -71,7 +76,7 @@ async def test_a_full_stream_is_worth_another_try(logs: LogStreams) -> None:
     first = await logs.publisher.publish(SUBJECT, bytes(1500), "first")
     second = await logs.publisher.publish(SUBJECT, bytes(1500), "second")
     assert (await first).sequence == 1
-    with pytest.raises(BusUnavailableError, match="refused"):
+    with pytest.raises(StreamFullError, match="refused"):
         await second
 
 

@@ -143,7 +143,19 @@ async def test_a_long_backlog_takes_only_what_others_leave(world: World) -> None
     world.deliver(1, 2, 5)
     world.deliver(2, *range(3, 60, 3))
     sizes = {number: len(of) for number, of in (await world.next(30)).items()}
-    assert sizes == {0: 14, 1: 2, 2: 14}
+    assert sizes == {0: 10, 1: 2, 2: 10}
+
+
+async def test_a_flood_takes_no_more_than_a_quarter_of_a_batch(world: World) -> None:
+    await world.hold(*range(8))
+    world.deliver(0, *range(1, 1000))
+    assert {number: len(of) for number, of in (await world.next(40)).items()} == {0: 10}
+    ahead = world.intake.full_batch(40)
+    assert ahead is not None
+    assert len(ahead.messages) == 10
+    # Who comes now waits for these two, and then goes with the next ones.
+    world.deliver(5, 1000)
+    assert {number: len(of) for number, of in (await world.next(40)).items()} == {0: 10, 5: 1}
 
 
 async def test_everybody_gets_a_turn_in_batches_smaller_than_the_partitions(world: World) -> None:

@@ -113,7 +113,11 @@ async def test_a_stream_that_refuses_delays_no_other() -> None:
         free = [row(f"free {n}", uuid4(), "ROUTED") for n in range(20)]
         pipeline.enqueue([*full, *free], time.monotonic())
         await eventually(lambda: len(publisher.stream.ids) == 20)
-    assert all(text.startswith("free") for text in publisher.stream.ids)
+        assert all(text.startswith("free") for text in publisher.stream.ids)
+        assert pipeline.full_streams == {"OUTBOUND"}
+        publisher.fate = lambda _: Fate.STORED
+        await eventually(lambda: pipeline.row_count == 0)
+        assert pipeline.full_streams == frozenset()
 
 
 async def test_repeats_come_later_and_later() -> None:

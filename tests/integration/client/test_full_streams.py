@@ -1,0 +1,138 @@
+"""A stream without room loses nothing: what leads to it waits, and adapters are told so."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+from nats.aio.client import Client
+
+from chatlane.app import App
+from chatlane.bus.jetstream import JetStream
+from chatlane_client import AdapterClient, RetryLaterError, Turn
+from chatlane_schemas import InboundEvent
+from chatlane_schemas.streams import StreamName
+from tests.integration.client.real_router import real_router
+from tests.integration.client.routing import ACCOUNT, PLATFORM, Chats, delivering, said, working
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.integration
+
+ROOM: Final = 20_000
+CHATS: Final = 60
+LONG: Final = "x" * 500
+DESK_PROFILE: Final = "desk"
+
+
+@pytest.fixture
+async def router(bus_url: str, database_url: str, tmp_path: Path) -> AsyncIterator[App]:
+    async with real_router(tmp_path, bus_url, database_url) as opened:
+        yield opened
+
+
+async def limit(client: Client, stream: StreamName, max_bytes: int) -> None:
+    jetstream = JetStream(client)
+    config = (await jetstream.get_stream(stream)).config
+    await jetstream.request(f"STREAM.UPDATE.{stream}", {**config, "max_bytes": max_bytes})
+
+
+def shown(router: App, name: str, **labels: str) -> float:
+    return router.metrics.registry.get_sample_value(name, labels) or 0
+
+
+def held_back(router: App, stream: StreamName) -> float:
+    return shown(router, "chatlane_held_back_total", stream=str(stream))
+
+
+def to_desk(chat: str) -> InboundEvent:
+    return said(LONG, chat=chat).model_copy(update={"profile": DESK_PROFILE})
+
+
+async def all_heard(chats: Chats, texts: list[str]) -> None:
+    """Wait until every chat was told these, in this order, however many answers that took."""
+    expected = "\n".join(texts)
+
+    def check() -> bool:
+        told = [[it or "" for it in chats.texts(str(chat))] for chat in range(CHATS)]
+        assert {"\n".join(its) for its in told} == {expected}
+        return True
+
+    await eventually(check, timedelta(seconds=60))
+
+
+async def echo(turn: Turn) -> str:
+    return f"{turn.text}"
+
+
+def adapter_of(client: Client) -> AdapterClient:
+    return AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
+
+
+async def test_answers_that_find_no_room_stay_in_their_log(client: Client, router: App) -> None:
+    await limit(client, StreamName.OUTBOUND, ROOM)
+    adapter, chats = adapter_of(client), Chats()
+    async with working(client, echo, slots=8):
+        for number in range(2):
+            for chat in range(CHATS):
+                await adapter.publish(said(f"{number} {LONG}", chat=str(chat)))
+        await eventually(lambda: held_back(router, StreamName.OUTBOUND) > 0)
+        assert router.intake is not None
+        waiting = [feed for feed in router.intake.feeds if feed.partition.log == "results"]
+        assert any(feed.available(float("inf")) for feed in waiting)
+
+        await limit(client, StreamName.OUTBOUND, 2**24)
+        async with delivering(client, chats.deliver):
+            expected = [f"{number} {LONG}" for number in range(2)]
+
+            await all_heard(chats, expected)
+
+
+async def test_messages_whose_agent_has_no_room_wait_and_others_do_not(
+    client: Client, router: App
+) -> None:
+    await limit(client, StreamName.ROUTED, ROOM)
+    adapter, chats = adapter_of(client), Chats()
+    async with working(client, echo), delivering(client, chats.deliver):
+        for number in range(CHATS):
+            await adapter.publish(to_desk(f"desk {number}"))
+        await eventually(lambda: shown(router, "chatlane_outbox_backlog") > 0)
+        # One chat has more to say; most others are in partitions where nothing waits for room.
+        await adapter.publish(to_desk("desk 0"))
+        await eventually(lambda: held_back(router, StreamName.ROUTED) > 0)
+        for chat in range(CHATS):
+            await adapter.publish(said("hello", chat=str(chat)))
+        await eventually(lambda: chats.messages)
+        await limit(client, StreamName.ROUTED, 2**24)
+        await all_heard(chats, ["hello"])
+
+    async def all_are_routed() -> bool:
+        stored = await client.jetstream().stream_info(StreamName.ROUTED)
+        assert stored.state.messages == CHATS + 1
+        return True
+
+    await eventually(all_are_routed)
+
+
+async def test_an_adapter_is_told_to_try_later_while_the_log_is_full(client: Client) -> None:
+    adapter = adapter_of(client)
+    await limit(client, StreamName.INBOUND, 3_000)
+    event = said("x" * 2_000)
+    await adapter.publish(event)
+
+    waits = []
+    later = said("x" * 2_000, chat="2")
+    for _ in range(3):
+        with pytest.raises(RetryLaterError) as caught:
+            await adapter.publish(later)
+        waits.append(caught.value.after.total_seconds())
+        assert caught.value.message_id == later.id
+    assert 0.5 <= waits[0] <= 1
+    assert 2 <= waits[2] <= 4
+
+    await limit(client, StreamName.INBOUND, 2**24)
+    assert (await adapter.publish(later)).sequence == 2
+    await limit(client, StreamName.INBOUND, 5_000)
+    with pytest.raises(RetryLaterError) as caught:
+        await adapter.publish(said("x" * 2_000))
+    assert caught.value.after <= timedelta(seconds=1)
