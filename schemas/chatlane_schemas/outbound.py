@@ -25,7 +25,9 @@ class OutboundMessage(ServiceEnvelope):
     what is missing, and drops what it has had.
     """
 
-    session_id: UUID = Field(description="Conversation that speaks.")
+    session_id: UUID = Field(
+        description="Conversation that speaks; an id of its own where nobody has talked yet."
+    )
     out_seq: BigNumber = Field(description="Place among the outbound messages, from 1.")
     agent: Name = Field(description="Agent that serves the session.")
     target: Source = Field(description="Address to deliver to.")

@@ -27,7 +27,7 @@ _CREDENTIAL: Final = re.compile(
 )
 
 
-def _shown_title(title: str) -> str:
+def shown_title(title: str) -> str:
     """Return a title as one line, without what a terminal would act on."""
     return " ".join(_UNSHOWN.sub(" ", title).split())
 
@@ -55,7 +55,7 @@ def _names_credential(value: object) -> bool:
             return False
 
 
-Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(_shown_title)]
+Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(shown_title)]
 """One line of at most 100 characters; `""` means none."""
 
 Config = Annotated[JsonObject, AfterValidator(_config)]

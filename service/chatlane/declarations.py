@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zoneinfo
 from datetime import timedelta
-from typing import Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -23,12 +23,20 @@ from chatlane.domain.catalog import (
     Platform,
     canonical_profile,
 )
+from chatlane.domain.commands import CommandName, CommandRules
+from chatlane.domain.people import person_form
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
 from chatlane.durations import Duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
 SessionClass = Literal["dm", "group"]
 OwnId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+
+BotName = Annotated[str, StringConstraints(pattern=r"^[^\s@/]{1,64}$")]
+AccessName = CommandName | Literal["default"]
 
 # Platforms on which one person is known under several ids (phone and hidden id, device forms).
 _ALIASING_PLATFORMS: Final = frozenset({"whatsapp", "signal"})
@@ -130,6 +138,49 @@ class ClassSettings(Group):
     reset: ResetSettings
 
 
+class CommandSettings(Group):
+    """Which commands people can give in a chat, and who may."""
+
+    prefix: str = Field(
+        default="/",
+        pattern=r"^[!-/:-@\[-`{-~]{1,4}$",
+        description="What a command begins with: up to four signs that are no letters or digits.",
+    )
+    off: frozenset[CommandName] = Field(
+        default=frozenset(), description="Commands that are plain text here."
+    )
+    access: dict[AccessName, frozenset[OwnId]] = Field(
+        default_factory=dict,
+        description="By command, or `default`: ids of who may use it; `*` is everybody.",
+    )
+    group_access: dict[AccessName, frozenset[OwnId]] | None = Field(
+        default=None, description="The same in chats of many people, in the place of access."
+    )
+
+    @field_validator("access", "group_access")
+    @classmethod
+    def _help_is_for_all(
+        cls, value: dict[AccessName, frozenset[str]] | None
+    ) -> dict[AccessName, frozenset[str]] | None:
+        if value and CommandName.HELP in value:
+            raise ValueError("everybody may use help: take it out, or switch it off")
+        return value
+
+    def rules(self, platform: str) -> CommandRules:
+        """Return the rules as the domain takes them, ids of people in their normal forms, too."""
+        groups = None if self.group_access is None else _by_name(self.group_access, platform)
+        return CommandRules(self.prefix, self.off, _by_name(self.access, platform), groups)
+
+
+def _by_name(
+    access: Mapping[AccessName, frozenset[str]], platform: str
+) -> dict[str, frozenset[str]]:
+    return {
+        str(name): ids | {form for one in ids if (form := person_form(platform, one))}
+        for name, ids in access.items()
+    }
+
+
 class AccountSettings(Group):
     """One identity of ours on a platform."""
 
@@ -138,6 +189,10 @@ class AccountSettings(Group):
     )
     own_ids: frozenset[OwnId] = Field(
         default=frozenset(), description="Sender ids of our own messages, which never run."
+    )
+    bot_name: BotName | None = Field(
+        default=None,
+        description="Our name where commands are addressed to one of several bots (/new@our_bot).",
     )
 
 
@@ -156,6 +211,9 @@ class PlatformSettings(KeySettings):
         description="One person has several ids here (true for whatsapp and signal).",
     )
     bots_allowed: bool = Field(default=False, description="Messages of other bots may run.")
+    commands: CommandSettings = Field(
+        default=CommandSettings(), description="Commands to the router."
+    )
 
     def platform(self, name: str, defaults: KeySettings) -> Platform:
         """Return the platform as the domain takes it."""
@@ -167,7 +225,10 @@ class PlatformSettings(KeySettings):
             class_reset={klass: its.reset.policy() for klass, its in self.classes.items()},
             accounts={
                 account: Account(
-                    account, frozenset(map(canonical_profile, its.profiles)), its.own_ids
+                    account,
+                    frozenset(map(canonical_profile, its.profiles)),
+                    its.own_ids,
+                    its.bot_name,
                 )
                 for account, its in self.accounts.items()
             },
@@ -175,6 +236,7 @@ class PlatformSettings(KeySettings):
             if self.person_aliases is None
             else self.person_aliases,
             bots_allowed=self.bots_allowed,
+            commands=self.commands.rules(name),
         )
 
 

@@ -69,8 +69,14 @@ DUPLICATES: Final = Metric(
 KEPT: Final = Metric(
     "chatlane_kept_events_total",
     "counter",
-    "Events that start nothing: edit, delete, reaction, service, migration, bot.",
+    "Events that start nothing: edit, delete, reaction, service, migration, bot, other_bot.",
     ("kind",),
+)
+COMMANDS: Final = Metric(
+    "chatlane_commands_total",
+    "counter",
+    "Commands that people gave in chats: done, or refused because they may not.",
+    ("command", "outcome"),
 )
 DEAD_LETTERS: Final = Metric(
     "chatlane_dead_letters_total",
@@ -349,6 +355,7 @@ METRICS: Final = (
     ROUTED,
     DUPLICATES,
     KEPT,
+    COMMANDS,
     DEAD_LETTERS,
     SESSIONS_STARTED,
     BATCHES,
@@ -407,6 +414,7 @@ _DECIDED: Final = {
     "routed": ROUTED,
     "duplicates": DUPLICATES,
     "kept": KEPT,
+    "commands": COMMANDS,
     "dead_letters": DEAD_LETTERS,
     "sessions_started": SESSIONS_STARTED,
     "turns_dispatched": TURNS_DISPATCHED,

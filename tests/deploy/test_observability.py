@@ -98,6 +98,7 @@ def test_every_metric_of_the_service_is_on_the_dashboard_or_in_an_alarm() -> Non
     # Counts that explain another one, for who looks closer.
     closer = {
         "chatlane_api_requests_total",
+        "chatlane_commands_total",
         "chatlane_kept_events_total",
         "chatlane_log_lag_seconds",
         "chatlane_nats_reconnects_total",

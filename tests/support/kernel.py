@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from chatlane.bus.tasks import end_task
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
+from chatlane.domain.commands import CommandRules
 from chatlane.domain.dedupe import digests
 from chatlane.domain.ids import derived_id
 from chatlane.domain.log import LogMessage
@@ -77,6 +78,8 @@ def catalog(
     accounts: Iterable[str] = ("bot",),
     own_ids: frozenset[str] = frozenset(),
     bots_allowed: bool = False,
+    bot_name: str | None = "our_bot",
+    commands: CommandRules | None = None,
 ) -> Catalog:
     """Return a catalog with the usual platforms, one account `bot` each, agent `main`.
 
@@ -89,9 +92,10 @@ def catalog(
         name: Platform(
             name,
             keys or KeyRules(),
-            accounts={one: Account(one, profiles_allowed, own_ids) for one in accounts},
+            accounts={one: Account(one, profiles_allowed, own_ids, bot_name) for one in accounts},
             person_aliases=name in {"whatsapp", "signal"},
             bots_allowed=bots_allowed,
+            commands=commands or CommandRules(),
         )
         for name in PLATFORMS
     }
@@ -295,6 +299,11 @@ class Kernel:
         """Return the bodies any kernel on this database published on a stream, in order."""
         rows = await self.fetch("SELECT payload FROM outbox WHERE stream = $1 ORDER BY id", stream)
         return [json.loads(row[0]) for row in rows]
+
+    async def told(self) -> list[str]:
+        """Return what the service itself said to chats, in order: replies and notices."""
+        said = await self.published("OUTBOUND")
+        return [one["text"] for one in said if one["kind"] == "notice"]
 
     async def dead(self) -> list[tuple[str, str]]:
         """Return stage and reason of every dead letter, in order of time."""

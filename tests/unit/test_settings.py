@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatlane.declarations import ResetSettings
+from chatlane.domain.commands import CommandName, CommandRules
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane.env_example import render_env_example
 from chatlane.settings import Settings, SettingsError, load_settings
@@ -260,6 +261,47 @@ def test_stream_sizes_that_are_not_given_are_the_defaults(config: Config) -> Non
 @pytest.mark.parametrize("prefix", ["_INBOX", "_INBOX_router", "_INBOX.my-router_1"])
 def test_replies_may_have_a_prefix_of_their_own(config: Config, prefix: str) -> None:
     assert config.load(f'[nats]\ninbox_prefix = "{prefix}"\n').nats.inbox_prefix == prefix
+
+
+def test_commands_are_set_by_platform(config: Config) -> None:
+    catalog = config.load("""
+        [platforms.whatsapp.accounts.phone]
+        bot_name = "our_bot"
+        [platforms.whatsapp.commands]
+        prefix = "!"
+        off = ["title"]
+        [platforms.whatsapp.commands.access]
+        default = [49123, "*"]
+        [platforms.whatsapp.commands.group_access]
+        new = ["49123@s.whatsapp.net"]
+        [platforms.slack]
+    """).catalog()
+
+    platform = catalog.platforms["whatsapp"]
+    assert platform.accounts["phone"].bot_name == "our_bot"
+    assert platform.commands == CommandRules(
+        prefix="!",
+        off=frozenset({CommandName.TITLE}),
+        access={"default": frozenset({"49123", "*"})},
+        group_access={"new": frozenset({"49123", "49123@s.whatsapp.net"})},
+    )
+    assert catalog.platforms["slack"].commands == CommandRules()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('prefix = "a"', "prefix"),
+        ('prefix = ""', "prefix"),
+        ('off = ["nothing"]', "off"),
+        ('access = { nothing = ["1"] }', "access"),
+        ('access = { help = ["1"] }', "everybody may use help"),
+        ("group_access = { help = [] }", "everybody may use help"),
+    ],
+)
+def test_wrong_commands_are_refused(config: Config, text: str, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        config.load(f"[platforms.slack.commands]\n{text}\n")
 
 
 def test_router_without_platforms_is_refused(config: Config) -> None:

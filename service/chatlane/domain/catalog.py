@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
+from chatlane.domain.commands import CommandRules
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
@@ -57,17 +58,19 @@ class Account:
     """One identity of ours on a platform.
 
     `profiles` holds the names as they stand in session keys (`main`, never `default`);
-    `own_ids` are the sender ids of our own messages, which never run.
+    `own_ids` are the sender ids of our own messages, which never run. `bot_name` is how commands
+    are addressed to us among other bots.
     """
 
     name: str
     profiles: frozenset[str] = frozenset({MAIN_PROFILE})
     own_ids: frozenset[str] = frozenset()
+    bot_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A chat network with its rules for keys, resets, people and bots."""
+    """A chat network with its rules for keys, resets, people, bots and commands."""
 
     name: str
     keys: KeyRules
@@ -76,6 +79,7 @@ class Platform:
     accounts: Mapping[str, Account] = field(default_factory=lambda: MappingProxyType({}))
     person_aliases: bool = False
     bots_allowed: bool = False
+    commands: CommandRules = field(default_factory=CommandRules)
 
 
 @dataclass(frozen=True, slots=True)

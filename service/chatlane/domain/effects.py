@@ -120,6 +120,17 @@ class Control(NamedTuple):
     payload: bytes
 
 
+class TitleRow(NamedTuple):
+    """The title a session has from now on; None for none.
+
+    `scope` names among whose sessions it is the only one: an owner's, or those of a key.
+    """
+
+    session_id: UUID
+    title: str | None
+    scope: str
+
+
 # An outcome and its labels, such as ("turns_expired", agent).
 Count = tuple[str, ...]
 
@@ -131,6 +142,7 @@ class Effects:
     waiting: list[WaitingRow] = field(default_factory=list)
     messages: list[MessageRow] = field(default_factory=list)
     seen: list[SeenRow] = field(default_factory=list)
+    titles: list[TitleRow] = field(default_factory=list)
     new_turns: list[Turn] = field(default_factory=list)
     changed_turns: list[Turn] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)

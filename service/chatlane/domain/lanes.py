@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.catalog import Agent
+    from chatlane.domain.commands import Command
     from chatlane.domain.log import Trace
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.events import ResetReason
@@ -60,6 +61,7 @@ class Arrived(NamedTuple):
         is_ignored: Of a bot that may not speak here, our own echo included.
         moves_to: The new id of its chat, where the event was the first to tell it.
         trace: The trace context it came with.
+        command: What it tells the router, where it is no message to the agent.
     """
 
     event: InboundEvent
@@ -76,6 +78,7 @@ class Arrived(NamedTuple):
     is_ignored: bool = False
     moves_to: str | None = None
     trace: Trace | None = None
+    command: Command | None = None
 
 
 class Placement:
@@ -109,13 +112,11 @@ class Placement:
         self._effects.trace(begin, arrived.trace)
 
     def _place(self, arrived: Arrived) -> None:
-        if not self._seen.isdisjoint(arrived.digests):
-            self._effects.count(("duplicates", "inbound"))
+        if self.is_repeat(arrived):
             return
-        self._seen.update(arrived.digests)
         kind = arrived.event.kind
         if kind not in STARTS_TURN or arrived.is_ignored:
-            self._mark_seen(arrived, None, None)
+            self.mark_seen(arrived)
             self._effects.count(("kept", "bot" if arrived.is_ignored else kind))
             return
         session = self._session_for(arrived)
@@ -131,13 +132,25 @@ class Placement:
             self._deliver_turn(arrived, session)
         self._effects.count(("routed", arrived.event.platform))
 
-    def _session_for(self, arrived: Arrived) -> Session:
+    def is_repeat(self, arrived: Arrived) -> bool:
+        """Count a message that came before; from now on this one has."""
+        if not self._seen.isdisjoint(arrived.digests):
+            self._effects.count(("duplicates", "inbound"))
+            return True
+        self._seen.update(arrived.digests)
+        return False
+
+    def find_session(self, arrived: Arrived) -> Session | None:
+        """Return the session its lane leads to; it may have ended."""
         lane = self.lanes.get(arrived.session_key)
-        session = None if lane is None else self.sessions.get(lane.session_id)
+        return None if lane is None else self.sessions.get(lane.session_id)
+
+    def _session_for(self, arrived: Arrived) -> Session:
+        session = self.find_session(arrived)
         if session is None or session.ended_at is not None:
             # First contact, or a lane left behind by its session: the write of the lane is a
             # compare-and-set, so a session that somebody ended just now is not lost.
-            return self._start(arrived, None, session)
+            return self.start(arrived, None, session)
         # The settings may have given the profile to another agent since the session began.
         session.agent = arrived.agent.name
         if arrived.event.kind is Kind.SYSTEM and session.suspended_at is None:
@@ -147,11 +160,12 @@ class Placement:
         if reason is None:
             return session
         end_session(session, now, EndReason(reason), self._effects)
-        return self._start(arrived, reason, session)
+        return self.start(arrived, reason, session)
 
-    def _start(
+    def start(
         self, arrived: Arrived, reason: ResetReason | None, previous: Session | None
     ) -> Session:
+        """Open a session and lead the lane of a message to it."""
         session = Session(
             id=derived_id(arrived.stored_at, arrived.digests[0], "session"),
             session_key=arrived.session_key,
@@ -210,7 +224,7 @@ class Placement:
                 stored_at=arrived.stored_at,
             )
         )
-        self._mark_seen(arrived, session.id, arrival)
+        self.mark_seen(arrived, session.id, arrival)
         if session.active_turn is None:
             open_turn(session, arrived.stored_at, arrived.digests[0], self._effects)
 
@@ -233,7 +247,7 @@ class Placement:
                 created_at=arrived.stored_at,
             )
         )
-        self._mark_seen(arrived, session.id, seq)
+        self.mark_seen(arrived, session.id, seq)
         routed = RoutedMessage(
             id=str(message_id),
             at=arrived.stored_at,
@@ -264,7 +278,10 @@ class Placement:
             )
         )
 
-    def _mark_seen(self, arrived: Arrived, session_id: UUID | None, place: int | None) -> None:
+    def mark_seen(
+        self, arrived: Arrived, session_id: UUID | None = None, place: int | None = None
+    ) -> None:
+        """Remember a message, so that it is a repeat when it comes again."""
         for digest in arrived.digests:
             self._effects.seen.append(SeenRow(digest, session_id, place))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.aliases import AliasBook, AliasId
+from chatlane.domain.cards import Cards
+from chatlane.domain.commanding import Commanding
 from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement
 from chatlane.domain.turns import ArrivedResult
 from chatlane.logs import get_logger
+from chatlane.routing.commands import commands_in, find_cards
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.moves import Joining, readdress
 from chatlane.routing.refused import Refused
@@ -111,6 +114,8 @@ class Deciding:
         locked = await sessions.lock(connection, homes)
         await _follow(connection, bound, locked)
         known = await seen.probe(connection, {digest for one in arrived for digest in one.digests})
+        given = commands_in(arrived)
+        cards = await find_cards(connection, given, self._catalog, bound, locked) if given else None
         return _Loaded(
             writing,
             self._catalog,
@@ -118,6 +123,7 @@ class Deciding:
             bound=bound,
             locked=locked,
             known=known,
+            cards=cards or Cards(),
             effects=self._effects,
         )
 
@@ -155,6 +161,7 @@ class _Loaded:
         bound: dict[str, Lane],
         locked: dict[UUID, Session],
         known: set[bytes],
+        cards: Cards,
         effects: Effects,
     ) -> None:
         self._writing = writing
@@ -163,11 +170,13 @@ class _Loaded:
         self._bound = bound
         self._locked = locked
         self._known = known
+        self._cards = cards
         self._start(effects)
 
     def _start(self, effects: Effects) -> None:
         self._effects = effects
         self._placement = Placement(self._bound, self._locked, self._known, effects, self._slots)
+        self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
 
     async def place(self, one: Arrived) -> None:
         """Decide about the next message of the inbound log."""
@@ -175,7 +184,10 @@ class _Loaded:
         if not self._bound.keys().isdisjoint(one.former_keys):
             await self._go_on()
             await Joining(connection, self._bound, self._locked, self._effects).join(one)
-        self._placement.place(one)
+        if one.command is None:
+            self._placement.place(one)
+        else:
+            self._commanding.place(one)
         if one.moves_to is not None:
             await self._go_on()
             await readdress(connection, one, self._catalog)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic_core import from_json
 
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
+from chatlane.domain.commands import parse_command
 from chatlane.domain.dedupe import digests
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
@@ -23,6 +24,7 @@ from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
 
 if TYPE_CHECKING:
     from chatlane.domain.catalog import Account, Agent, Catalog, Platform
+    from chatlane.domain.commands import Command
     from chatlane.domain.log import LogMessage
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.inbound import Sender
@@ -52,7 +54,7 @@ class Heard(NamedTuple):
             return False
         if self._is_own(sender):
             return True
-        return sender.is_bot and not sender.sender_chat_id and not self.platform.bots_allowed
+        return _is_bot(sender) and not self.platform.bots_allowed
 
     def _is_own(self, sender: Sender) -> bool:
         own_ids = self.account.own_ids
@@ -64,6 +66,10 @@ class Heard(NamedTuple):
         # A platform that knows a person under several forms of an id knows us so, too.
         own_forms = {person_form(self.platform.name, one) for one in own_ids} - {None}
         return not own_forms.isdisjoint(person_form(self.platform.name, one) for one in theirs)
+
+
+def _is_bot(sender: Sender) -> bool:
+    return sender.is_bot and not sender.sender_chat_id
 
 
 class Prepared(NamedTuple):
@@ -78,6 +84,14 @@ class Prepared(NamedTuple):
     heard: Heard
     lookups: set[AliasId]
     plain: Arrived | Refused | None
+
+
+def _command(heard: Heard) -> Command | None:
+    """Return the command an event gives; only people give any."""
+    event = heard.event
+    if event.kind is not Kind.MESSAGE or (event.sender is not None and _is_bot(event.sender)):
+        return None
+    return parse_command(event.text, heard.platform.commands, heard.account.bot_name)
 
 
 def _details(heard: Heard) -> str:
@@ -139,6 +153,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
     key = session_key(resolved.address, heard.platform.keys)
     if isinstance(key, NoConversation):
         return Refused(heard.message, key.reason, key.detail)
+    is_ignored = heard.is_ignored
     former = [session_key(address, heard.platform.keys) for address in resolved.former]
     return Arrived(
         event=heard.event,
@@ -152,7 +167,8 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         source=source_json(heard.event),
         details=_details(heard),
         person=resolved.person or resolved.address.participant,
-        is_ignored=heard.is_ignored,
+        is_ignored=is_ignored,
         moves_to=moves_to,
         trace=heard.message.trace,
+        command=None if is_ignored else _command(heard),
     )

@@ -11,6 +11,7 @@ from chatlane.store import (
     lanes,
     messages,
     seen,
+    session_changes,
     sessions,
     turns,
     waiting,
@@ -71,6 +72,7 @@ class Writing:
         await sessions.insert(connection, (one for one in every if one.is_new))
         await sessions.update(connection, (one for one in every if not one.is_new))
         await sessions.add_usage(connection, effects.used)
+        await session_changes.write_titles(connection, effects.titles)
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
         await waiting.insert(connection, effects.waiting)

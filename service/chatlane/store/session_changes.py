@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 import asyncpg
 
 from chatlane.errors import SupersededError
+from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
+    from chatlane.domain.effects import TitleRow
     from chatlane.domain.states import Session
 
 UPDATE_PREFERENCES_SQL: Final[LiteralString] = """
@@ -58,6 +60,36 @@ async def set_title(connection: "PoolConnectionProxy", session: "Session", title
     except asyncpg.UniqueViolationError as exc:
         raise SupersededError("titles") from exc
     return status != "UPDATE 0"
+
+
+CLEAR_TITLES_SQL: Final[LiteralString] = """
+-- session_changes: without a title for now, so that another session may get it
+UPDATE sessions SET title = NULL, title_scope = NULL WHERE id = ANY($1::uuid[])
+"""
+
+WRITE_TITLES_SQL: Final[LiteralString] = """
+-- session_changes: titles of sessions locked before
+UPDATE sessions SET title = new.title, title_scope = new.scope
+FROM unnest($1::uuid[], $2::text[], $3::text[]) AS new (id, title, scope)
+WHERE sessions.id = new.id
+"""
+
+
+async def write_titles(connection: "PoolConnectionProxy", rows: "Iterable[TitleRow]") -> None:
+    """Write titles that were decided; of several for one session the last one counts.
+
+    Raises:
+        SupersededError: Somebody took one of them meanwhile.
+    """
+    changed = {row.session_id: row for row in rows}
+    if not changed:
+        return
+    await connection.execute(CLEAR_TITLES_SQL, list(changed))
+    given = [row for row in changed.values() if row.title is not None]
+    try:
+        await connection.execute(WRITE_TITLES_SQL, *columns(given, 3))
+    except asyncpg.UniqueViolationError as exc:
+        raise SupersededError("titles") from exc
 
 
 REOPEN_SQL: Final[LiteralString] = """

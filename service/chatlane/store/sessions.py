@@ -127,8 +127,8 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
 
 
 UPDATE_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: counters and state of those locked before; of indexed columns only the agent can
--- change, and only after the settings did
+-- sessions: counters and state of those locked before; of indexed columns only these can change:
+-- the agent, after the settings did, and the owner, once
 UPDATE sessions SET
     agent = new.agent, last_activity_at = new.last_activity_at, active_turn = new.active_turn,
     next_seq = new.next_seq, next_arrival = new.next_arrival,

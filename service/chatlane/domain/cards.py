@@ -1,0 +1,121 @@
+"""What a command may know of sessions, and whose sessions those are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from chatlane.domain.keys import ParsedKey, key_text, parse_session_key
+from chatlane.domain.owners import owner_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.states import Session
+
+
+class Reach(NamedTuple):
+    """The sessions that can be named where a command is given.
+
+    Those of the same person under the same profile: in a direct message what was said in direct
+    messages, in a chat of many people what was said in that chat. Where several people share a
+    conversation, what was said under its key. So nothing is shown to more people than wrote it
+    or could read it.
+
+    Attributes:
+        owners: Every text under which the person may own sessions; none where several share.
+        prefix: What the keys of their sessions begin with.
+        key: Of the lane the command was given on.
+    """
+
+    owners: frozenset[str]
+    prefix: str
+    key: str
+
+    def holds(self, session_key: str, owner: str | None) -> bool:
+        """Return whether a session can be named from here."""
+        if not self.owners:
+            return session_key == self.key
+        return owner in self.owners and session_key.startswith(self.prefix)
+
+    @property
+    def title_scopes(self) -> frozenset[str]:
+        """Among whose titles one has to be the only one."""
+        return self.owners | {self.key}
+
+
+def reach_of(session_key: str, person: str | None, other_owners: Iterable[str] = ()) -> Reach:
+    """Return what can be named by a person on a lane.
+
+    Args:
+        session_key: Of the lane.
+        person: Their canonical id, if they have one.
+        other_owners: How sessions may name them besides, where one person has several ids.
+    """
+    owner = owner_of(session_key, person)
+    key = parse_session_key(session_key)
+    chat = key.chat if key.chat_class == "group" else None
+    place = ParsedKey(key.profile, key.platform, key.account, key.chat_class, chat)
+    prefix = key_text(place) + (":" if chat is not None else "")
+    owners = frozenset() if owner is None else frozenset({owner, *other_owners})
+    return Reach(owners, prefix, session_key)
+
+
+@dataclass(slots=True)
+class Card:
+    """What is shown of a session.
+
+    Attributes:
+        said: How many messages people have written.
+        waiting: How many messages wait for their turn, up to 101.
+        first_words: The beginning of what was said first.
+    """
+
+    id: UUID
+    session_key: str
+    owner: str | None
+    started_at: datetime
+    ended_at: datetime | None = None
+    title: str | None = None
+    title_scope: str | None = None
+    model: str | None = None
+    said: int = 0
+    waiting: int = 0
+    first_words: str | None = None
+
+
+def new_card(session: Session) -> Card:
+    """Return the card of a session that was opened just now."""
+    return Card(session.id, session.session_key, session.owner, session.started_at)
+
+
+@dataclass(slots=True)
+class Cards:
+    """The cards of one batch; what its commands change is changed here as well.
+
+    Attributes:
+        by_id: Of the sessions that commands were given in, are listed or have a wanted title.
+        reaches: By key and person of a command.
+    """
+
+    by_id: dict[UUID, Card] = field(default_factory=dict)
+    reaches: dict[tuple[str, str | None], Reach] = field(default_factory=dict)
+
+    def of(self, session: Session) -> Card:
+        """Return the card of a session of the batch."""
+        return self.by_id.get(session.id) or self.by_id.setdefault(session.id, new_card(session))
+
+    def within(self, reach: Reach) -> list[Card]:
+        """Return what can be named, the newest first."""
+        found = (one for one in self.by_id.values() if reach.holds(one.session_key, one.owner))
+        return sorted(found, key=lambda one: one.id, reverse=True)
+
+    def titled(self, title: str, scopes: Iterable[str]) -> Card | None:
+        """Return the newest session that has a title among these scopes."""
+        known = frozenset(scopes)
+        found = (
+            one for one in self.by_id.values() if one.title == title and one.title_scope in known
+        )
+        return max(found, key=lambda one: one.id, default=None)

@@ -1,0 +1,104 @@
+"""Which messages are commands to the router: what they ask for, and who may ask for it. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from chatlane.domain.sources import ChatClass
+
+
+class CommandName(StrEnum):
+    """What a person can tell the router; in the order in which /help shows it."""
+
+    NEW = "new"
+    TITLE = "title"
+    SESSIONS = "sessions"
+    STATUS = "status"
+    HELP = "help"
+
+
+# What else a command is called.
+_OTHER_WORDS: Final = {"reset": CommandName.NEW}
+_WORDS: Final[Mapping[str, CommandName]] = MappingProxyType(
+    {**{name.value: name for name in CommandName}, **_OTHER_WORDS}
+)
+
+DEFAULT_ACCESS: Final = "default"
+EVERYBODY: Final = "*"
+
+# A word, perhaps the bot that is meant, and then nothing or white space: "/etc/hosts" and
+# "/README.md" go on with something else.
+_CALL: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,31})(?:@([^\s@/]{1,64}))?(?=\s|$)")
+_BOT_ENDING: Final = "bot"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRules:
+    """How commands are given on a platform.
+
+    Attributes:
+        prefix: What a command begins with.
+        off: Commands that are plain text here.
+        access: By command, or `default` for those not named: ids of who may use it, `*` for
+            everybody. Everybody may use what is in neither.
+        group_access: The same in chats of many people; None: as everywhere.
+    """
+
+    prefix: str = "/"
+    off: frozenset[CommandName] = frozenset()
+    access: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    group_access: Mapping[str, frozenset[str]] | None = None
+
+    def permits(self, name: CommandName, chat_class: ChatClass, ids: Iterable[str]) -> bool:
+        """Return whether a person known under these ids may use a command."""
+        if name is CommandName.HELP:
+            return True
+        access = self.access
+        if chat_class == "group" and self.group_access is not None:
+            access = self.group_access
+        allowed = access.get(name, access.get(DEFAULT_ACCESS))
+        return allowed is None or EVERYBODY in allowed or not allowed.isdisjoint(ids)
+
+
+class Command(NamedTuple):
+    """A command as it was given; `name` is None where it was given to another bot."""
+
+    name: CommandName | None
+    argument: str = ""
+
+
+_TO_ANOTHER_BOT: Final = Command(None)
+
+
+def parse_command(text: str | None, rules: CommandRules, bot_name: str | None) -> Command | None:
+    """Return the command a text gives; None for plain text, which is all that is not one.
+
+    Args:
+        text: What was written.
+        rules: Of the platform.
+        bot_name: Ours, as commands are addressed to it; None where we have none.
+    """
+    # All that plain text costs.
+    if text is None or not text.startswith(rules.prefix):
+        return None
+    call = _CALL.match(text, len(rules.prefix))
+    if call is None:
+        return None
+    name = _WORDS.get(call[1].lower())
+    if call[2] is not None and call[2].lower() != (bot_name or "").lower():
+        return _TO_ANOTHER_BOT if name or _is_bot(call[2], bot_name) else None
+    if name is None or name in rules.off:
+        return None
+    return Command(name, text[call.end() :].strip())
+
+
+def _is_bot(addressed: str, bot_name: str | None) -> bool:
+    """Return whether a word no command of ours knows is still meant for another bot."""
+    return bot_name is not None and addressed.lower().endswith(_BOT_ENDING)

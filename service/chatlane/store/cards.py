@@ -1,0 +1,94 @@
+"""Reads what commands show of sessions: one statement per question, however many commands."""
+
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.domain.cards import Card
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.cards import Reach
+
+_WAITING_SHOWN: Final = 101
+
+CARDS_SQL: Final[LiteralString] = """
+-- cards: the sessions that commands were given in
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
+       user_messages AS said,
+       (SELECT count(*) FROM (SELECT FROM waiting WHERE waiting.session_id = sessions.id
+                              LIMIT $2) AS line) AS waiting
+FROM sessions WHERE id = ANY($1::uuid[])
+"""
+
+
+async def find(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Card]:
+    """Return the cards of sessions; of what waits no more than 101 messages are counted."""
+    rows = await connection.fetch(CARDS_SQL, list(ids), _WAITING_SHOWN)
+    return [_card(row) for row in rows]
+
+
+NEWEST_SQL: Final[LiteralString] = """
+-- cards: the newest sessions of people, and of keys that several people share
+WITH newest AS (
+    SELECT theirs.* FROM unnest($1::text[], $2::text[]) AS want (owner, prefix)
+    CROSS JOIN LATERAL (
+        SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
+               user_messages
+        FROM sessions
+        WHERE sessions.owner = want.owner AND starts_with(session_key, want.prefix)
+          AND user_messages > 0
+        ORDER BY id DESC LIMIT $4) AS theirs
+    UNION
+    SELECT shared.* FROM unnest($3::text[]) AS want (session_key)
+    CROSS JOIN LATERAL (
+        SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
+               user_messages
+        FROM sessions
+        WHERE sessions.session_key = want.session_key AND user_messages > 0
+        ORDER BY id DESC LIMIT $4) AS shared
+)
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
+       user_messages AS said,
+       (SELECT left(content, 60) FROM messages
+        WHERE messages.session_id = newest.id AND role = 'user'
+        ORDER BY seq LIMIT 1) AS first_words
+FROM newest
+"""
+
+
+async def newest(
+    connection: "PoolConnectionProxy", reaches: "Iterable[Reach]", limit: int
+) -> list[Card]:
+    """Return up to `limit` of the newest sessions within each reach, of which something is told."""
+    wanted = set(reaches)
+    of_people = {(owner, reach.prefix) for reach in wanted for owner in reach.owners}
+    shared = [reach.key for reach in wanted if not reach.owners]
+    rows = await connection.fetch(NEWEST_SQL, *columns(of_people, 2), shared, limit)
+    return [_card(row) for row in rows]
+
+
+TITLED_SQL: Final[LiteralString] = """
+-- cards: the sessions that have these titles, each among the sessions of its own
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
+       user_messages AS said
+FROM sessions
+WHERE (title, title_scope) IN (
+    SELECT title, title_scope FROM unnest($1::text[], $2::text[]) AS want (title, title_scope))
+"""
+
+
+async def titled(
+    connection: "PoolConnectionProxy", wanted: "Iterable[tuple[str, str]]"
+) -> list[Card]:
+    """Return the sessions that have a title among those of a scope."""
+    rows = await connection.fetch(TITLED_SQL, *columns(set(wanted), 2))
+    return [_card(row) for row in rows]
+
+
+def _card(row: "Record") -> Card:
+    return Card(**dict(row.items()))

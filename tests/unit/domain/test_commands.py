@@ -1,0 +1,151 @@
+"""What is a command and what is plain text; who may give which."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatlane.domain.commands import Command, CommandName, CommandRules, parse_command
+
+RULES = CommandRules()
+OURS = "our_bot"
+WORDS = ("new", "reset", "title", "sessions", "status", "help")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "argument"),
+    [
+        ("/new", CommandName.NEW, ""),
+        ("/NEW", CommandName.NEW, ""),
+        ("/reset", CommandName.NEW, ""),
+        ("/new@our_bot", CommandName.NEW, ""),
+        ("/NEW@Our_Bot", CommandName.NEW, ""),
+        ("/title plan for June", CommandName.TITLE, "plan for June"),
+        ("/title@our_bot\nplan", CommandName.TITLE, "plan"),
+        ("/title   plan  ", CommandName.TITLE, "plan"),
+    ],
+)
+def test_commands(text: str, name: CommandName, argument: str) -> None:
+    assert parse_command(text, RULES, OURS) == Command(name, argument)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "/",
+        "//new",
+        "/ new",
+        " /new",
+        "new",
+        "/etc/hosts looks wrong",
+        "/README.md please",
+        "/new/file.txt",
+        "/new.",
+        "/newer",
+        "/new-york",
+        "/new@",
+        "/new@our_bot@other_bot",
+        "/new@our_bot/x",
+        "/frobnicate",
+        "/frobnicate@our_bot",
+        "/frobnicate@somebody",
+        "say /new",
+        "/neẃ",
+        "/\N{LATIN SMALL LETTER LONG S}tatus",
+    ],
+)
+def test_plain_text(text: str | None) -> None:
+    assert parse_command(text, RULES, OURS) is None
+
+
+@pytest.mark.parametrize("text", ["/new@other_bot", "/NEW@OTHER", "/weather@weather_bot Berlin"])
+def test_what_is_said_to_another_bot_is_neither(text: str) -> None:
+    assert parse_command(text, RULES, OURS) == Command(None)
+
+
+def test_who_has_no_name_is_not_meant_by_any() -> None:
+    assert parse_command("/new@our_bot", RULES, None) == Command(None)
+    assert parse_command("/weather@weather_bot", RULES, None) is None
+
+
+def test_a_platform_may_have_a_prefix_of_its_own() -> None:
+    rules = CommandRules(prefix="!!")
+    assert parse_command("!!new", rules, OURS) == Command(CommandName.NEW)
+    assert parse_command("/new", rules, OURS) is None
+    assert parse_command("!new", rules, OURS) is None
+
+
+def test_what_is_switched_off_is_text_but_not_when_another_bot_is_meant() -> None:
+    rules = CommandRules(off=frozenset({CommandName.NEW}))
+    assert parse_command("/new", rules, OURS) is None
+    assert parse_command("/reset", rules, OURS) is None
+    assert parse_command("/new@other_bot", rules, OURS) == Command(None)
+
+
+def swapped(text: str, flips: list[bool]) -> str:
+    return "".join(
+        one.upper() if flip else one for one, flip in zip(text, flips * len(text), strict=False)
+    )
+
+
+@given(
+    word=st.sampled_from(WORDS),
+    flips=st.lists(st.booleans(), min_size=1, max_size=8),
+    suffix=st.sampled_from(["", "@our_bot", "@OUR_bot"]),
+    space=st.sampled_from([" ", "\n", "\t", "  "]),
+    argument=st.text(max_size=40).map(str.strip),
+)
+def test_a_known_word_is_a_command_with_all_that_follows(
+    word: str, flips: list[bool], suffix: str, space: str, argument: str
+) -> None:
+    found = parse_command(f"/{swapped(word, flips)}{suffix}{space}{argument}", RULES, OURS)
+    assert found is not None
+    assert found.name is (CommandName.NEW if word == "reset" else CommandName(word))
+    assert found.argument == argument
+
+
+@given(st.text(max_size=60))
+def test_without_the_prefix_nothing_is_a_command(text: str) -> None:
+    if not text.startswith("/"):
+        assert parse_command(text, RULES, OURS) is None
+
+
+@given(st.sampled_from(WORDS), st.text(min_size=1, max_size=20))
+def test_a_word_that_goes_on_is_text(word: str, rest: str) -> None:
+    found = parse_command(f"/{word}{rest}", RULES, OURS)
+    if not rest[0].isspace() and not rest.startswith("@"):
+        assert found is None or found.name is not CommandName(word if word != "reset" else "new")
+
+
+@given(st.text(max_size=40), st.sampled_from([None, "our_bot"]))
+def test_any_text_is_parsed(text: str, bot_name: str | None) -> None:
+    found = parse_command("/" + text, RULES, bot_name)
+    assert found is None or found.name is None or found.name in CommandName
+
+
+def test_everybody_may_use_what_is_not_named() -> None:
+    assert all(RULES.permits(name, "dm", {"1"}) for name in CommandName)
+
+
+def test_a_command_may_be_for_some_only() -> None:
+    rules = CommandRules(access={"new": frozenset({"1"})})
+    assert rules.permits(CommandName.NEW, "dm", {"1", "x"})
+    assert not rules.permits(CommandName.NEW, "dm", {"2"})
+    assert rules.permits(CommandName.TITLE, "dm", {"2"})
+
+
+def test_the_default_is_for_what_is_not_named_and_never_for_help() -> None:
+    rules = CommandRules(access={"default": frozenset({"1"}), "status": frozenset({"*"})})
+    assert not rules.permits(CommandName.NEW, "dm", {"2"})
+    assert rules.permits(CommandName.STATUS, "dm", set())
+    assert rules.permits(CommandName.HELP, "dm", {"2"})
+
+
+def test_groups_have_a_list_of_their_own() -> None:
+    rules = CommandRules(access={"new": frozenset({"1"})}, group_access={})
+    assert rules.permits(CommandName.NEW, "group", {"2"})
+    assert not rules.permits(CommandName.NEW, "dm", {"2"})
+    nobody = CommandRules(group_access={"default": frozenset()})
+    assert not nobody.permits(CommandName.NEW, "group", {"1"})
+    assert nobody.permits(CommandName.NEW, "dm", {"1"})
