@@ -14,6 +14,7 @@ ChatlaneClientError
     ├── InvalidAnswerError
     ├── RefusedRequestError
     │   ├── SessionNotFoundError
+    │   ├── ForbiddenRequestError
     │   ├── ConflictingRequestError
     │   └── StaleRequestError
     ├── TurnFailedError         raised by a turn handler
@@ -138,6 +139,10 @@ class RefusedRequestError(PermanentError):
 
 class SessionNotFoundError(RefusedRequestError):
     """There is no such session, or it is not of the person who is acted for."""
+
+
+class ForbiddenRequestError(RefusedRequestError):
+    """The caller may not ask this, or not for this person."""
 
 
 class ConflictingRequestError(RefusedRequestError):

@@ -10,6 +10,7 @@ from chatlane_client.errors import TransientError, UnansweredRequestError
 from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_client.wire import ask
 from chatlane_schemas import Envelope, subjects
+from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import ApiReply
 
 ReplyT = TypeVar("ReplyT", bound=ApiReply)
@@ -18,21 +19,38 @@ ReplyT = TypeVar("ReplyT", bound=ApiReply)
 class Requests:
     """Asks under one principal; a request keeps its id over its repetitions."""
 
-    def __init__(self, client: Client, *, principal: str, patience: timedelta) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        principal: str,
+        patience: timedelta,
+        acting_for: Person | None = None,
+        agent: str | None = None,
+    ) -> None:
         """Make one.
 
         Args:
             client: An open connection.
             principal: The name the connection's permissions allow it to ask under.
             patience: When to give up on a request.
+            acting_for: Who is named in every request; permissions pin whom they talk to.
+            agent: Whose sessions are asked about; permissions pin it for workers.
         """
         self._client = client
         self._principal = principal
         self._patience = patience
+        self._acting_for = acting_for
+        self._agent = agent
 
     def subject(self, noun: str, verb: str) -> str:
         """Return the subject of a request."""
-        return subjects.api(self._principal, noun, verb)
+        person = self._acting_for
+        if person is None:
+            return subjects.api(self._principal, noun, verb, self._agent)
+        return subjects.api_for_account(
+            self._principal, noun, verb, person.platform, person.account
+        )
 
     async def ask(self, noun: str, verb: str, request: Envelope, model: type[ReplyT]) -> ReplyT:
         """Ask until there is an answer.

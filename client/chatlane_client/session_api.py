@@ -60,7 +60,9 @@ class SessionApi:
             acting_for: Whose sessions it finds and changes; None for all.
             patience: When to give up on a request.
         """
-        self._requests = Requests(client, principal=principal, patience=patience)
+        self._requests = Requests(
+            client, principal=principal, patience=patience, acting_for=acting_for
+        )
         self._acting_for = acting_for
 
     async def get(self, session_id: UUID) -> SessionView:

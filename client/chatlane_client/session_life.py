@@ -50,6 +50,7 @@ class SessionLifeApi:
         *,
         principal: str,
         acting_for: Person | None = None,
+        agent: str | None = None,
         patience: timedelta = timedelta(seconds=10),
     ) -> None:
         """Make a client.
@@ -58,9 +59,12 @@ class SessionLifeApi:
             client: An open connection.
             principal: The name the connection's permissions allow it to ask under.
             acting_for: Whose sessions it finds and changes; None for all.
+            agent: Of which agent's sessions, for a worker of it; None for all.
             patience: When to give up on a request.
         """
-        self._requests = Requests(client, principal=principal, patience=patience)
+        self._requests = Requests(
+            client, principal=principal, patience=patience, acting_for=acting_for, agent=agent
+        )
         self._acting_for = acting_for
 
     async def suspend(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:

@@ -40,6 +40,7 @@ class TranscriptApi:
         *,
         principal: str,
         acting_for: Person | None = None,
+        agent: str | None = None,
         patience: timedelta = timedelta(seconds=10),
     ) -> None:
         """Make a client.
@@ -48,10 +49,13 @@ class TranscriptApi:
             client: An open connection.
             principal: The name the connection's permissions allow it to ask under.
             acting_for: Whose transcripts it reads and changes; None for all.
+            agent: Of which agent's sessions, for a worker of it; None for all.
             patience: When to give up on a request.
         """
         self._acting_for = acting_for
-        self._requests = Requests(client, principal=principal, patience=patience)
+        self._requests = Requests(
+            client, principal=principal, patience=patience, acting_for=acting_for, agent=agent
+        )
 
     async def pages(
         self,

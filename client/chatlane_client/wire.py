@@ -20,6 +20,7 @@ from chatlane_client.errors import (
     ChatlaneClientError,
     ConflictingRequestError,
     ConnectionClosedError,
+    ForbiddenRequestError,
     InvalidAnswerError,
     OversizedMessageError,
     RefusedPublishError,
@@ -247,6 +248,8 @@ def _api_error(subject: str, error: ApiError) -> ChatlaneClientError:
             return ConflictingRequestError(subject, error.message)
         case ApiErrorCode.STALE:
             return StaleRequestError(subject, error.message)
+        case ApiErrorCode.FORBIDDEN:
+            return ForbiddenRequestError(subject, error.message)
         case ApiErrorCode.INVALID:
             return RefusedRequestError(subject, error.message)
         case _:

@@ -98,7 +98,7 @@ class TurnWorker:
         self._claims = ClaimClient(
             client, agent, principal=principal, worker=name or default_worker_name()
         )
-        self._transcripts = TranscriptApi(client, principal=principal)
+        self._transcripts = TranscriptApi(client, principal=principal, agent=agent)
         self._controls = Controls()
         self._free_slots = asyncio.Semaphore(slots)
         self._stopping = asyncio.Event()

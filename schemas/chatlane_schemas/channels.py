@@ -1,6 +1,6 @@
 """All channels in one table; AsyncAPI and JSON Schema are generated from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from chatlane_schemas import subjects
@@ -247,6 +247,49 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         "transcript", "retry", TranscriptRetry, TranscriptChanged, "Runs the last turn once more."
     ),
 )
+
+
+def requests() -> tuple[Channel, ...]:
+    """Return the requests about sessions and transcripts, as operators make them."""
+    return tuple(
+        channel
+        for channel in CHANNELS
+        if len(subjects.placeholders(channel.address)) == 1
+        and channel.address.startswith(subjects.filled(subjects.API).partition("{")[0])
+    )
+
+
+def requests_of_agent() -> tuple[Channel, ...]:
+    """Return those that are about one session, as workers make them: for their agent's."""
+    return tuple(
+        replace(
+            channel,
+            name=f"{channel.name}OfAgent",
+            address=f"{channel.address}.{{agent}}",
+            description=f"{channel.description[:-1]}, if it is of the agent.",
+        )
+        for channel in requests()
+        if "session_id" in channel.message.model_fields
+    )
+
+
+def requests_for_account() -> tuple[Channel, ...]:
+    """Return those that can be made for a person, as whoever acts for people makes them."""
+    return tuple(
+        replace(
+            channel,
+            name=f"{channel.name}ForAccount",
+            address=f"{channel.address}.{{platform}}.{{account}}",
+            description=f"{channel.description[:-1]}, for a person who talks to the account.",
+        )
+        for channel in requests()
+        if "acting_for" in channel.message.model_fields
+    )
+
+
+def every_channel() -> tuple[Channel, ...]:
+    """Return the whole table, with the other forms of its requests."""
+    return (*CHANNELS, *requests_of_agent(), *requests_for_account())
 
 
 def messages() -> tuple[type[Envelope], ...]:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 
 from chatlane_schemas import subjects
-from chatlane_schemas.channels import CHANNELS, Channel, Direction, messages
+from chatlane_schemas.channels import Channel, Direction, every_channel, messages
 from chatlane_schemas.envelope import VERSION, Envelope
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -61,7 +61,7 @@ def asyncapi() -> Document:
         "channels": _channels(),
         "operations": {
             _operation_name(channel, channel.direction): _operation(channel, channel.direction)
-            for channel in CHANNELS
+            for channel in every_channel()
             if channel.direction is not None
         },
         "components": {
@@ -73,7 +73,7 @@ def asyncapi() -> Document:
 
 def _channels() -> Document:
     channels: Document = {}
-    for channel in CHANNELS:
+    for channel in every_channel():
         channels[channel.name] = _channel(channel)
         if channel.replies:
             channels[_reply_name(channel)] = _reply_channel(channel)

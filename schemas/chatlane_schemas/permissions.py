@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from chatlane_schemas import subjects
+from chatlane_schemas.channels import Channel, requests, requests_for_account
 from chatlane_schemas.streams import (
     ADVISORIES_DURABLE,
     DEFAULT_SLOTS,
@@ -43,37 +44,18 @@ _SAID_BY_ROUTERS: Final = (
 )
 # What an operator may look into: these streams hold no text that people wrote.
 _OPEN_TO_OPERATORS: Final = (StreamName.EVENTS, StreamName.DEAD)
-_SESSION_REQUESTS: Final = (
+# What a worker needs of the sessions of its agent, besides its turns: what was said, what keeps
+# one, and that it could not finish.
+_REQUESTS_OF_WORKERS: Final = (
     ("session", "get"),
-    ("session", "peek"),
-    ("session", "list"),
-    ("session", "find"),
-    ("session", "update"),
-    ("session", "title"),
-    ("session", "end"),
-    ("session", "reopen"),
-    ("session", "reset"),
-    ("session", "switch"),
-    ("session", "fork"),
-    ("session", "stop"),
-    ("turn", "cancel"),
-    ("session", "suspend"),
-    ("session", "mark"),
-    ("session", "unmark"),
     ("session", "hold"),
     ("session", "release"),
-    ("session", "override"),
-    ("session", "rounds"),
+    ("session", "mark"),
+    ("session", "unmark"),
     ("transcript", "load"),
     ("transcript", "append"),
-    ("transcript", "replace"),
     ("transcript", "compact"),
-    ("transcript", "rewind"),
-    ("transcript", "retry"),
 )
-
-# Of a session that is in its hands: what keeps it, and that it could not finish.
-_WORKER_REQUESTS: Final = ("hold", "release", "mark", "unmark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +115,7 @@ def router(principal: str) -> Permissions:
             _inbox(principal),
             subjects.wildcards(subjects.API),
             subjects.wildcards(subjects.API_OF_AGENT),
+            subjects.wildcards(subjects.API_FOR_ACCOUNT),
         ),
     )
 
@@ -160,9 +143,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
     name = subjects.declared_name(agent.name)
     publish = [
         subjects.wildcards(subjects.RESULT, agent=name),
-        # The history of a turn.
-        subjects.api(principal, "transcript", "load"),
-        *(subjects.api(principal, "session", verb) for verb in _WORKER_REQUESTS),
+        *(subjects.api(principal, noun, verb, name) for noun, verb in _REQUESTS_OF_WORKERS),
     ]
     subscribe = [_inbox(principal)]
     if agent.delivery == "turns":
@@ -179,11 +160,34 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
     return Permissions(tuple(publish), tuple(subscribe))
 
 
+def front_end(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
+    """Return what a program may do that shows people their sessions and changes them.
+
+    It vouches for who they are; every request names the person, one who talks to its accounts,
+    and finds nothing but theirs.
+
+    Args:
+        principal: Its name.
+        accounts: The (platform, account), as declared, whose people it acts for.
+    """
+    publish = tuple(
+        _of(
+            principal,
+            channel,
+            platform=subjects.declared_name(platform),
+            account=subjects.declared_name(account),
+        )
+        for platform, account in accounts
+        for channel in requests_for_account()
+    )
+    return Permissions(publish, (_inbox(principal),))
+
+
 def operator(principal: str) -> Permissions:
     """Return what an operator may do: ask for and change sessions, let dead letters come again, look."""
     return Permissions(
         publish=(
-            *(subjects.api(principal, noun, verb) for noun, verb in _SESSION_REQUESTS),
+            *(_of(principal, channel) for channel in (*requests(), *requests_for_account())),
             f"{_API}.STREAM.NAMES",
             f"{_API}.STREAM.LIST",
             *_look_at_all_streams(),
@@ -259,6 +263,13 @@ def _rendered_subjects(kind: str, allowed: Iterable[str]) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     return json.dumps(text)
+
+
+def _of(principal: str, request: Channel, **tokens: str) -> str:
+    """Return the subject of a request by a principal, with `*` for what is not given."""
+    return subjects.wildcards(
+        request.address, principal=subjects.declared_name(principal), **tokens
+    )
 
 
 def _inbox(principal: str) -> str:

@@ -28,11 +28,12 @@ Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
 class ApiErrorCode(StrEnum):
     """Why a request was not answered; only `unavailable` is worth trying again.
 
-    `conflict`: it contradicts something that is there. `stale`: it was made for what has
-    changed since.
+    `forbidden`: the subject does not let the caller ask this for whom it asks it. `conflict`:
+    it contradicts something that is there. `stale`: it was made for what has changed since.
     """
 
     NOT_FOUND = "not_found"
+    FORBIDDEN = "forbidden"
     INVALID = "invalid"
     CONFLICT = "conflict"
     STALE = "stale"

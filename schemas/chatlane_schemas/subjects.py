@@ -30,6 +30,7 @@ DELTA: Final = f"{ROOT}.delta.{{agent}}.{{turn}}"
 CONTROL: Final = f"{ROOT}.control.{{agent}}.{{turn}}"
 API: Final = f"{ROOT}.api.{{principal}}.{{noun}}.{{verb}}"
 API_OF_AGENT: Final = f"{API}.{{agent}}"
+API_FOR_ACCOUNT: Final = f"{API}.{{platform}}.{{account}}"
 
 NO_CHAT: Final = "none"
 CHAT_TOKEN_DIGITS: Final = 16
@@ -253,6 +254,11 @@ def api(principal: str, noun: str, verb: str, agent: str | None = None) -> str:
     """Return the subject of a request; the principal is pinned by permissions."""
     subject = f"{ROOT}.api.{declared_name(principal)}.{declared_name(noun)}.{declared_name(verb)}"
     return subject if agent is None else f"{subject}.{declared_name(agent)}"
+
+
+def api_for_account(principal: str, noun: str, verb: str, platform: str, account: str) -> str:
+    """Return the subject of a request in the name of a person who talks to this account."""
+    return f"{api(principal, noun, verb)}.{declared_name(platform)}.{declared_name(account)}"
 
 
 def partition_of(count: int, *tokens: str) -> int:

@@ -447,13 +447,13 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
 @asynccontextmanager
 async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> AsyncIterator[None]:
     """Answer requests: of the session API, and the claims and renewals of workers."""
-    answering = Answering(app.metrics, lambda: bus.client.max_payload)
+    reads = SessionReads(app.store)
+    answering = Answering(app.metrics, lambda: bus.client.max_payload, reads.agent_of)
     turns = [
         TurnHandlers(agent.name, desk, answering, app.metrics)
         for agent in app.catalog.agents.values()
         if agent.delivery == "turns"
     ]
-    reads = SessionReads(app.store)
     transcript_desk = TranscriptDesk(
         app.store, writer, app.catalog.agents, app.settings.router.slots
     )

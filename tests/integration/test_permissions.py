@@ -55,6 +55,7 @@ ROLES: Final[dict[str, Permissions]] = {
     "slack-bot": permissions.adapter("slack-bot", [("slack", "bot")]),
     "main-worker": permissions.worker("main-worker", MAIN),
     "sales-worker": permissions.worker("sales-worker", SALES, SLOTS),
+    "web": permissions.front_end("web", [("slack", "bot")]),
     "ops": permissions.operator("ops"),
     "admin": permissions.admin("admin"),
 }
@@ -79,12 +80,24 @@ MAY_PUBLISH: Final[dict[str, set[str] | frozenset[str]]] = {
     subjects.api("main-worker", "turn", "claim", "main"): {"main-worker"},
     subjects.api("main-worker", "turn", "renew", "main"): {"main-worker"},
     subjects.api("main-worker", "turn", "claim", "sales"): set(),
-    subjects.api("main-worker", "transcript", "load"): {"main-worker"},
-    subjects.api("main-worker", "session", "hold"): {"main-worker"},
-    subjects.api("main-worker", "session", "suspend"): set(),
+    subjects.api("main-worker", "transcript", "load", "main"): {"main-worker"},
+    subjects.api("main-worker", "transcript", "load", "sales"): set(),
+    subjects.api("main-worker", "transcript", "load"): set(),
+    subjects.api("main-worker", "session", "get", "main"): {"main-worker"},
+    subjects.api("main-worker", "session", "hold", "main"): {"main-worker"},
+    subjects.api("main-worker", "session", "hold"): set(),
+    subjects.api("main-worker", "session", "end", "main"): set(),
     subjects.api("main-worker", "session", "list"): set(),
+    subjects.api_for_account("main-worker", "session", "get", "slack", "bot"): set(),
     subjects.api("sales-worker", "turn", "claim", "sales"): set(),
-    subjects.api("sales-worker", "transcript", "load"): {"sales-worker"},
+    subjects.api("sales-worker", "transcript", "load", "sales"): {"sales-worker"},
+    subjects.api_for_account("web", "session", "end", "slack", "bot"): {"web"},
+    subjects.api_for_account("web", "transcript", "load", "slack", "bot"): {"web"},
+    subjects.api_for_account("web", "session", "end", "slack", "two"): set(),
+    subjects.api("web", "session", "end"): set(),
+    subjects.api("web", "session", "get", "main"): set(),
+    subjects.api_for_account("slack-bot", "session", "get", "slack", "bot"): set(),
+    subjects.api_for_account("ops", "session", "get", "slack", "two"): {"ops"},
     subjects.api("ops", "session", "get"): {"ops"},
     subjects.api("ops", "session", "peek"): {"ops"},
     subjects.api("ops", "session", "list"): {"ops"},
@@ -143,6 +156,7 @@ MAY_SUBSCRIBE: Final[dict[str, set[str] | frozenset[str]]] = {
     "chat.>": set(),
     "chat.v1.api.*.turn.claim.main": {"router"},
     "chat.v1.api.*.session.list": {"router"},
+    "chat.v1.api.*.session.get.*.*": {"router"},
     "chat.v1.inbound.>": set(),
     "chat.v1.log.>": set(),
     "chat.v1.outbound.slack.bot.*": set(),
@@ -350,9 +364,9 @@ async def test_a_router_cannot_be_made_to_speak_for_others(fresh_server: NatsSer
             await request.respond(b"{}")
             asked.set()
 
-        await router.client.subscribe("chat.v1.api.*.transcript.load", cb=answer)
+        await router.client.subscribe("chat.v1.api.*.transcript.load.*", cb=answer)
         await router.client.flush()
-        subject = subjects.api("main-worker", "transcript", "load")
+        subject = subjects.api("main-worker", "transcript", "load", "main")
         forged = subjects.inbound("slack", "two", CHAT)
         await worker.client.publish(subject, b"", reply=forged)
         await asyncio.wait_for(asked.wait(), 5)

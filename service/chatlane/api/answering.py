@@ -10,11 +10,15 @@ from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
+from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
+from chatlane_schemas.turns import ClaimRequest, RenewRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from uuid import UUID
 
+    from chatlane.api.asked import Asked
     from chatlane.metrics import Metrics
 
 _log = get_logger("api")
@@ -33,24 +37,30 @@ class Answering:
     Args:
         max_payload: Returns what the server takes in one message, headers included; a client
             that sends more is closed for good.
+        agent_of: Returns the agent of a session, if there is one; without it nobody may ask
+            for the sessions of an agent.
     """
 
     def __init__(
-        self, metrics: Metrics, max_payload: Callable[[], int] = lambda: MAX_PAYLOAD_BYTES
+        self,
+        metrics: Metrics,
+        max_payload: Callable[[], int] = lambda: MAX_PAYLOAD_BYTES,
+        agent_of: Callable[[UUID], Awaitable[str | None]] | None = None,
     ) -> None:
         self._metrics = metrics
         self._max_payload = max_payload
+        self._agent_of = agent_of
 
     async def answer(
         self,
         method: str,
         request: type[RequestT],
-        body: bytes,
+        asked: Asked,
         act: Callable[[RequestT], Awaitable[Envelope]],
     ) -> bytes:
         """Return the encoded reply of `act`, or an `ApiReply` that says why there is none."""
         started = time.monotonic()
-        reply = await self._reply(method, request, body, act)
+        reply = await self._reply(method, request, asked, act)
         error = reply.error if isinstance(reply, ApiReply) else None
         took = timedelta(seconds=time.monotonic() - started)
         self._metrics.api_answered(method, error.code if error else "ok", took)
@@ -68,11 +78,12 @@ class Answering:
         self,
         method: str,
         request: type[RequestT],
-        body: bytes,
+        asked: Asked,
         act: Callable[[RequestT], Awaitable[Envelope]],
     ) -> Envelope:
         try:
-            return await act(decode(request, body))
+            decoded = decode(request, asked.body)
+            return await self._unlawful(asked, decoded) or await act(decoded)
         except DecodeError as exc:
             return refusal(ApiErrorCode.INVALID, f"the request is not valid: {exc}")
         except TransientError as exc:
@@ -81,6 +92,30 @@ class Answering:
         except Exception:  # noqa: BLE001 - without an answer the caller waits for its whole timeout
             _log.exception("request_crashed", method=method)
             return refusal(ApiErrorCode.UNAVAILABLE, "the request failed; the log says why")
+
+    async def _unlawful(self, asked: Asked, request: Envelope) -> ApiReply | None:
+        """Return the refusal of what the subject does not let its caller ask.
+
+        The only place that looks at this, so that no handler can forget it; whose turn is claimed
+        is for the handlers of the agent to say. A session of
+        another agent is answered like one that does not exist; one never gets another agent but
+        by the settings, so it may be looked up before the handler locks it.
+        """
+        if asked.account is not None and not _acts_for(request, asked.account):
+            return refusal(ApiErrorCode.FORBIDDEN, "acting_for: nobody who talks to this account")
+        if asked.agent is None or isinstance(request, ClaimRequest | RenewRequest):
+            return None
+        session_id = getattr(request, "session_id", None)
+        if session_id is None:
+            return refusal(ApiErrorCode.FORBIDDEN, "not to be asked of the sessions of an agent")
+        if self._agent_of is None or await self._agent_of(session_id) != asked.agent:
+            return refusal(ApiErrorCode.NOT_FOUND, "there is no session with this id")
+        return None
+
+
+def _acts_for(request: Envelope, account: tuple[str, str]) -> bool:
+    person = getattr(request, "acting_for", None)
+    return isinstance(person, Person) and (person.platform, person.account) == account
 
 
 def refusal(code: ApiErrorCode, message: str) -> ApiReply:

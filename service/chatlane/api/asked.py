@@ -1,4 +1,4 @@
-"""A request with who asks: the principal of its subject, which NATS permissions pin."""
+"""A request with who asks: what its subject says, which NATS permissions pin."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request and who made it: the token that NATS permissions pin in its subject."""
+    """A request and the tokens of its subject: all that is believed of who made it.
+
+    Attributes:
+        agent: Where given, only sessions of this agent exist for the caller.
+        account: Platform and account; where given, the caller acts for a person who talks to it.
+    """
 
     principal: str
     body: bytes
+    agent: str | None = None
+    account: tuple[str, str] | None = None

@@ -42,15 +42,14 @@ def build_router(
 ) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
-    The principal is any token here: it is pinned by NATS permissions. Those who change
-    something are told it, as request ids are the principal's own.
+    Principal, agent, platform and account are any tokens here: NATS permissions pin them.
     """
     router = NatsRouter()
-    _bind(router, "session.get", sessions.get)
-    _bind(router, "session.peek", sessions.peek)
-    _bind(router, "session.list", sessions.list)
-    _bind(router, "session.find", sessions.find)
-    _bind(router, "session.rounds", sessions.rounds)
+    _bind_request(router, "session.get", sessions.get)
+    _bind_request(router, "session.peek", sessions.peek)
+    _bind_request(router, "session.list", sessions.list)
+    _bind_request(router, "session.find", sessions.find)
+    _bind_request(router, "session.rounds", sessions.rounds)
     for verb, change in {
         "update": changes.update,
         "title": changes.title,
@@ -66,31 +65,31 @@ def build_router(
         "release": changes.release,
         "override": changes.override,
     }.items():
-        _bind_asked(router, f"session.{verb}", change)
-    _bind(router, "transcript.load", transcripts.load)
-    _bind_asked(router, "transcript.append", transcript_changes.append)
-    _bind_asked(router, "transcript.replace", transcript_changes.replace)
-    _bind_asked(router, "transcript.compact", transcript_changes.compact)
-    _bind_asked(router, "transcript.rewind", transcript_changes.rewind)
-    _bind_asked(router, "transcript.retry", transcript_changes.retry)
-    _bind_asked(router, "session.stop", stops.stop)
-    _bind_asked(router, "turn.cancel", stops.cancel)
+        _bind_request(router, f"session.{verb}", change)
+    _bind_request(router, "transcript.load", transcripts.load)
+    _bind_request(router, "transcript.append", transcript_changes.append)
+    _bind_request(router, "transcript.replace", transcript_changes.replace)
+    _bind_request(router, "transcript.compact", transcript_changes.compact)
+    _bind_request(router, "transcript.rewind", transcript_changes.rewind)
+    _bind_request(router, "transcript.retry", transcript_changes.retry)
+    _bind_request(router, "session.stop", stops.stop)
+    _bind_request(router, "turn.cancel", stops.cancel)
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
         _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)
     return router
 
 
-def _bind(router: NatsRouter, method: str, handle: Callable[[bytes], Awaitable[bytes]]) -> None:
-    async def handle_body(asked: Asked) -> bytes:
-        return await handle(asked.body)
-
-    _bind_asked(router, method, handle_body)
-
-
-def _bind_asked(
+def _bind_request(
     router: NatsRouter, method: str, handle: Callable[[Asked], Awaitable[bytes]]
 ) -> None:
+    """Bind a request as operators make it, as workers do, and as who acts for people does."""
+    _bind(router, method, handle)
+    _bind(router, f"{method}.*", handle)
+    _bind(router, f"{method}.*.*", handle)
+
+
+def _bind(router: NatsRouter, method: str, handle: Callable[[Asked], Awaitable[bytes]]) -> None:
     subscriber = router.subscriber(
         f"chat.v1.api.*.{method}",
         queue=QUEUE,
@@ -104,7 +103,14 @@ def _bind_asked(
 
 async def _asked(message: NatsMessage) -> Asked:
     """Leave the body as it is: our codec decodes, and answers what it cannot decode."""
-    return Asked(message.raw_message.subject.split(".")[_PRINCIPAL_TOKEN], message.body)
+    principal, _, _, *narrower = message.raw_message.subject.split(".")[_PRINCIPAL_TOKEN:]
+    match narrower:
+        case [agent]:
+            return Asked(principal, message.body, agent=agent)
+        case [platform, account]:
+            return Asked(principal, message.body, account=(platform, account))
+        case _:
+            return Asked(principal, message.body)
 
 
 async def _parsed_for_an_answer(

@@ -110,4 +110,4 @@ class SessionChangeHandlers:
             digest = sha256(method.encode() + b"\0" + said).digest()
             return await self._desk.change(asked.principal, request, digest)
 
-        return await self._answering.answer(method, model, asked.body, act)
+        return await self._answering.answer(method, model, asked, act)

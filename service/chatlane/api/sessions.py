@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
+    from chatlane.api.asked import Asked
     from chatlane_schemas.people import Person
 
     class Reads(Protocol):
@@ -70,25 +71,25 @@ class SessionHandlers:
         self._reads = reads
         self._answering = answering
 
-    async def get(self, body: bytes) -> bytes:
+    async def get(self, asked: Asked) -> bytes:
         """Answer `session.get`."""
-        return await self._answering.answer("session.get", SessionGet, body, self._get)
+        return await self._answering.answer("session.get", SessionGet, asked, self._get)
 
-    async def peek(self, body: bytes) -> bytes:
+    async def peek(self, asked: Asked) -> bytes:
         """Answer `session.peek`."""
-        return await self._answering.answer("session.peek", SessionPeek, body, self._peek)
+        return await self._answering.answer("session.peek", SessionPeek, asked, self._peek)
 
-    async def rounds(self, body: bytes) -> bytes:
+    async def rounds(self, asked: Asked) -> bytes:
         """Answer `session.rounds`."""
-        return await self._answering.answer("session.rounds", SessionRounds, body, self._rounds)
+        return await self._answering.answer("session.rounds", SessionRounds, asked, self._rounds)
 
-    async def list(self, body: bytes) -> bytes:
+    async def list(self, asked: Asked) -> bytes:
         """Answer `session.list`."""
-        return await self._answering.answer("session.list", SessionList, body, self._list)
+        return await self._answering.answer("session.list", SessionList, asked, self._list)
 
-    async def find(self, body: bytes) -> bytes:
+    async def find(self, asked: Asked) -> bytes:
         """Answer `session.find`."""
-        return await self._answering.answer("session.find", SessionFind, body, self._find)
+        return await self._answering.answer("session.find", SessionFind, asked, self._find)
 
     async def _get(self, request: SessionGet) -> SessionReply:
         session = await self._reads.find(request.session_id, request.acting_for)

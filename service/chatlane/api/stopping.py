@@ -49,4 +49,4 @@ class StopHandlers:
             digest = sha256(method.encode() + b"\0" + said).digest()
             return await self._desk.stop(asked.principal, request, digest)
 
-        return await self._answering.answer(method, model, asked.body, act)
+        return await self._answering.answer(method, model, asked, act)

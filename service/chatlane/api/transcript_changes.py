@@ -68,4 +68,4 @@ class TranscriptChangeHandlers:
             digest = sha256(method.encode() + b"\0" + said).digest()
             return await self._changes.change(asked.principal, request, digest)
 
-        return await self._answering.answer(method, model, asked.body, act)
+        return await self._answering.answer(method, model, asked, act)

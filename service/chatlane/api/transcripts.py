@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
+    from chatlane.api.asked import Asked
     from chatlane.domain.transcripts import Link, Version
     from chatlane.store.transcripts import RowsBefore
     from chatlane_schemas.people import Person
@@ -67,9 +68,9 @@ class TranscriptHandlers:
         self._reads = reads
         self._answering = answering
 
-    async def load(self, body: bytes) -> bytes:
+    async def load(self, asked: Asked) -> bytes:
         """Answer `transcript.load`."""
-        return await self._answering.answer("transcript.load", TranscriptLoad, body, self._load)
+        return await self._answering.answer("transcript.load", TranscriptLoad, asked, self._load)
 
     async def _load(self, request: TranscriptLoad) -> TranscriptReply:
         # Before the rows: one that comes in between makes the version older than what is shown,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
+    from chatlane.api.asked import Asked
     from chatlane.metrics import Metrics
 
     class Desk(Protocol):
@@ -44,13 +45,13 @@ class TurnHandlers:
         self._answering = answering
         self._metrics = metrics
 
-    async def claim(self, body: bytes) -> bytes:
+    async def claim(self, asked: Asked) -> bytes:
         """Answer `turn.claim.<agent>`."""
-        return await self._answering.answer("turn.claim", ClaimRequest, body, self._claim)
+        return await self._answering.answer("turn.claim", ClaimRequest, asked, self._claim)
 
-    async def renew(self, body: bytes) -> bytes:
+    async def renew(self, asked: Asked) -> bytes:
         """Answer `turn.renew.<agent>`."""
-        return await self._answering.answer("turn.renew", RenewRequest, body, self._renew)
+        return await self._answering.answer("turn.renew", RenewRequest, asked, self._renew)
 
     async def _claim(self, request: ClaimRequest) -> ClaimReply:
         started = time.monotonic()

@@ -50,6 +50,7 @@ def _example_users() -> Iterator[User]:
         "adapter": permissions.adapter("adapter", [("telegram", "main_bot")]),
         "worker": permissions.worker("worker", Agent("main")),
         "subscriber": permissions.worker("subscriber", Agent("sales", "stream"), _EXAMPLE_SLOTS),
+        "front_end": permissions.front_end("front_end", [("telegram", "main_bot")]),
         "operator": permissions.operator("operator"),
         "admin": permissions.admin("admin"),
     }

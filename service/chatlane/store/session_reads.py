@@ -57,6 +57,17 @@ class SessionReads:
                 return None
             return await session_life.count_rounds(connection, session_id, since)
 
+    _AGENT_OF: Final = """
+        -- session_reads.agent_of: who serves a session
+        SELECT agent FROM sessions WHERE id = $1
+    """
+
+    async def agent_of(self, session_id: UUID) -> str | None:
+        """Return the agent of a session, if there is one."""
+        async with self._store.transaction() as connection:
+            agent: str | None = await connection.fetchval(self._AGENT_OF, session_id)
+        return agent
+
     async def find_within(
         self, connection: PoolConnectionProxy, session_id: UUID
     ) -> SessionView | None:

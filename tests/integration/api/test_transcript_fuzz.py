@@ -60,7 +60,7 @@ class Api:
         self.connection = connection
 
         async def load(asked: Asked) -> bytes:
-            return await reads.load(asked.body)
+            return await reads.load(asked)
 
         self.handlers: dict[str, Handle] = {
             "TranscriptLoad": load,

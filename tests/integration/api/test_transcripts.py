@@ -106,7 +106,7 @@ class Api:
         request = TranscriptLoad(
             id=new_envelope_id(), at=AT, session_id=session_id(number), **fields
         )
-        body = await self._handlers.load(encode(request))
+        body = await self._handlers.load(Asked("someone", encode(request)))
         assert len(body) <= MAX_REPLY_BYTES
         return decode(TranscriptReply, body)
 

@@ -370,6 +370,7 @@ class FakeRouter:
             ("session.peek", answering(SessionPeek, self._peek)),
             ("session.list", answering(SessionList, self._list)),
             ("transcript.load", answering(TranscriptLoad, self._load)),
+            ("transcript.load.*", answering(TranscriptLoad, self._load)),
         ]
 
     def _fault(self) -> ApiReply | None:

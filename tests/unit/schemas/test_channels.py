@@ -1,14 +1,22 @@
 """The table of channels agrees with subjects and streams."""
 
 from chatlane_schemas import Envelope, subjects
-from chatlane_schemas.channels import CHANNELS, messages
+from chatlane_schemas.channels import CHANNELS, every_channel, messages, requests
 from chatlane_schemas.sessions import ApiReply
 from chatlane_schemas.streams import declared_streams
 
 
 def test_names_and_addresses_are_unique() -> None:
-    assert len({channel.name for channel in CHANNELS}) == len(CHANNELS)
-    assert len({channel.address for channel in CHANNELS}) == len(CHANNELS)
+    every = every_channel()
+    assert len({channel.name for channel in every}) == len(every)
+    assert len({channel.address for channel in every}) == len(every)
+
+
+def test_whatever_is_asked_of_a_session_can_be_asked_for_a_person() -> None:
+    """Else a caller that acts for people could not do it, or a handler would not look whose."""
+    for channel in requests():
+        fields = channel.message.model_fields
+        assert "session_id" not in fields or "acting_for" in fields, channel.name
 
 
 def test_a_stored_channel_is_within_its_stream() -> None:

@@ -24,6 +24,7 @@ ROLES = {
     "adapter": permissions.adapter("adapter", [("slack", "bot")]),
     "worker": permissions.worker("worker", Agent("main")),
     "subscriber": permissions.worker("subscriber", Agent("sales", "stream"), slots=2),
+    "front_end": permissions.front_end("front_end", [("slack", "bot")]),
     "operator": permissions.operator("operator"),
     "admin": permissions.admin("admin"),
 }
@@ -88,6 +89,10 @@ def test_a_name_that_would_widen_a_permission_is_refused() -> None:
             permissions.adapter("a", [(wrong, "bot")])
         with pytest.raises(SubjectError):
             permissions.worker("w", Agent(wrong))
+        with pytest.raises(SubjectError):
+            permissions.front_end("f", [("slack", wrong)])
+        with pytest.raises(SubjectError):
+            permissions.front_end(wrong, [("slack", "bot")])
 
 
 def test_the_block_holds_no_secret() -> None:

@@ -68,6 +68,8 @@ def test_the_subjects_of_messages() -> None:
     assert subjects.delta("main", SESSION) == f"chat.v1.delta.main.{SESSION}"
     assert subjects.api("ops", "session", "list") == "chat.v1.api.ops.session.list"
     assert subjects.api("w1", "turn", "claim", "main") == "chat.v1.api.w1.turn.claim.main"
+    for_account = subjects.api_for_account("web", "session", "get", "slack", "bot")
+    assert for_account == "chat.v1.api.web.session.get.slack.bot"
     assert subjects.log_filter(31) == "chat.v1.log.31.*.*.*"
     assert subjects.rlog_filter(0) == "chat.v1.rlog.0.*.*"
 
