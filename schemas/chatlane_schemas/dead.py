@@ -37,6 +37,7 @@ class DeadReason(StrEnum):
     UNKNOWN_SESSION = "unknown_session"
     UNKNOWN_TURN = "unknown_turn"
     AGENT_MISMATCH = "agent_mismatch"
+    RATE_LIMITED = "rate_limited"
     PROCESS_KILLER = "process_killer"
     LOG_TRUNCATED = "log_truncated"
     UNDELIVERABLE = "undeliverable"
@@ -52,6 +53,8 @@ class Cause(StrEnum):
     """An adapter, a worker or the declarations: they do not fit each other."""
     AGENT = "agent"
     """The workers of an agent gave up."""
+    SENDER = "sender"
+    """A person or a chat writes more than is allowed; nothing is broken."""
     LOSS = "loss"
     """Messages are gone that nobody had read."""
     BUG = "bug"
@@ -60,6 +63,7 @@ class Cause(StrEnum):
 
 _CAUSES: Final = {
     DeadReason.TURN_FAILED: Cause.AGENT,
+    DeadReason.RATE_LIMITED: Cause.SENDER,
     DeadReason.UNDELIVERABLE: Cause.AGENT,
     DeadReason.LOG_TRUNCATED: Cause.LOSS,
     DeadReason.INTERNAL_ERROR: Cause.BUG,

@@ -15,6 +15,7 @@ from pydantic import (
     field_validator,
 )
 
+from chatlane.domain.admission import Limit, Limits
 from chatlane.domain.catalog import (
     Account,
     Agent,
@@ -132,6 +133,41 @@ class DefaultResetSettings(ResetSettings):
     )
 
 
+class LimitSettings(Group):
+    """How many messages in which time: so many at once, and so many per span in the long run."""
+
+    messages: int = Field(ge=1, le=1_000_000, description="How many messages.")
+    per: Duration = Field(
+        default=timedelta(minutes=1),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=1),
+        description="In which time.",
+    )
+
+    def limit(self) -> Limit:
+        """Return the limit as the domain takes it."""
+        return Limit(self.messages, self.per)
+
+
+class LimitsSettings(Group):
+    """How much may be written; what is more is set aside as `rate_limited`."""
+
+    per_chat: LimitSettings | None = Field(
+        default=None, description="By all people of one chat together; without it, any number."
+    )
+    per_sender: LimitSettings | None = Field(
+        default=None, description="By one person in all chats of an account together."
+    )
+
+    def limits(self) -> Limits | None:
+        """Return the limits as the domain takes them; None when there are none."""
+        limits = Limits(
+            None if self.per_chat is None else self.per_chat.limit(),
+            None if self.per_sender is None else self.per_sender.limit(),
+        )
+        return limits or None
+
+
 class ClassSettings(Group):
     """What holds for one class of conversations on one platform."""
 
@@ -211,11 +247,14 @@ class PlatformSettings(KeySettings):
         description="One person has several ids here (true for whatsapp and signal).",
     )
     bots_allowed: bool = Field(default=False, description="Messages of other bots may run.")
+    limits: LimitsSettings | None = Field(
+        default=None, description="Limits of this platform, in place of the default ones."
+    )
     commands: CommandSettings = Field(
         default=CommandSettings(), description="Commands to the router."
     )
 
-    def platform(self, name: str, defaults: KeySettings) -> Platform:
+    def platform(self, name: str, defaults: KeySettings, limits: LimitsSettings) -> Platform:
         """Return the platform as the domain takes it."""
         known_for_aliases = name in _ALIASING_PLATFORMS
         return Platform(
@@ -236,6 +275,7 @@ class PlatformSettings(KeySettings):
             if self.person_aliases is None
             else self.person_aliases,
             bots_allowed=self.bots_allowed,
+            limits=(limits if self.limits is None else self.limits).limits(),
             commands=self.commands.rules(name),
         )
 

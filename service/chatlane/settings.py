@@ -38,6 +38,7 @@ from chatlane.declarations import (
     DefaultResetSettings,
     Group,
     KeySettings,
+    LimitsSettings,
     Name,
     PlatformSettings,
     ProfileSettings,
@@ -351,6 +352,7 @@ class Settings(BaseSettings):
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     keys: KeySettings = KeySettings()
     reset: DefaultResetSettings = DefaultResetSettings()
+    limits: LimitsSettings = LimitsSettings()
     platforms: dict[Name, PlatformSettings] = Field(default_factory=dict)
     profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
     agents: dict[Name, AgentSettings] = Field(default_factory=lambda: {"main": AgentSettings()})
@@ -418,7 +420,10 @@ class Settings(BaseSettings):
                 f"and name it with --config or {CONFIG_VARIABLE}"
             )
         return Catalog(
-            platforms={name: its.platform(name, self.keys) for name, its in self.platforms.items()},
+            platforms={
+                name: its.platform(name, self.keys, self.limits)
+                for name, its in self.platforms.items()
+            },
             profiles=self._agents_of_profiles(),
             agents={name: its.agent(name) for name, its in self.agents.items()},
             default_reset=self.reset.policy(),

@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 from typing_extensions import override
 
 from chatlane.bus.tasks import end_task
+from chatlane.domain.admission import Limits
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
 from chatlane.domain.commands import CommandRules
 from chatlane.domain.dedupe import digests
@@ -80,6 +81,7 @@ def catalog(
     bots_allowed: bool = False,
     bot_name: str | None = "our_bot",
     commands: CommandRules | None = None,
+    limits: Limits | None = None,
 ) -> Catalog:
     """Return a catalog with the usual platforms, one account `bot` each, agent `main`.
 
@@ -95,6 +97,7 @@ def catalog(
             accounts={one: Account(one, profiles_allowed, own_ids, bot_name) for one in accounts},
             person_aliases=name in {"whatsapp", "signal"},
             bots_allowed=bots_allowed,
+            limits=limits,
             commands=commands or CommandRules(),
         )
         for name in PLATFORMS

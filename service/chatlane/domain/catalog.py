@@ -17,6 +17,7 @@ from chatlane_schemas.dead import DeadReason
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from chatlane.domain.admission import Limits
     from chatlane.domain.policy import KeyRules, ResetPolicy
 
 Delivery = Literal["turns", "stream"]
@@ -79,6 +80,7 @@ class Platform:
     accounts: Mapping[str, Account] = field(default_factory=lambda: MappingProxyType({}))
     person_aliases: bool = False
     bots_allowed: bool = False
+    limits: Limits | None = None
     commands: CommandRules = field(default_factory=CommandRules)
 
 

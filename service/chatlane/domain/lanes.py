@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from chatlane.domain.admission import Counted
     from chatlane.domain.catalog import Agent
     from chatlane.domain.commands import Command
     from chatlane.domain.log import Trace
@@ -62,6 +63,7 @@ class Arrived(NamedTuple):
         moves_to: The new id of its chat, where the event was the first to tell it.
         trace: The trace context it came with.
         command: What it tells the router, where it is no message to the agent.
+        counted: The limits it counts towards; None where there are none.
     """
 
     event: InboundEvent
@@ -79,6 +81,7 @@ class Arrived(NamedTuple):
     moves_to: str | None = None
     trace: Trace | None = None
     command: Command | None = None
+    counted: Counted | None = None
 
 
 class Placement:

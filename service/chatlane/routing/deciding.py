@@ -11,6 +11,7 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement
 from chatlane.domain.turns import ArrivedResult
 from chatlane.logs import get_logger
+from chatlane.routing.admission import Admission
 from chatlane.routing.commands import commands_in, find_cards
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.moves import Joining, readdress
@@ -107,6 +108,7 @@ class Deciding:
         self, writing: Writing, arrived: Sequence[Arrived], results: Sequence[ArrivedResult]
     ) -> _Loaded:
         connection = writing.connection
+        admission = await Admission.load(connection, arrived)
         keys = {key for one in arrived for key in (one.session_key, *one.former_keys)}
         bound = await lanes.find(connection, keys)
         homes = {lane.session_id for lane in bound.values()}
@@ -124,6 +126,7 @@ class Deciding:
             locked=locked,
             known=known,
             cards=cards or Cards(),
+            admission=admission,
             effects=self._effects,
         )
 
@@ -162,6 +165,7 @@ class _Loaded:
         locked: dict[UUID, Session],
         known: set[bytes],
         cards: Cards,
+        admission: Admission,
         effects: Effects,
     ) -> None:
         self._writing = writing
@@ -170,6 +174,7 @@ class _Loaded:
         self._bound = bound
         self._locked = locked
         self._known = known
+        self._admission = admission
         self._cards = cards
         self._start(effects)
 
@@ -180,6 +185,8 @@ class _Loaded:
 
     async def place(self, one: Arrived) -> None:
         """Decide about the next message of the inbound log."""
+        if one.counted and self._is_over_a_limit(one):
+            return
         connection = self._writing.connection
         if not self._bound.keys().isdisjoint(one.former_keys):
             await self._go_on()
@@ -192,6 +199,14 @@ class _Loaded:
             await self._go_on()
             await readdress(connection, one, self._catalog)
 
+    def _is_over_a_limit(self, one: Arrived) -> bool:
+        if not self._known.isdisjoint(one.digests):
+            # A repeat of what was let in.
+            return False
+        lane = self._bound.get(one.session_key)
+        session = self._locked.get(lane.session_id) if lane else None
+        return self._admission.refuses(one, session, self._effects)
+
     async def settle(self, results: Sequence[ArrivedResult]) -> None:
         """Decide about what workers answered."""
         settlement = Settlement(self._catalog, self._locked, self._effects)
@@ -202,6 +217,7 @@ class _Loaded:
         await self._writing.write(
             self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
         )
+        await self._admission.write(self._writing.connection)
 
     async def _go_on(self) -> None:
         await self.write()

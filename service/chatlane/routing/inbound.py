@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic_core import from_json
 
+from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.commands import parse_command
 from chatlane.domain.dedupe import digests
@@ -171,4 +172,15 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         moves_to=moves_to,
         trace=heard.message.trace,
         command=None if is_ignored else _command(heard),
+        counted=_counted(heard, resolved) if heard.platform.limits and not is_ignored else None,
     )
+
+
+def _counted(heard: Heard, resolved: Resolved) -> Counted | None:
+    """Return what the message of a person counts towards."""
+    limits, event = heard.platform.limits, heard.event
+    if limits is None or event.kind is not Kind.MESSAGE:
+        return None
+    person = resolved.person or resolved.address.participant
+    found = counters(limits, event.platform, event.account, chat_token_of(event), person)
+    return Counted(found, heard.message) if found else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from chatlane import metrics as its
 from chatlane.routing.sweeper import Job
 from chatlane.store import dead_letters, survey
-from chatlane_schemas.dead import DeadReason, cause_of
+from chatlane_schemas.dead import Cause, DeadReason, cause_of
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ class Survey:
             oldest[(cause,)] = max(one.oldest_seconds, oldest.get((cause,), 0.0))
         self._metrics.show(its.DEAD_LETTERS_KEPT, kept)
         self._metrics.show(its.DEAD_LETTER_OLDEST, oldest)
-        self.oldest_dead_letter = timedelta(seconds=max(oldest.values(), default=0.0))
+        # Who wrote too much is told; it is nothing for a person to mend.
+        ages = (age for (cause,), age in oldest.items() if cause != Cause.SENDER)
+        self.oldest_dead_letter = timedelta(seconds=max(ages, default=0.0))
 
     async def look_at_streams(self) -> None:
         """Show what is unread, and how full the streams are.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
-from chatlane.store import api_requests, dead_letters, routers, seen_days
+from chatlane.store import admission, api_requests, dead_letters, routers, seen_days
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -29,6 +29,9 @@ _EXPIRED_AT_ONCE: Final = 1000
 # Nobody repeats a request for longer; a week covers a caller that was off over the holidays.
 _REQUESTS_KEPT: Final = timedelta(days=7)
 _REQUESTS_AT_ONCE: Final = 1000
+# Replays are older than the clock of the database; a bucket that is gone counts as a full one.
+_BUCKETS_KEPT: Final = timedelta(hours=1)
+_BUCKETS_AT_ONCE: Final = 1000
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 _log = get_logger("sweeper")
@@ -133,6 +136,15 @@ class Upkeep:
         async with self._transaction() as connection:
             await routers.prune(connection, _DEAD_ROUTERS_KEPT)
 
+    async def forget_full_buckets(self) -> None:
+        """Delete what counted messages of people who have not written for long."""
+        after: bytes | None = b""
+        while after is not None:
+            async with self._transaction() as connection:
+                after = await admission.forget_full(
+                    connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE
+                )
+
     async def forget_requests(self) -> None:
         """Delete the answers of requests that nobody repeats any more."""
         while await self._forget_some_requests() == _REQUESTS_AT_ONCE:
@@ -162,4 +174,5 @@ def sweeping_jobs(
         Job("dead letters", timedelta(minutes=10), upkeep.expire_dead_letters),
         Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
         Job("requests", timedelta(minutes=10), upkeep.forget_requests),
+        Job("admission", timedelta(minutes=10), upkeep.forget_full_buckets),
     )
