@@ -1,11 +1,14 @@
 """The command line of chatlane with one promise of the protocol broken; MUTANT names which.
 
-Usage: as `python -m chatlane`. LOSE_ANSWERS=N lets every Nth commit look as if it had failed. The product has no such switch: what is broken is replaced here.
+Usage: as `python -m chatlane`. LOSE_ANSWERS=N lets every Nth commit look as if it had failed,
+FREEZE_AT_BATCH=N freezes the router with every Nth batch in its hands. The product has no such
+switch: what is broken is replaced here.
 """
 
 import asyncio
 import itertools
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,8 +17,10 @@ from typing import Any, Final
 from chatlane.bus.inspection import LogReplaced
 from chatlane.bus.publisher import Publisher
 from chatlane.cli import main
+from chatlane.crash_points import RouterPoint
 from chatlane.domain import turns
 from chatlane.errors import StoreUnavailableError
+from chatlane.routing import batch
 from chatlane.routing.feed import PartitionFeed
 from chatlane.routing.pipeline import Pipeline
 from chatlane.routing.relay import OutboxWriter, Relay
@@ -190,6 +195,18 @@ def lose_answers(every: int) -> None:
     _replace(Store, "transaction", forgetful)
 
 
+def freeze_at_batch(every: int) -> None:
+    """Stop the process by SIGSTOP with every so many-th batch decoded and not begun: a fault."""
+    reach, numbers = batch.reach, itertools.count(1)
+
+    def freeze_or_reach(point: RouterPoint) -> None:
+        if point is RouterPoint.BATCH_TAKEN and next(numbers) % every == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        reach(point)
+
+    _replace(batch, "reach", freeze_or_reach)
+
+
 def _replace(owner: object, name: str, replacement: object) -> None:
     getattr(owner, name)  # What is not there cannot be replaced.
     setattr(owner, name, replacement)
@@ -211,4 +228,6 @@ if __name__ == "__main__":
         {mutate.__name__: mutate for mutate in MUTANTS}[mutant]()
     if every := os.environ.get("LOSE_ANSWERS"):
         lose_answers(int(every))
+    if every := os.environ.get("FREEZE_AT_BATCH"):
+        freeze_at_batch(int(every))
     main()

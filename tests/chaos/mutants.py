@@ -54,6 +54,19 @@ async def _freeze_a_relay_with_rows(stage: Stage) -> None:
             await scene.until_answers_flow(10)
 
 
+async def _freeze_a_router_with_batches(stage: Stage) -> None:
+    """Let a router decide about batches long after another one has them."""
+    scene = stage.scene
+    frozen = scene.process("router 1")
+    async with scene.crowd.talking(80):
+        for _ in range(8):
+            await eventually(lambda: frozen.is_frozen, timedelta(seconds=30))
+            # Longer than a lease: the other router reads on, and decides.
+            await asyncio.sleep(1.6)
+            frozen.send(signal.SIGCONT)
+            await scene.until_answers_flow(10)
+
+
 async def _make_the_log_anew(stage: Stage) -> None:
     """Delete both logs and make them again, with everything in them answered."""
     scene = stage.scene
@@ -78,7 +91,12 @@ _PLANS: Final = {
     "no_compare_and_set_and_no_seen": replace(
         _PLAN, weights={"freeze": 1}, variables=_UNKNOWN_COMMITS, repeated=0
     ),
-    "no_epoch_no_compare_and_set_no_seen": replace(_PLAN, weights={"freeze": 1}, repeated=0),
+    "no_epoch_no_compare_and_set_no_seen": replace(
+        _PLAN,
+        of_first={"FREEZE_AT_BATCH": "20"},
+        repeated=0,
+        script=_freeze_a_router_with_batches,
+    ),
     "no_sweeper": _dying_at(RouterPoint.OUTBOX_COMMITTED),
     "sweeper_out_of_order": _dying_at(RouterPoint.OUTBOX_COMMITTED),
     "older_rows_ignored": _dying_at(RouterPoint.OUTBOX_COMMITTED),

@@ -55,6 +55,7 @@ class Plan:
         repeated: One message in so many is sent twice; 0 for none.
         settled_within: How long answers may take after the last fault.
         router: A program in place of ours, with `variables` in its environment.
+        of_first: More variables of the first router only.
         script: What happens instead of chance.
     """
 
@@ -72,6 +73,7 @@ class Plan:
     settled_within: timedelta = timedelta(seconds=60)
     router: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    of_first: Mapping[str, str] = field(default_factory=dict)
     script: Script | None = None
 
 
@@ -131,7 +133,9 @@ class Stage:
         dsn = _through(service.dsn, self.links["postgres link"])
         linked: dict[str, str] = {"CHATLANE_NATS__URL": nats, "CHATLANE_POSTGRES__DSN": dsn}
         routers = [
-            service.router("router 1", plan.router, variables={**linked, **plan.variables}),
+            service.router(
+                "router 1", plan.router, variables={**linked, **plan.variables, **plan.of_first}
+            ),
             service.router("router 2", plan.router, variables=plan.variables),
         ]
         service.worker("worker-1", think=plan.think, variables={"CHATLANE_NATS__URL": nats})

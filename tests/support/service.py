@@ -149,6 +149,14 @@ class Process(Program):
         if self._process:
             await self._process.wait(timeout)
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is stopped, by itself or by us."""
+        if self.pid is None:
+            return False
+        status = Path(f"/proc/{self.pid}/stat").read_text("ascii")
+        return status.rpartition(")")[2].split()[0] == "T"
+
     def send(self, signal_number: signal.Signals) -> None:
         """Send a signal."""
         assert self._process is not None
