@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _log = get_logger("health")
 
 BEAT_INTERVAL: Final = timedelta(milliseconds=250)
+# Probes and scrapes are few; who opens more is answered 503.
+_MOST_CONNECTIONS: Final = 64
 # A batch may keep the loop for tens of milliseconds; ten seconds without a turn is a hang.
 DEAD_AFTER: Final = timedelta(seconds=10)
 
@@ -175,6 +177,7 @@ async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=1,
+        limit_concurrency=_MOST_CONNECTIONS,
     )
     # Bound here: uvicorn would exit the process when the port is taken.
     listener = _bound(host, port)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from chatlane.bus.inspection import LogReplaced
 from chatlane.bus.publisher import Publisher
 from chatlane.cli import main
-from chatlane.crash_points import RouterPoint
+from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain import turns
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing import batch
@@ -197,7 +197,7 @@ def lose_answers(every: int) -> None:
 
 def freeze_at_batch(every: int) -> None:
     """Stop the process by SIGSTOP with every so many-th batch decoded and not begun: a fault."""
-    reach, numbers = batch.reach, itertools.count(1)
+    numbers = itertools.count(1)
 
     def freeze_or_reach(point: RouterPoint) -> None:
         if point is RouterPoint.BATCH_TAKEN and next(numbers) % every == 0:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 QUEUE: Final = "routers"
 # A claim waits for the others of its transaction: one at a time would undo the sharing.
 _CONCURRENT: Final = 256
+# Of one method, besides those in work; who asks in vain asks again, with the same id.
+_PENDING_REQUESTS: Final = 2048
+_PENDING_BYTES: Final = 8 * 1024 * 1024
 _INBOX: Final = "_INBOX"
 _PRINCIPAL_TOKEN: Final = 3
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
@@ -96,6 +99,8 @@ def _bind(router: NatsRouter, method: str, handle: Callable[[Asked], Awaitable[b
         parser=_parsed_for_an_answer,
         decoder=_asked,
         max_workers=_CONCURRENT,
+        pending_msgs_limit=_PENDING_REQUESTS,
+        pending_bytes_limit=_PENDING_BYTES,
         title=method,
     )
     subscriber(handle)
