@@ -1,4 +1,4 @@
-"""The two requests by which a worker holds a turn: claim and renew."""
+"""The requests by which a worker holds a turn: claim, renew, and take in what came since."""
 
 import asyncio
 import logging
@@ -26,6 +26,7 @@ from chatlane_schemas import (
     new_envelope_id,
     subjects,
 )
+from chatlane_schemas.turns import TakeReply, TurnTake
 
 _log = logging.getLogger("chatlane_client")
 
@@ -64,6 +65,7 @@ class ClaimClient:
         self._worker = worker
         self._claim_subject = subjects.api(principal, "turn", "claim", agent)
         self._renew_subject = subjects.api(principal, "turn", "renew", agent)
+        self._take_subject = subjects.api(principal, "turn", "take", agent)
 
     async def claim(self, turn_id: UUID, *, stopping: asyncio.Event) -> Grant | ClaimStatus | None:
         """Ask for a turn until there is an answer; None when stopped before.
@@ -120,6 +122,34 @@ class ClaimClient:
         return await ask(
             self._client, self._renew_subject, request, RenewReply, answer_within=answer_within
         )
+
+    async def take(self, grant: Grant, after_seq: int) -> TakeReply:
+        """Ask for what a running turn may take in, until there is an answer.
+
+        Raises:
+            InvalidAnswerError: The answer does not follow the contract.
+            RefusedRequestError: The request is not understood.
+        """
+        request = TurnTake(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            turn_id=grant.turn_id,
+            attempt=grant.attempt,
+            token=grant.token,
+            after_seq=after_seq,
+        )
+        guard = CancellationGuard()
+        for pause in Backoff().pauses():
+            reply = None
+            try:
+                reply = await ask(self._client, self._take_subject, request, TakeReply)
+            except TransientError as exc:
+                _log.info("take_unanswered", extra={"error": str(exc)})
+            guard.check()
+            if reply is not None:
+                return reply
+            await asyncio.sleep(pause)
+        raise AssertionError("pauses never end")
 
     def _outcome(self, reply: ClaimReply, asked_at: float) -> Grant | ClaimStatus:
         if reply.status is not ClaimStatus.CLAIMED:

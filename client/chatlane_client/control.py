@@ -1,4 +1,4 @@
-"""What the worker of a running turn is told from outside: that it is to end."""
+"""What the worker of a running turn is told from outside: to end it, or to take something in."""
 
 import asyncio
 import logging
@@ -23,21 +23,26 @@ _AnswerT = TypeVar("_AnswerT")
 _CANCEL_AGAIN: Final = timedelta(seconds=5)
 
 
-class Stopping:
-    """Whether one turn is to end before it is answered.
+class Signals:
+    """What one turn was told.
 
     Attributes:
-        reason: Why; None while it is not.
+        cancel_reason: Why it is to end before it is answered; None while it is not.
+        has_news: Set when there may be something to take in.
     """
 
     def __init__(self) -> None:
-        self.reason: CancelReason | None = None
-        self._told = asyncio.Event()
+        self.cancel_reason: CancelReason | None = None
+        self.has_news = asyncio.Event()
+        self._is_to_end = asyncio.Event()
 
-    def stop(self, reason: CancelReason) -> None:
-        """Say that the turn is to end; the handler is cancelled the first time."""
-        self.reason = reason
-        self._told.set()
+    def tell(self, cancel: CancelReason | None, *, steer: bool) -> None:
+        """Take note; the handler is cancelled the first time it is told to end."""
+        if steer:
+            self.has_news.set()
+        if cancel is not None:
+            self.cancel_reason = cancel
+            self._is_to_end.set()
 
     async def obeyed_by(self, work: Awaitable[_AnswerT]) -> _AnswerT:
         """Return what a handler answers; once the turn is to end, the handler is cancelled."""
@@ -49,7 +54,7 @@ class Stopping:
             watching.cancel()
 
     async def _cancel(self, working: asyncio.Future[_AnswerT]) -> None:
-        await self._told.wait()
+        await self._is_to_end.wait()
         while not working.done():
             # Again and again: one cancellation may get lost below the handler.
             working.cancel()
@@ -60,7 +65,7 @@ class Controls:
     """Hears what is told of the turns of one agent, and passes on what is ours."""
 
     def __init__(self) -> None:
-        self._watched: dict[UUID, list[Stopping]] = {}
+        self._watched: dict[UUID, list[Signals]] = {}
 
     @asynccontextmanager
     async def listening(self, client: Client, agent: str) -> AsyncIterator[None]:
@@ -73,14 +78,14 @@ class Controls:
                 await told.unsubscribe()
 
     @contextmanager
-    def watching(self, turn_id: UUID) -> Iterator[Stopping]:
+    def watching(self, turn_id: UUID) -> Iterator[Signals]:
         """Yield what a turn is told during the block."""
-        stopping = Stopping()
-        self._watched.setdefault(turn_id, []).append(stopping)
+        signals = Signals()
+        self._watched.setdefault(turn_id, []).append(signals)
         try:
-            yield stopping
+            yield signals
         finally:
-            self._watched[turn_id].remove(stopping)
+            self._watched[turn_id].remove(signals)
             if not self._watched[turn_id]:
                 del self._watched[turn_id]
 
@@ -91,6 +96,5 @@ class Controls:
             # Perhaps of a newer release; the renewal says what counts.
             _log.warning("control_not_understood", extra={"error": str(exc)})
             return
-        if told.cancel is not None:
-            for stopping in self._watched.get(told.turn_id, ()):
-                stopping.stop(told.cancel)
+        for signals in self._watched.get(told.turn_id, ()):
+            signals.tell(told.cancel, steer=told.steer)

@@ -1,13 +1,17 @@
 """What a turn handler gets and what it may answer."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from chatlane_client.control import Stopping
+from chatlane_client.control import Signals
 from chatlane_schemas import Part, ResetReason, Source, TranscriptRow, TurnMessage
 from chatlane_schemas.transcripts import TranscriptEntry
 from chatlane_schemas.turns import CancelReason
+
+
+async def _nothing() -> tuple[TurnMessage, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +23,8 @@ class Turn:
             one were called; check before doing it twice.
         source: Where the answer goes.
         reset_reason: Rule that ended the session before, on the first turn of a new one.
-        stopping: Whether it is to end; use `cancel_reason`.
+        signals: What it was told from outside; use `cancel_reason`.
+        take_in: Takes in what came since; use `steered`.
         load_history: Loads the newest rows before the turn; use `history`.
         publish_delta: Streams text while the turn runs; use `delta`.
     """
@@ -33,7 +38,8 @@ class Turn:
     messages: tuple[TurnMessage, ...]
     session_is_new: bool = False
     reset_reason: ResetReason | None = None
-    stopping: Stopping = field(default_factory=Stopping, repr=False)
+    signals: Signals = field(default_factory=Signals, repr=False)
+    take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
     publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
 
@@ -45,7 +51,23 @@ class Turn:
     @property
     def cancel_reason(self) -> CancelReason | None:
         """Why the turn is to end before it is answered, once that is so."""
-        return self.stopping.reason
+        return self.signals.cancel_reason
+
+    async def steered(self) -> AsyncIterator[TurnMessage]:
+        """Yield what is written while the turn runs and is meant for it, as it comes.
+
+        For agents, chats and commands whose busy mode is `steer`. Every message that was
+        yielded is answered by this turn, those that were not are in the next one. It goes on
+        until the handler leaves it.
+        """
+        while True:
+            await self.signals.has_news.wait()
+            for message in await self.take_in():
+                yield message
+
+    async def take_steered(self) -> tuple[TurnMessage, ...]:
+        """Return what came since, without waiting for more; `steered` at one moment."""
+        return await self.take_in() if self.signals.has_news.is_set() else ()
 
     async def history(self, limit: int = 100) -> tuple[TranscriptEntry, ...]:
         """Return the newest rows of the transcript before this turn, oldest first."""

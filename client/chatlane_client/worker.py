@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.connection import closed_error_first, open_pull, until_connected
-from chatlane_client.control import Controls, Stopping
+from chatlane_client.control import Controls, Signals
 from chatlane_client.crash_points import WorkerPoint, reach
 from chatlane_client.errors import (
     ConnectionClosedError,
@@ -37,6 +37,7 @@ from chatlane_client.errors import (
 )
 from chatlane_client.lease import Lease
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
+from chatlane_client.steering import Steering
 from chatlane_client.tracing import context_of, link_to, span
 from chatlane_client.transcripts import TranscriptApi
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
@@ -162,8 +163,8 @@ class TurnWorker:
             notice = decode(TurnNotice, message.data)
             reach(WorkerPoint.NOTIFIED)
             # From before the claim on: it may be stopped as soon as it is granted.
-            with self._controls.watching(notice.turn_id) as stopping:
-                await self._claim_and_work(notice, message, stopping)
+            with self._controls.watching(notice.turn_id) as signals:
+                await self._claim_and_work(notice, message, signals)
         except (DecodeError, InvalidAnswerError, RefusedRequestError) as exc:
             # Perhaps of a newer release: a worker that understands it gets it.
             _log.error("turn_not_understood", extra={"error": str(exc)})
@@ -172,7 +173,7 @@ class TurnWorker:
             self._taken -= 1
             self._free_slots.release()
 
-    async def _claim_and_work(self, notice: TurnNotice, message: Msg, stopping: Stopping) -> None:
+    async def _claim_and_work(self, notice: TurnNotice, message: Msg, signals: Signals) -> None:
         grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
         if isinstance(grant, Grant):
             reach(WorkerPoint.CLAIMED)
@@ -180,7 +181,7 @@ class TurnWorker:
         if isinstance(grant, Grant):
             reach(WorkerPoint.ACKNOWLEDGED)
             with self._span(grant, message) as current:
-                await self._work(grant, stopping, current)
+                await self._work(grant, signals, current)
 
     def _span(self, grant: Grant, notice: Msg) -> contextlib.AbstractContextManager[Span]:
         """Trace a turn: within the trace of the last message it answers, linked to the others."""
@@ -208,15 +209,15 @@ class TurnWorker:
             # It comes again, and its claim is answered with "taken" or "finished".
             _log.warning("notice_unsettled", extra={"error": str(exc)})
 
-    async def _work(self, grant: Grant, stopping: Stopping, current: Span) -> None:
+    async def _work(self, grant: Grant, signals: Signals, current: Span) -> None:
         """Run the handler while the lease is held, and publish what comes out."""
         lease = Lease(grant.asked_at, grant.lease)
-        renew = partial(self._renew, grant, stopping)
+        renew = partial(self._renew, grant, signals)
         if not await lease.secure(renew):
             _log.warning("turn_lost", extra=_about(grant, reason="answered too late"))
             return
         keeping = asyncio.create_task(lease.keep(renew))
-        working = asyncio.create_task(self._answer(grant, stopping))
+        working = asyncio.create_task(self._answer(grant, signals))
         try:
             await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -232,26 +233,23 @@ class TurnWorker:
         finally:
             await _cancel(working, keeping)
 
-    async def _renew(
-        self, grant: Grant, stopping: Stopping, answer_within: timedelta
-    ) -> RenewReply:
+    async def _renew(self, grant: Grant, signals: Signals, answer_within: timedelta) -> RenewReply:
         """Ask for more time, and hear whether the turn is to end."""
         reply = await self._claims.renew(grant, answer_within)
-        if reply.cancel is not None:
-            stopping.stop(reply.cancel)
+        signals.tell(reply.cancel, steer=reply.steer)
         return reply
 
-    async def _answer(self, grant: Grant, stopping: Stopping) -> ResultMessage:
+    async def _answer(self, grant: Grant, signals: Signals) -> ResultMessage:
         """Return what the handler makes of a turn, be it a failure."""
         guard = CancellationGuard()
         try:
-            answer = await stopping.obeyed_by(self._handler(self._turn(grant, stopping)))
+            answer = await signals.obeyed_by(self._handler(self._turn(grant, signals)))
         except TurnFailedError as exc:
             return _failure(grant, exc.message, retry=exc.retry)
         except asyncio.CancelledError:
             # A handler may also let one out that was meant for something of its own.
             guard.check()
-            if stopping.reason is not None:
+            if signals.cancel_reason is not None:
                 return _result(grant, NoReply())
             return _failure(grant, "CancelledError", retry=True)
         except Exception as exc:  # noqa: BLE001 - whatever it was, the turn has failed
@@ -269,7 +267,7 @@ class TurnWorker:
             failure = _failure(grant, type(exc).__name__, retry=False)
             await publish_stored(self._client, subject, failure)
 
-    def _turn(self, grant: Grant, stopping: Stopping) -> Turn:
+    def _turn(self, grant: Grant, signals: Signals) -> Turn:
         return Turn(
             id=grant.turn_id,
             session_id=grant.session_id,
@@ -280,7 +278,8 @@ class TurnWorker:
             messages=grant.messages,
             session_is_new=grant.session_is_new,
             reset_reason=grant.reset_reason,
-            stopping=stopping,
+            signals=signals,
+            take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
             load_history=partial(self._history, grant),
             publish_delta=partial(self._delta, grant, itertools.count()),
         )

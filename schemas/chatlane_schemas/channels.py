@@ -57,10 +57,12 @@ from chatlane_schemas.turns import (
     RenewReply,
     RenewRequest,
     StopReply,
+    TakeReply,
     TurnCancel,
     TurnControl,
     TurnDelta,
     TurnNotice,
+    TurnTake,
 )
 
 Direction: TypeAlias = Literal["receive", "send"]
@@ -158,6 +160,9 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         "claim", ClaimRequest, ClaimReply, "Takes a turn: its messages, a lease and a token."
     ),
     _turn_request("renew", RenewRequest, RenewReply, "Keeps a claimed turn for another lease."),
+    _turn_request(
+        "take", TurnTake, TakeReply, "Takes in what came while a claimed turn runs, to steer it."
+    ),
     Channel(
         name="result",
         address=subjects.RESULT,
@@ -178,7 +183,7 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         address=subjects.CONTROL,
         direction="send",
         message=TurnControl,
-        description="What the worker of a running turn is told at once: that it is to end.",
+        description="What a worker is told of its turn at once: to end it, or to take something in.",
     ),
     Channel(
         name="outbound",

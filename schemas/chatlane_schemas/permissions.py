@@ -152,6 +152,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
             subjects.wildcards(subjects.DELTA, agent=name),
             subjects.api(principal, "turn", "claim", name),
             subjects.api(principal, "turn", "renew", name),
+            subjects.api(principal, "turn", "take", name),
             *_reading(StreamName.TURNS, name),
         ]
     else:

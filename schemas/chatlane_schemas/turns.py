@@ -136,6 +136,7 @@ class RenewReply(ServiceEnvelope):
         default=None,
         description="The turn is to end: answer with what there is. It is renewed no more.",
     )
+    steer: Flag = Field(default=False, description="There is something to take in.")
 
 
 class TurnControl(ServiceEnvelope):
@@ -143,6 +144,27 @@ class TurnControl(ServiceEnvelope):
 
     turn_id: UUID = Field(description="The turn it is about.")
     cancel: CancelReason | None = Field(default=None, description="The turn is to end, and why.")
+    steer: Flag = Field(default=False, description="There is something to take in.")
+
+
+class TurnTake(Envelope):
+    """Asks for messages that came while a turn runs and that it may take in.
+
+    Each gets its place in the transcript with the answer, so asking again with the same
+    `after_seq` brings it again. What is not taken in is in the next turn.
+    """
+
+    turn_id: UUID = Field(description="The claimed turn.")
+    attempt: Number = Field(description="Attempt the claim gave.")
+    token: EnvelopeId = Field(description="Token the claim gave.")
+    after_seq: BigNumber = Field(description="Place of the last message the worker has.")
+
+
+class TakeReply(ServiceEnvelope):
+    """Answer to `TurnTake`."""
+
+    status: RenewStatus = Field(description="Whether the turn is still ours; not renewed by this.")
+    messages: tuple[TurnMessage, ...] = Field(default=(), description="What was taken in.")
 
 
 class TurnCancel(Envelope):

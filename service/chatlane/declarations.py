@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
 SessionClass = Literal["dm", "group"]
+BusyNote = Annotated[str, StringConstraints(max_length=1000)]
 OwnId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 BotName = Annotated[str, StringConstraints(pattern=r"^[^\s@/]{1,64}$")]
@@ -253,6 +254,12 @@ class PlatformSettings(KeySettings):
     commands: CommandSettings = Field(
         default=CommandSettings(), description="Commands to the router."
     )
+    busy: BusyMode | None = Field(
+        default=None, description="As the setting of agents; for this platform it goes first."
+    )
+    busy_note: BusyNote | None = Field(
+        default=None, description="As the setting of agents; for this platform it goes first."
+    )
 
     def platform(self, name: str, defaults: KeySettings, limits: LimitsSettings) -> Platform:
         """Return the platform as the domain takes it."""
@@ -277,6 +284,8 @@ class PlatformSettings(KeySettings):
             bots_allowed=self.bots_allowed,
             limits=(limits if self.limits is None else self.limits).limits(),
             commands=self.commands.rules(name),
+            busy=self.busy,
+            busy_note=self.busy_note,
         )
 
 
@@ -295,7 +304,14 @@ class AgentSettings(Group):
     )
     busy: BusyMode = Field(
         default="collect",
-        description="What waits while a turn runs: collect (one turn) or queue (one turn each).",
+        description="What a message does while a turn runs: collect (all that waits is the next "
+        "turn), queue (a turn each), interrupt (it ends the running turn), steer (the running "
+        "turn may take it in).",
+    )
+    busy_note: BusyNote = Field(
+        default="",
+        description="What a chat is told when a message waits for a running turn, at most once "
+        "in 30 s; nothing unless it is set.",
     )
     lease: Duration = Field(
         default=timedelta(seconds=30),
@@ -315,7 +331,15 @@ class AgentSettings(Group):
 
     def agent(self, name: str) -> Agent:
         """Return the agent as the domain takes it."""
-        return Agent(name, self.delivery, self.busy, self.lease, self.ack_wait, self.max_attempts)
+        return Agent(
+            name,
+            self.delivery,
+            self.busy,
+            self.lease,
+            self.ack_wait,
+            self.max_attempts,
+            self.busy_note,
+        )
 
 
 def _key_rules(own: KeySettings, defaults: KeySettings) -> KeyRules:

@@ -12,7 +12,7 @@ from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
-from chatlane_schemas.turns import ClaimRequest, RenewRequest
+from chatlane_schemas.turns import ClaimRequest, RenewRequest, TurnTake
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -103,7 +103,7 @@ class Answering:
         """
         if asked.account is not None and not _acts_for(request, asked.account):
             return refusal(ApiErrorCode.FORBIDDEN, "acting_for: nobody who talks to this account")
-        if asked.agent is None or isinstance(request, ClaimRequest | RenewRequest):
+        if asked.agent is None or isinstance(request, ClaimRequest | RenewRequest | TurnTake):
             return None
         session_id = getattr(request, "session_id", None)
         if session_id is None:

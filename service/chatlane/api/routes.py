@@ -80,6 +80,7 @@ def build_router(
     for handlers in turns:
         _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
         _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)
+        _bind(router, f"turn.take.{handlers.agent}", handlers.take)
     return router
 
 

@@ -13,6 +13,8 @@ from chatlane_schemas.turns import (
     ClaimStatus,
     RenewReply,
     RenewRequest,
+    TakeReply,
+    TurnTake,
 )
 
 if TYPE_CHECKING:
@@ -31,9 +33,12 @@ if TYPE_CHECKING:
         async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
             """Return the answer to a renewal."""
 
+        async def take(self, agent: str, request: TurnTake) -> TakeReply:
+            """Return what a running turn takes in, and what it took in before."""
+
 
 class TurnHandlers:
-    """The handlers of `turn.claim.<agent>` and `turn.renew.<agent>`.
+    """The handlers of `turn.claim.<agent>`, `turn.renew.<agent>` and `turn.take.<agent>`.
 
     The agent is the one of the subject the handlers are bound to, never of the body: the
     subject is what NATS permissions pin.
@@ -52,6 +57,13 @@ class TurnHandlers:
     async def renew(self, asked: Asked) -> bytes:
         """Answer `turn.renew.<agent>`."""
         return await self._answering.answer("turn.renew", RenewRequest, asked, self._renew)
+
+    async def take(self, asked: Asked) -> bytes:
+        """Answer `turn.take.<agent>`."""
+        return await self._answering.answer("turn.take", TurnTake, asked, self._take)
+
+    async def _take(self, request: TurnTake) -> TakeReply:
+        return await self._desk.take(self.agent, request)
 
     async def _claim(self, request: ClaimRequest) -> ClaimReply:
         started = time.monotonic()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatlane.domain.policy import KeyRules, ResetPolicy
 
 Delivery = Literal["turns", "stream"]
-BusyMode = Literal["collect", "queue"]
+BusyMode = Literal["collect", "queue", "interrupt", "steer"]
 
 MAIN_PROFILE: Final = "main"
 _MAIN_SPELLINGS: Final = frozenset({"", "default", MAIN_PROFILE})
@@ -35,6 +35,20 @@ def canonical_profile(profile: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Manners:
+    """What happens to a message that comes while a turn of its session runs.
+
+    Attributes:
+        busy: `collect` makes what waits the next turn, `queue` makes a turn of each message,
+            `interrupt` ends the running turn for it, `steer` lets the running turn take it in.
+        note: What the chat is told when something waits, now and then; `""` is nothing.
+    """
+
+    busy: BusyMode = "collect"
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """A group of workers and how it is served."""
 
@@ -44,6 +58,7 @@ class Agent:
     lease: timedelta = timedelta(seconds=30)
     ack_wait: timedelta = timedelta(minutes=2)
     max_attempts: int = 3
+    busy_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,8 @@ class Platform:
     bots_allowed: bool = False
     limits: Limits | None = None
     commands: CommandRules = field(default_factory=CommandRules)
+    busy: BusyMode | None = None
+    busy_note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,10 @@ class Catalog:
     agents: Mapping[str, Agent]
     default_reset: ResetPolicy
     class_reset: Mapping[str, ResetPolicy] = field(default_factory=lambda: MappingProxyType({}))
+    # Asked for with every message, so each is made once.
+    _manners: dict[tuple[str, str], Manners] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def find_account(self, platform: str, account: str) -> Account | None:
         """Return the declared account, or None when platform or account is undeclared."""
@@ -116,6 +137,16 @@ class Catalog:
             if declared.reset is not None:
                 return declared.reset
         return self.class_reset.get(klass, self.default_reset)
+
+    def manners_of(self, agent: Agent, platform: Platform) -> Manners:
+        """Return how messages of a platform meet a running turn: as it says, else as the agent."""
+        known = self._manners.get((agent.name, platform.name))
+        if known is None:
+            known = self._manners[agent.name, platform.name] = Manners(
+                busy=agent.busy if platform.busy is None else platform.busy,
+                note=agent.busy_note if platform.busy_note is None else platform.busy_note,
+            )
+        return known
 
     def resolve_profile(
         self, platform: str, account: str, profile: str | None

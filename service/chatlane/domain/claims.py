@@ -45,20 +45,27 @@ def grant(turn: Turn, *, claim_id: str, worker: str, token: str, lease: timedelt
     turn.due_in = lease
 
 
-def renew(turn: Turn | None, agent: Agent, attempt: int, token: str) -> RenewStatus:
-    """Extend the lease of the current attempt, also when it ran out and nobody else claimed.
-
-    That of a turn that is to end stays as it is.
-    """
-    if turn is None or turn.agent != agent.name:
+def held_status(turn: Turn | None, agent: str, attempt: int, token: str) -> RenewStatus:
+    """Return whether the current attempt is this one; `renewed` says it is."""
+    if turn is None or turn.agent != agent:
         return RenewStatus.UNKNOWN
     if not turn.is_live:
         return RenewStatus.FINISHED
     if turn.token is None or (turn.attempt, turn.token) != (attempt, token):
         return RenewStatus.STALE
-    if turn.cancel is not None:
-        # It may use up its lease to end in good order; its session waits no longer than that.
-        return RenewStatus.RENEWED if turn.state == "claimed" else RenewStatus.FINISHED
-    turn.state = "claimed"
-    turn.due_in = agent.lease
+    if turn.cancel is not None and turn.state != "claimed":
+        return RenewStatus.FINISHED
     return RenewStatus.RENEWED
+
+
+def renew(turn: Turn | None, agent: Agent, attempt: int, token: str) -> RenewStatus:
+    """Extend the lease of the current attempt, also when it ran out and nobody else claimed.
+
+    That of a turn that is to end stays as it is.
+    """
+    status = held_status(turn, agent.name, attempt, token)
+    # One that is to end may use up its lease for it; its session waits no longer than that.
+    if turn is not None and status is RenewStatus.RENEWED and turn.cancel is None:
+        turn.state = "claimed"
+        turn.due_in = agent.lease
+    return status

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.log import Trace
-    from chatlane.domain.states import Turn
+    from chatlane.domain.states import Session, Turn
+    from chatlane_schemas.source import Source
 
 
 def without_nulls(values: Mapping[str, object]) -> str:
@@ -43,7 +44,10 @@ class Publication(NamedTuple):
 
 
 class WaitingRow(NamedTuple):
-    """A message that waits for its turn; `payload` and `source` are JSON text."""
+    """A message that waits for its turn; `details` and `source` are JSON text.
+
+    `busy` is how it met the turn that ran when it came: `queue` or `steer`, None for all others.
+    """
 
     session_id: UUID
     arrival: int
@@ -56,6 +60,7 @@ class WaitingRow(NamedTuple):
     details: str
     source: str
     stored_at: datetime
+    busy: str | None = None
 
 
 class MessageRow(NamedTuple):
@@ -113,6 +118,26 @@ class LateRow(NamedTuple):
     body: bytes
 
 
+class Meeting(NamedTuple):
+    """A message that came while its session had a turn, and was to do more than wait.
+
+    Attributes:
+        busy: What it was to do.
+        note: What its chat is to be told, if a worker has the turn.
+        digest: Of the message: what follows from it is named by it.
+    """
+
+    turn_id: UUID
+    session: Session
+    session_key: str
+    agent: str
+    busy: str
+    note: str
+    source: Source
+    stored_at: datetime
+    digest: bytes
+
+
 class Control(NamedTuple):
     """What the worker of a running turn is told once it is committed; may get lost."""
 
@@ -148,6 +173,7 @@ class Effects:
     publications: list[Publication] = field(default_factory=list)
     dead: list[DeadRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
+    meetings: list[Meeting] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
     used: dict[UUID, Counter[str]] = field(default_factory=dict)
     counts: dict[Count, int] = field(default_factory=dict)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from chatlane.domain.catalog import Manners
 from chatlane.domain.effects import (
     Effects,
+    Meeting,
     MessageRow,
     Publication,
     SeenRow,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.admission import Counted
-    from chatlane.domain.catalog import Agent
+    from chatlane.domain.catalog import Agent, BusyMode
     from chatlane.domain.commands import Command
     from chatlane.domain.log import Trace
     from chatlane.domain.policy import ResetPolicy
@@ -45,8 +47,14 @@ if TYPE_CHECKING:
 
 STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
+# What a message tells the claim, and what it does to a running turn.
+_MARKED: Final = frozenset({"queue", "steer"})
+_DISTURBING: Final = frozenset({"interrupt", "steer"})
 _DETAIL_FIELDS: Final = {"kind", "reply_to", "sent_at"}
 _DETAIL_FIELDS_WITH_FILES: Final = {*_DETAIL_FIELDS, "attachments"}
+
+
+_CALM: Final = Manners()
 
 
 class Arrived(NamedTuple):
@@ -64,6 +72,8 @@ class Arrived(NamedTuple):
         trace: The trace context it came with.
         command: What it tells the router, where it is no message to the agent.
         counted: The limits it counts towards; None where there are none.
+        manners: How messages of its platform meet a running turn.
+        busy: How this one does, where it says so itself.
     """
 
     event: InboundEvent
@@ -82,6 +92,15 @@ class Arrived(NamedTuple):
     trace: Trace | None = None
     command: Command | None = None
     counted: Counted | None = None
+    manners: Manners = _CALM
+    busy: BusyMode | None = None
+
+    @property
+    def busy_mode(self) -> BusyMode:
+        """What it does while a turn runs; a timer never disturbs one."""
+        if self.busy is not None:
+            return self.busy
+        return "collect" if self.event.kind is Kind.SYSTEM else self.manners.busy
 
 
 class Placement:
@@ -212,6 +231,7 @@ class Placement:
     def _deliver_turn(self, arrived: Arrived, session: Session) -> None:
         event = arrived.event
         arrival = session.take_arrival()
+        busy = arrived.busy_mode
         self._effects.waiting.append(
             WaitingRow(
                 session_id=session.id,
@@ -225,11 +245,29 @@ class Placement:
                 details=arrived.details,
                 source=arrived.source,
                 stored_at=arrived.stored_at,
+                busy=busy if busy in _MARKED else None,
             )
         )
         self.mark_seen(arrived, session.id, arrival)
         if session.active_turn is None:
             open_turn(session, arrived.stored_at, arrived.digests[0], self._effects)
+        elif busy in _DISTURBING or arrived.manners.note:
+            self._meet(arrived, session, session.active_turn, busy)
+
+    def _meet(self, arrived: Arrived, session: Session, turn_id: UUID, busy: BusyMode) -> None:
+        self._effects.meetings.append(
+            Meeting(
+                turn_id,
+                session,
+                arrived.session_key,
+                arrived.agent.name,
+                busy,
+                arrived.manners.note,
+                source_of(arrived.event),
+                arrived.stored_at,
+                arrived.digests[0],
+            )
+        )
 
     def _deliver_stream(self, arrived: Arrived, session: Session) -> None:
         event = arrived.event

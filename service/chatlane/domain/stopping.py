@@ -12,6 +12,7 @@ from chatlane_schemas.turns import CancelReason, TurnControl
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from uuid import UUID
 
     from chatlane.domain.effects import Effects
     from chatlane.domain.states import Session, Turn
@@ -47,11 +48,23 @@ def stop_turn(
         turn.cancel = reason
         effects.changed_turns.append(turn)
         effects.count(("turns_cancelled", turn.agent, reason))
-    effects.controls.append(cancelling(turn, turn.cancel, at))
+    effects.controls.append(_cancelling(turn.id, turn.agent, turn.cancel, at))
     return True
 
 
-def cancelling(turn: Turn, reason: CancelReason, at: datetime) -> Control:
+def interrupting(turn_id: UUID, agent: str, at: datetime, effects: Effects) -> None:
+    """Have the worker of a turn told that a newer message takes its place."""
+    effects.count(("turns_cancelled", agent, CancelReason.INTERRUPTED))
+    effects.controls.append(_cancelling(turn_id, agent, CancelReason.INTERRUPTED, at))
+
+
+def _cancelling(turn_id: UUID, agent: str, reason: CancelReason, at: datetime) -> Control:
     """Return what tells the worker of a turn to end it; said again, it means the same."""
-    told = TurnControl(id=f"control:{turn.id}:{reason}", at=at, turn_id=turn.id, cancel=reason)
-    return Control(control_subject(turn.agent, turn.id), encode(told))
+    told = TurnControl(id=f"control:{turn_id}:{reason}", at=at, turn_id=turn_id, cancel=reason)
+    return Control(control_subject(agent, turn_id), encode(told))
+
+
+def steering(turn_id: UUID, agent: str, at: datetime) -> Control:
+    """Return what tells the worker of a turn that there is something to take in."""
+    told = TurnControl(id=f"control:{turn_id}:steer", at=at, turn_id=turn_id, steer=True)
+    return Control(control_subject(agent, turn_id), encode(told))

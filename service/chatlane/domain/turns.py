@@ -371,23 +371,29 @@ def _refuse(
 
 @dataclass(frozen=True, slots=True)
 class WaitingHead:
-    """What a claim must know of one waiting message to decide where its turn ends."""
+    """What a claim must know of one waiting message to decide where its turn ends.
+
+    `is_alone`: it has a turn of its own.
+    """
 
     arrival: int
     session_key: str
     size_bytes: int
     source: Source
+    is_alone: bool = False
 
 
 def claimable(
-    heads: Sequence[WaitingHead], *, one_by_one: bool, max_messages: int, max_bytes: int
+    heads: Sequence[WaitingHead], *, max_messages: int, max_bytes: int
 ) -> Sequence[WaitingHead]:
     """Return the part of the line that the turn takes: of one lane, bounded, at least one."""
     taken = 0
     size = 0
-    for head in heads[:1] if one_by_one else heads[:max_messages]:
+    for head in heads[:max_messages]:
         size += head.size_bytes
         if head.session_key != heads[0].session_key or (taken and size > max_bytes):
+            break
+        if taken and (head.is_alone or heads[0].is_alone):
             break
         taken += 1
     return heads[:taken]

@@ -15,6 +15,7 @@ from chatlane.domain.session_life import model_override_of, resume_mark_of
 from chatlane.domain.turns import claimable, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.logs import get_logger
+from chatlane.routing.steering import MAX_TURN_BYTES, MAX_TURN_MESSAGES, take_in
 from chatlane.store import messages, sessions, turns, waiting
 from chatlane_schemas.turns import (
     ClaimReply,
@@ -36,10 +37,8 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns import WaitingHead
     from chatlane.store.pool import Store
-    from chatlane_schemas.turns import CancelReason, TurnMessage
+    from chatlane_schemas.turns import TakeReply, TurnMessage, TurnTake
 
-MAX_TURN_MESSAGES: Final = 50
-MAX_TURN_BYTES: Final = 256 * 1024
 _MAX_BATCH: Final = 128
 # So often one batch waits for a lock; who comes after that asks again.
 _MOST_HELD_UP: Final = 3
@@ -94,6 +93,14 @@ class ClaimDesk:
         self._enqueue(asked)
         return await asked.answer
 
+    async def take(self, agent: str, request: TurnTake) -> TakeReply:
+        """Let a running turn of a worker of `agent` take in what came since its claim.
+
+        Raises:
+            TransientError: To be repeated.
+        """
+        return await take_in(self._store, agent, request)
+
     def _enqueue(self, asked: _Claim | _Renewal) -> None:
         self._queue.append(asked)
         self._wakeup.set()
@@ -147,12 +154,14 @@ class _Serving:
         self._granted: list[_Claim] = []
         self._answers: list[tuple[_Claim, ClaimStatus]] = []
         self._renewed: list[tuple[_Renewal, RenewStatus]] = []
+        self._steered: set[UUID] = set()
         self._said: dict[UUID, list[TurnMessage]] = {}
 
     async def run(self) -> None:
         async with self._store.transaction() as connection:
             await self._lock(connection)
             self._renew()
+            await self._find_steered(connection)
             await self._claim(connection)
             await turns.update(connection, self._effects.changed_turns)
             self._said = await messages.of_turns(
@@ -180,6 +189,11 @@ class _Serving:
             self._renewed.append((asked, status))
             if turn is not None and status is RenewStatus.RENEWED:
                 self._effects.changed_turns.append(turn)
+
+    async def _find_steered(self, connection: PoolConnectionProxy) -> None:
+        homes = {turn.session_id for turn in self._effects.changed_turns}
+        if homes:
+            self._steered = await waiting.sessions_with_steered(connection, homes)
 
     async def _claim(self, connection: PoolConnectionProxy) -> None:
         lines = await self._lines(connection)
@@ -240,7 +254,6 @@ class _Serving:
         session = self._change(turn)
         heads = claimable(
             lines[session.id],
-            one_by_one=asked.agent.busy == "queue",
             max_messages=MAX_TURN_MESSAGES,
             max_bytes=MAX_TURN_BYTES,
         )
@@ -259,7 +272,12 @@ class _Serving:
             if turn is None or renewed is not RenewStatus.RENEWED:
                 reply = _renew_reply(renewal.request, renewed, timedelta(0))
             else:
-                reply = _renew_reply(renewal.request, renewed, turn.due_in, turn.cancel)
+                reply = _renew_reply(renewal.request, renewed, turn.due_in).model_copy(
+                    update={
+                        "cancel": turn.cancel,
+                        "steer": turn.session_id in self._steered,
+                    }
+                )
             _resolve(renewal.answer, reply)
 
     def _grant_reply(self, asked: _Claim) -> ClaimReply:
@@ -308,16 +326,10 @@ def _claim_reply(request: ClaimRequest, status: ClaimStatus) -> ClaimReply:
     return ClaimReply(id=request.id, at=datetime.now(UTC), status=status, turn_id=request.turn_id)
 
 
-def _renew_reply(
-    request: RenewRequest,
-    status: RenewStatus,
-    lease: timedelta,
-    cancel: CancelReason | None = None,
-) -> RenewReply:
+def _renew_reply(request: RenewRequest, status: RenewStatus, lease: timedelta) -> RenewReply:
     return RenewReply(
         id=request.id,
         at=datetime.now(UTC),
         status=status,
         lease_ms=round(lease.total_seconds() * 1000),
-        cancel=cancel,
     )

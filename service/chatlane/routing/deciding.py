@@ -14,6 +14,7 @@ from chatlane.logs import get_logger
 from chatlane.routing.admission import Admission
 from chatlane.routing.commands import commands_in, find_cards
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
+from chatlane.routing.meeting import meet
 from chatlane.routing.moves import Joining, readdress
 from chatlane.routing.refused import Refused
 from chatlane.routing.results import Settlement, prepare_result
@@ -209,11 +210,13 @@ class _Loaded:
 
     async def settle(self, results: Sequence[ArrivedResult]) -> None:
         """Decide about what workers answered."""
+        await meet(self._writing.connection, self._effects)
         settlement = Settlement(self._catalog, self._locked, self._effects)
         await settlement.settle(self._writing.connection, results)
 
     async def write(self) -> None:
         """Write what was decided."""
+        await meet(self._writing.connection, self._effects)
         await self._writing.write(
             self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
         )

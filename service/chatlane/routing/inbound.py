@@ -24,7 +24,7 @@ from chatlane_schemas.source import source_json
 from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
 
 if TYPE_CHECKING:
-    from chatlane.domain.catalog import Account, Agent, Catalog, Platform
+    from chatlane.domain.catalog import Account, Agent, Catalog, Manners, Platform
     from chatlane.domain.commands import Command
     from chatlane.domain.log import LogMessage
     from chatlane.domain.policy import ResetPolicy
@@ -41,6 +41,7 @@ class Heard(NamedTuple):
     account: Account
     agent: Agent
     policy: ResetPolicy
+    manners: Manners
 
     @property
     def is_ignored(self) -> bool:
@@ -128,6 +129,7 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
         account=platform.accounts[event.account],
         agent=profile.agent,
         policy=catalog.reset_policy_for(event.platform, address.chat_class),
+        manners=catalog.manners_of(profile.agent, platform),
     )
     persons = platform.person_aliases
     plain = None if persons else _arrived(heard, Resolved(address))
@@ -173,6 +175,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         trace=heard.message.trace,
         command=None if is_ignored else _command(heard),
         counted=_counted(heard, resolved) if heard.platform.limits and not is_ignored else None,
+        manners=heard.manners,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
+from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -50,6 +51,25 @@ async def find_by_any_key(connection: "PoolConnectionProxy", key: str) -> Lane |
     """Return the lane a key, or an old one, belongs to, if there is one."""
     row = await connection.fetchrow(RESOLVE_LANE_SQL, key)
     return None if row is None else Lane(row[0], row[1], bound_to=row[1])
+
+
+NOTE_BUSY_SQL: Final[LiteralString] = """
+-- lanes: which of these are to be told that a worker has their turn; once in 30 s each
+UPDATE lanes SET noted_at = clock_timestamp()
+FROM unnest($1::text[], $2::uuid[]) AS want (session_key, turn_id)
+JOIN turns ON turns.id = want.turn_id AND turns.state = 'claimed'
+WHERE lanes.session_key = want.session_key
+  AND (lanes.noted_at IS NULL OR lanes.noted_at < clock_timestamp() - interval '30 s')
+RETURNING lanes.session_key
+"""
+
+
+async def note_busy(
+    connection: "PoolConnectionProxy", wanted: "Sequence[tuple[str, UUID]]"
+) -> set[str]:
+    """Return the keys whose people are to be told that this turn of theirs is running."""
+    rows = await connection.fetch(NOTE_BUSY_SQL, *columns(wanted, 2))
+    return {row[0] for row in rows}
 
 
 INSERT_LANES_SQL: Final[LiteralString] = """

@@ -1,7 +1,7 @@
 """Transcripts: rows in the order (session, seq)."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 from pydantic_core import from_json, to_json
@@ -49,6 +49,27 @@ async def of_turns(
     for row in await connection.fetch(OF_TURNS_SQL, list(turn_ids)):
         found.setdefault(row["turn_id"], []).append(_turn_message(row))
     return found
+
+
+SIZE_OF_TURN_SQL: Final[LiteralString] = """
+-- messages: how much a turn answers already
+SELECT count(*), coalesce(sum(
+    coalesce(octet_length(content), 0) + octet_length(details::text) + octet_length(source::text)
+), 0) FROM messages WHERE turn_id = $1 AND role = 'user'
+"""
+
+
+class TurnSize(NamedTuple):
+    """How much a turn answers."""
+
+    messages: int
+    size_bytes: int
+
+
+async def size_of_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> TurnSize:
+    """Return how many messages of people a turn has, and about how large they are."""
+    row = await connection.fetchrow(SIZE_OF_TURN_SQL, turn_id)
+    return TurnSize(0, 0) if row is None else TurnSize(row[0], int(row[1]))
 
 
 def _turn_message(row: "Record") -> TurnMessage:

@@ -59,9 +59,9 @@ WITH moved AS (
 )
 INSERT INTO waiting (
     session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
-    content, details, source, stored_at)
+    content, details, source, stored_at, busy)
 SELECT $2, $4 - 1 + row_number() OVER (ORDER BY arrival), $3, message_id, author,
-       platform_message_id, size_bytes, content, details, source, stored_at
+       platform_message_id, size_bytes, content, details, source, stored_at, busy
 FROM moved
 """
 

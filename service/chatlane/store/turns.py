@@ -95,6 +95,28 @@ async def postpone(
     await connection.execute(POSTPONE_SQL, sorted(ids), pause)
 
 
+INTERRUPT_SQL: Final[LiteralString] = """
+-- turns: newer messages take the place of those that run, or would run again
+UPDATE turns SET cancel = 'interrupted',
+    -- The lease of one that ran has ended: the sweep ends it now.
+    due_at = CASE WHEN state = 'ready' THEN clock_timestamp() ELSE due_at END
+WHERE id IN (
+    SELECT id FROM turns
+    WHERE id = ANY($1::uuid[]) AND cancel IS NULL
+      AND (state = 'claimed' OR (state = 'ready' AND attempt > 0))
+    ORDER BY id FOR NO KEY UPDATE)
+RETURNING id, agent
+"""
+
+
+async def interrupt(
+    connection: "PoolConnectionProxy", ids: Iterable[UUID]
+) -> list[tuple[UUID, str]]:
+    """Let turns of locked sessions end for what is newer; returns those that do, with agents."""
+    rows = await connection.fetch(INTERRUPT_SQL, sorted(ids))
+    return sorted((row[0], row[1]) for row in rows)
+
+
 INSERT_TURNS_SQL: Final[LiteralString] = """
 -- turns: new ones; the partial unique index refuses a second live turn of a session
 INSERT INTO turns (id, session_id, agent, state, dispatch, due_at)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
+from chatlane.domain.steering import SteeringHead
 from chatlane.domain.turns import WaitingHead
 from chatlane.store.columns import columns
 from chatlane_schemas.source import Source
@@ -18,17 +19,17 @@ INSERT_WAITING_SQL: Final[LiteralString] = """
 -- waiting: messages of a batch
 INSERT INTO waiting (
     session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
-    content, details, source, stored_at)
+    content, details, source, stored_at, busy)
 SELECT * FROM unnest(
     $1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::int[],
-    $8::text[], $9::jsonb[], $10::jsonb[], $11::timestamptz[])
+    $8::text[], $9::jsonb[], $10::jsonb[], $11::timestamptz[], $12::text[])
 """
 
 
 async def insert(connection: "PoolConnectionProxy", rows: "Sequence[WaitingRow]") -> None:
     """Add messages at the places their sessions gave them."""
     if rows:
-        await connection.execute(INSERT_WAITING_SQL, *columns(rows, 11))
+        await connection.execute(INSERT_WAITING_SQL, *columns(rows, 12))
 
 
 FIND_BUSY_SQL: Final[LiteralString] = """
@@ -48,10 +49,11 @@ async def sessions_with_waiting(
 
 HEADS_SQL: Final[LiteralString] = """
 -- waiting: the first messages of each session's line
-SELECT head.session_id, head.arrival, head.session_key, head.size_bytes, head.source
+SELECT head.session_id, head.arrival, head.session_key, head.size_bytes, head.source,
+       head.busy IS NOT DISTINCT FROM 'queue'
 FROM unnest($1::uuid[]) AS want (id)
 CROSS JOIN LATERAL (
-    SELECT session_id, arrival, session_key, size_bytes, source FROM waiting
+    SELECT session_id, arrival, session_key, size_bytes, source, busy FROM waiting
     WHERE waiting.session_id = want.id ORDER BY arrival LIMIT $2
 ) AS head
 ORDER BY head.session_id, head.arrival
@@ -64,9 +66,40 @@ async def heads(
     """Return up to `limit` waiting messages of each session, in order, without bodies."""
     lines: dict[UUID, list[WaitingHead]] = {}
     for row in await connection.fetch(HEADS_SQL, list(ids), limit):
-        head = WaitingHead(row[1], row[2], row[3], Source.model_validate_json(row[4]))
+        head = WaitingHead(row[1], row[2], row[3], Source.model_validate_json(row[4]), row[5])
         lines.setdefault(row[0], []).append(head)
     return lines
+
+
+FIND_STEERED_SQL: Final[LiteralString] = """
+-- waiting: which of these sessions have something that a running turn may take in
+SELECT id FROM unnest($1::uuid[]) AS want (id)
+WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id AND busy = 'steer')
+"""
+
+
+async def sessions_with_steered(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
+) -> "set[UUID]":
+    """Return those of the sessions in which a running turn may find something to take in."""
+    return {row[0] for row in await connection.fetch(FIND_STEERED_SQL, list(ids))}
+
+
+STEERED_HEADS_SQL: Final[LiteralString] = """
+-- waiting: the first messages that may steer a turn of one session
+SELECT arrival, size_bytes, source, details ? 'attachments' FROM waiting
+WHERE session_id = $1 AND busy = 'steer' ORDER BY arrival LIMIT $2
+"""
+
+
+async def steered_heads(
+    connection: "PoolConnectionProxy", session_id: "UUID", limit: int
+) -> list[SteeringHead]:
+    """Return up to `limit` messages that may steer, in order, without bodies."""
+    rows = await connection.fetch(STEERED_HEADS_SQL, session_id, limit)
+    return [
+        SteeringHead(row[0], row[1], Source.model_validate_json(row[2]), row[3]) for row in rows
+    ]
 
 
 DROP_SQL: Final[LiteralString] = """
@@ -117,3 +150,28 @@ async def take(
         return 0
     status = await connection.execute(TAKE_SQL, *columns(takings, 4))
     return int(status.rpartition(" ")[2])
+
+
+TAKE_SOME_SQL: Final[LiteralString] = """
+-- waiting → messages: what a running turn takes in
+WITH taken AS (
+    DELETE FROM waiting WHERE session_id = $1 AND arrival = ANY($2::bigint[]) RETURNING *
+)
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
+    created_at)
+SELECT session_id, $4 - 1 + row_number() OVER (ORDER BY arrival), message_id, 'user', content,
+       details, author, platform_message_id, source, $3, stored_at
+FROM taken
+"""
+
+
+async def take_some(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    arrivals: "Sequence[int]",
+    turn_id: "UUID",
+    first_seq: int,
+) -> None:
+    """Move messages of a locked session's line into its transcript, as rows of a turn."""
+    await connection.execute(TAKE_SOME_SQL, session_id, list(arrivals), turn_id, first_seq)

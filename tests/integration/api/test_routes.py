@@ -89,7 +89,9 @@ from chatlane_schemas.turns import (
     RenewRequest,
     RenewStatus,
     StopReply,
+    TakeReply,
     TurnCancel,
+    TurnTake,
 )
 from tests.support.eventually import eventually
 
@@ -229,6 +231,10 @@ class FakeDesk:
     async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
         del agent
         return RenewReply(id=request.id, at=AT, status=RenewStatus.RENEWED, lease_ms=30_000)
+
+    async def take(self, agent: str, request: TurnTake) -> TakeReply:
+        del agent
+        return TakeReply(id=request.id, at=AT, status=RenewStatus.RENEWED)
 
 
 class FakeSessionDesk:

@@ -10,6 +10,7 @@ from typing import Final
 from chatlane.app import App, declared_topology, open_app, route
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
+from chatlane.domain.catalog import BusyMode
 from chatlane.settings import load_settings
 from chatlane_client import open_connection
 from tests.integration.client.routing import ACCOUNT, DESK, MAIN, PARTITIONS, PLATFORM, SLOTS
@@ -27,6 +28,7 @@ slots = $slots
 port = 0
 [agents.$turn_agent]
 lease = "$lease"
+busy = "$busy"
 [agents.$stream_agent]
 delivery = "stream"
 ack_wait = "$ack_wait"
@@ -37,13 +39,16 @@ profiles = ["default", "$stream_agent"]
 
 
 @contextlib.asynccontextmanager
-async def real_router(directory: Path, nats_url: str, dsn: str) -> AsyncIterator[App]:
+async def real_router(
+    directory: Path, nats_url: str, dsn: str, *, busy: BusyMode = "collect"
+) -> AsyncIterator[App]:
     """Route until the end of the block; yields the running router.
 
     Args:
         directory: For the configuration.
         nats_url: A server whose streams may be changed.
         dsn: A migrated database.
+        busy: What messages do to a running turn of the turn agent.
     """
     config = directory / "chatlane.toml"
     text = _CONFIG.substitute(
@@ -53,6 +58,7 @@ async def real_router(directory: Path, nats_url: str, dsn: str) -> AsyncIterator
         slots=SLOTS,
         turn_agent=MAIN.name,
         lease=f"{MAIN.lease.total_seconds():g}s",
+        busy=busy,
         stream_agent=DESK.name,
         ack_wait=f"{DESK.ack_wait.total_seconds():g}s",
         platform=PLATFORM,

@@ -330,26 +330,33 @@ HEADS = st.lists(
         session_key=st.sampled_from(["a", "a", "a", "b"]),
         size_bytes=st.integers(1, 400),
         source=st.just(SOURCE),
+        is_alone=st.sampled_from([False, False, False, True]),
     ),
     min_size=1,
     max_size=80,
 )
 
 
-@given(heads=HEADS, one_by_one=st.booleans())
+@given(heads=HEADS)
 def test_a_turn_takes_the_longest_start_of_the_line_it_may(
-    heads: list[WaitingHead], *, one_by_one: bool
+    heads: list[WaitingHead],
 ) -> None:
-    taken = claimable(heads, one_by_one=one_by_one, max_messages=50, max_bytes=1000)
+    taken = claimable(heads, max_messages=50, max_bytes=1000)
     size = sum(head.size_bytes for head in taken)
     assert list(taken) == heads[: len(taken)]
-    assert 1 <= len(taken) <= (1 if one_by_one else 50)
+    assert 1 <= len(taken) <= 50
+    assert len(taken) == 1 or not any(head.is_alone for head in taken)
     assert {head.session_key for head in taken} == {heads[0].session_key}
     assert size <= 1000 or len(taken) == 1
     rest = heads[len(taken) :]
-    if rest and not one_by_one and len(taken) < 50:
-        assert rest[0].session_key != heads[0].session_key or size + rest[0].size_bytes > 1000
+    if rest and len(taken) < 50:
+        assert (
+            rest[0].session_key != heads[0].session_key
+            or size + rest[0].size_bytes > 1000
+            or rest[0].is_alone
+            or taken[0].is_alone
+        )
 
 
 def test_an_empty_line_gives_nothing() -> None:
-    assert list(claimable([], one_by_one=False, max_messages=50, max_bytes=1000)) == []
+    assert list(claimable([], max_messages=50, max_bytes=1000)) == []

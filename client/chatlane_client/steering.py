@@ -1,0 +1,32 @@
+"""What a running turn takes in, each message once."""
+
+from collections.abc import Awaitable, Callable
+
+from chatlane_client.claims import Grant
+from chatlane_client.control import Signals
+from chatlane_schemas import TurnMessage
+from chatlane_schemas.turns import TakeReply
+
+
+class Steering:
+    """Asks for what came since the last message that the turn has."""
+
+    def __init__(
+        self, ask: Callable[[int], Awaitable[TakeReply]], grant: Grant, signals: Signals
+    ) -> None:
+        """Make one; `ask` takes the place in the transcript after which something is new."""
+        self._ask = ask
+        self._signals = signals
+        self._last_seq = grant.messages[-1].seq
+
+    async def take(self) -> tuple[TurnMessage, ...]:
+        """Return what is new; while it is not known, there is news still."""
+        self._signals.has_news.clear()
+        try:
+            reply = await self._ask(self._last_seq)
+        except BaseException:
+            self._signals.has_news.set()
+            raise
+        if reply.messages:
+            self._last_seq = reply.messages[-1].seq
+        return reply.messages

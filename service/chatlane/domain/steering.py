@@ -1,0 +1,41 @@
+"""Decides what a running turn may take in of what waits behind it. Pure, as `turns`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chatlane_schemas.source import Source
+
+
+class SteeringHead(NamedTuple):
+    """What must be known of a waiting message that may steer a turn."""
+
+    arrival: int
+    size_bytes: int
+    source: Source
+    has_files: bool
+
+
+def steerable(
+    heads: Sequence[SteeringHead], place: Source, *, max_messages: int, max_bytes: int
+) -> Sequence[SteeringHead]:
+    """Return the part of the line that a turn takes in: text from where its answer goes, bounded.
+
+    What cannot be taken in, files above all, stays for the next turn, and so does what was
+    written after it: their order is that in which they were written.
+    """
+    taken = size = 0
+    for head in heads[: max(0, max_messages)]:
+        size += head.size_bytes
+        if head.has_files or size > max_bytes or _where(head.source) != _where(place):
+            break
+        taken += 1
+    return heads[:taken]
+
+
+def _where(source: Source) -> tuple[str | None, ...]:
+    chat = None if source.chat is None else source.chat.id
+    return source.platform, source.account, source.scope, chat, source.thread_id
