@@ -98,10 +98,14 @@ class Cards:
     Attributes:
         by_id: Of the sessions that commands were given in, are listed or have a wanted title.
         reaches: By key and person of a command.
+        loaded: The sessions that were there before the batch opened others.
+        tips: Where the conversations of these sessions go on by now.
     """
 
     by_id: dict[UUID, Card] = field(default_factory=dict)
     reaches: dict[tuple[str, str | None], Reach] = field(default_factory=dict)
+    tips: dict[UUID, UUID] = field(default_factory=dict)
+    loaded: frozenset[UUID] = frozenset()
 
     def of(self, session: Session) -> Card:
         """Return the card of a session of the batch."""

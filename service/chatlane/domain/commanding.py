@@ -6,10 +6,11 @@ its turn in the log, whatever runs, once, and its answer goes out in the order o
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain import replies
-from chatlane.domain.cards import Cards, Reach, reach_of
+from chatlane.domain.cards import Card, Cards, Reach, reach_of
 from chatlane.domain.commands import CommandName
 from chatlane.domain.effects import TitleRow
 from chatlane.domain.ids import derived_id
@@ -27,6 +28,8 @@ from chatlane_schemas.session_changes import MAX_TITLE_CHARACTERS, shown_title
 from chatlane_schemas.source import source_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.commands import CommandRules
     from chatlane.domain.effects import Effects
@@ -35,16 +38,49 @@ if TYPE_CHECKING:
 
 MAX_LISTED: Final = 10
 _NO_TITLE: Final = "-"
+_NUMBER: Final = re.compile("[1-9][0-9]?")
 
 
-class _Given(NamedTuple):
-    """A command and where it was given; `session` is the one that goes on there, if any."""
+class Given(NamedTuple):
+    """A command that may be given, and where; `session` is the one that goes on there, if any."""
 
     arrived: Arrived
     name: CommandName
     argument: str
     rules: CommandRules
     session: Session | None
+
+    @property
+    def going_on(self) -> Session:
+        """The session, of a command that does nothing without one."""
+        if self.session is None:
+            raise ValueError(self.name)
+        return self.session
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn of the session is live."""
+        return self.session is not None and self.session.active_turn is not None
+
+    @property
+    def needs_database(self) -> bool:
+        """Whether it changes more than sessions and titles, so that it takes statements of its own.
+
+        What was decided before it has to be written first.
+        """
+        match self.name:
+            case CommandName.NEW | CommandName.STOP:
+                return self.is_running
+            case CommandName.UNDO | CommandName.RETRY:
+                return self.session is not None and not self.is_running
+            case CommandName.MODEL:
+                return self.session is not None and bool(self.argument)
+            case CommandName.BRANCH:
+                return self.session is not None
+            case CommandName.RESUME:
+                return bool(self.argument)
+            case _:
+                return False
 
 
 class Commanding:
@@ -57,58 +93,47 @@ class Commanding:
     def __init__(
         self, placement: Placement, cards: Cards, effects: Effects, catalog: Catalog
     ) -> None:
-        self._placement = placement
-        self._cards = cards
-        self._effects = effects
+        self.placement = placement
+        self.cards = cards
+        self.effects = effects
         self._catalog = catalog
 
-    def place(self, arrived: Arrived) -> None:
-        """Do what a message commands, or count why it does nothing."""
+    def accept(self, arrived: Arrived) -> Given | None:
+        """Return what is to be done; None where nothing is, which is counted or answered."""
         command = arrived.command
-        if command is None or self._placement.is_repeat(arrived):
-            return
-        self._placement.mark_seen(arrived)
+        if command is None or self.placement.is_repeat(arrived):
+            return None
+        self.placement.mark_seen(arrived)
         if command.name is None:
-            self._effects.count(("kept", "other_bot"))
-            return
-        begin = len(self._effects.publications)
-        session = self._placement.find_session(arrived)
+            self.effects.count(("kept", "other_bot"))
+            return None
+        rules = self._catalog.platforms[arrived.event.platform].commands
+        session = self.placement.find_session(arrived)
         if session is not None and session.ended_at is not None:
             session = None
-        rules = self._catalog.platforms[arrived.event.platform].commands
-        self._obey(_Given(arrived, command.name, command.argument, rules, session))
-        self._effects.trace(begin, arrived.trace)
-
-    def _obey(self, given: _Given) -> None:
+        given = Given(arrived, command.name, command.argument, rules, session)
         is_permitted = _is_permitted(given, given.name)
-        self._effects.count(("commands", given.name, "done" if is_permitted else "refused"))
-        if is_permitted:
-            said = self._carry_out(given)
-        else:
-            said = replies.refused(given.name, given.rules.prefix)
-        if is_permitted and given.arrived.event.attachments:
-            said = f"{said}\n{replies.FILES_UNREAD}"
-        self._say(given.arrived, said)
+        self.effects.count(("commands", given.name, "done" if is_permitted else "refused"))
+        if not is_permitted:
+            self.answer(given, replies.refused(given.name, rules.prefix))
+        return given if is_permitted else None
 
-    def _carry_out(self, given: _Given) -> str:
-        """Return what to answer once it is done."""
-        match given.name:
-            case CommandName.NEW:
-                return self._begin_anew(given)
-            case CommandName.TITLE:
-                return self._title(given)
-            case CommandName.SESSIONS:
-                return self._list(given)
-            case CommandName.STATUS:
-                return self._status(given)
-            case CommandName.HELP:
-                names = (name for name in CommandName if _is_permitted(given, name))
-                return replies.help_text(names, given.rules.prefix)
+    def carry_out(self, given: Given) -> str:
+        """Do what needs nothing but memory, and return what to answer."""
+        return _BY_NAME[given.name](self, given)
+
+    def answer(self, given: Given, said: str) -> None:
+        """Tell the chat what became of a command."""
+        arrived = given.arrived
+        begin = len(self.effects.publications)
+        has_files = arrived.event.attachments
+        self._say(arrived, f"{said}\n{replies.FILES_UNREAD}" if has_files else said)
+        self.effects.trace(begin, arrived.trace)
 
     def _say(self, arrived: Arrived, said: str) -> None:
         # Also one that has ended: its answers are in one order. Where nobody has talked yet
         # there is nothing to be in order with.
-        session = self._placement.find_session(arrived) or _nobodys(arrived)
+        session = self.placement.find_session(arrived) or _nobodys(arrived)
         answer_id = derived_id(arrived.stored_at, arrived.digests[0], "reply")
         speaking = Speaking(
             session,
@@ -117,62 +142,107 @@ class Commanding:
             arrived.stored_at,
             kind=OutboundKind.NOTICE,
         )
-        speaking.say(Part(text=said), answer_id, self._effects)
+        speaking.say(Part(text=said), answer_id, self.effects)
 
-    def _begin_anew(self, given: _Given) -> str:
+    def begin_anew(self, given: Given) -> str:
+        """End the conversation and lead its lane to a new one."""
         arrived, session = given.arrived, given.session
-        behind = self._placement.find_session(arrived)
+        behind = self.placement.find_session(arrived)
         if session is not None:
             now = not_before(arrived.stored_at, session.last_activity_at)
-            end_session(session, now, EndReason.REQUESTED, self._effects)
-            self._cards.of(session).ended_at = now
+            end_session(session, now, EndReason.REQUESTED, self.effects)
+            self.cards.of(session).ended_at = now
         reason = ResetReason.REQUESTED if behind is not None else None
-        following = self._placement.start(arrived, reason, behind)
+        following = self.placement.start(arrived, reason, behind)
         _own(following, arrived)
         title = shown_title(given.argument)
         if not title:
             return replies.NEW
-        return f"{replies.NEW}\n{self._entitle(following, title, given)}"
+        return f"{replies.NEW}\n{self.entitle(following, title, given)}"
 
-    def _title(self, given: _Given) -> str:
+    def title(self, given: Given) -> str:
+        """Show, set or remove the title."""
         session = given.session
         if session is None:
             return replies.NO_CONVERSATION
         title = shown_title(given.argument)
         if not title:
-            title_now = self._cards.of(session).title
+            title_now = self.cards.of(session).title
             return replies.titled(title_now) if title_now else replies.NO_TITLE
         _own(session, given.arrived)
-        return self._entitle(session, "" if title == _NO_TITLE else title, given)
+        return self.entitle(session, "" if title == _NO_TITLE else title, given)
 
-    def _entitle(self, session: Session, title: str, given: _Given) -> str:
+    def entitle(self, session: Session, title: str, given: Given) -> str:
         """Give a session a title, unless it is too long or another session of theirs has it."""
         if len(title) > MAX_TITLE_CHARACTERS:
             return replies.title_too_long(MAX_TITLE_CHARACTERS)
         scope = session.owner or session.session_key
-        card = self._cards.of(session)
+        card = self.cards.of(session)
         scopes = self.reach(given.arrived).title_scopes | {scope}
-        holder = self._cards.titled(title, scopes) if title else None
+        holder = self.cards.titled(title, scopes) if title else None
         if holder is not None and holder.id != session.id:
             return replies.title_taken(title)
-        self._effects.titles.append(TitleRow(session.id, title or None, scope))
+        self.effects.titles.append(TitleRow(session.id, title or None, scope))
         card.title, card.title_scope = (title, scope) if title else (None, None)
         return replies.titled(title) if title else replies.TITLE_CLEARED
 
-    def _list(self, given: _Given) -> str:
+    def list_sessions(self, given: Given) -> str:
+        """Return the conversations within reach."""
+        told = self._listed(given)
+        if not told:
+            return replies.NO_OTHERS
+        current = None if given.session is None else given.session.id
+        text = replies.listing(told, current)
+        is_choice = given.name is CommandName.RESUME
+        return replies.choice(text, given.rules.prefix) if is_choice else text
+
+    def _listed(self, given: Given) -> list[Card]:
         self._refresh()
         current = None if given.session is None else given.session.id
-        found = self._cards.within(self.reach(given.arrived))
-        told = [card for card in found if card.said or card.id == current][:MAX_LISTED]
-        return replies.listing(told, current) if told else replies.NO_OTHERS
+        found = self.cards.within(self.reach(given.arrived))
+        return [card for card in found if card.said or card.id == current][:MAX_LISTED]
 
-    def _status(self, given: _Given) -> str:
-        behind = self._placement.find_session(given.arrived)
+    def sought(self, given: Given) -> Card | None:
+        """Return the session an argument names: by its number in the list, its title or its id."""
+        listed = self._listed(given)
+        wanted = shown_title(given.argument)
+        if _NUMBER.fullmatch(wanted) and int(wanted) <= len(listed):
+            return listed[int(wanted) - 1]
+        reach = self.reach(given.arrived)
+        for card in self.cards.within(reach):
+            if wanted == card.title or wanted.lower() == str(card.id):
+                return card
+        return None
+
+    def help(self, given: Given) -> str:
+        """Return what may be used."""
+        names = (name for name in CommandName if _is_permitted(given, name))
+        return replies.help_text(names, given.rules.prefix)
+
+    def nothing_to_stop(self, given: Given) -> str:
+        """Return what to answer where no turn is live."""
+        is_stream = given.arrived.agent.delivery == "stream"
+        return replies.NO_STOPPING if is_stream else replies.NOTHING_TO_STOP
+
+    def not_now(self, given: Given) -> str:
+        """Return why transcripts stay as they are."""
+        return replies.STILL_RUNS if given.is_running else replies.NO_CONVERSATION
+
+    def model(self, given: Given) -> str:
+        """Return which model answers."""
+        if given.session is None:
+            return replies.NO_CONVERSATION
+        name = self.cards.of(given.session).model
+        return replies.model_now(name) if name else replies.NO_MODEL
+
+    def status(self, given: Given) -> str:
+        """Return where the conversation stands."""
+        behind = self.placement.find_session(given.arrived)
         if behind is None:
             return replies.NO_CONVERSATION
         self._refresh()
-        card = self._cards.of(behind)
-        placed_now = sum(row.session_id == behind.id for row in self._effects.waiting)
+        card = self.cards.of(behind)
+        placed_now = sum(row.session_id == behind.id for row in self.effects.waiting)
         return replies.status(
             card,
             behind.agent,
@@ -183,18 +253,33 @@ class Commanding:
 
     def _refresh(self) -> None:
         """Let the cards say what the batch has decided so far."""
-        for session in self._placement.sessions.values():
-            if session.is_new or session.id in self._cards.by_id:
-                card = self._cards.of(session)
+        for session in self.placement.sessions.values():
+            if session.id not in self.cards.loaded or session.id in self.cards.by_id:
+                card = self.cards.of(session)
                 card.said, card.owner = session.user_messages, session.owner
 
     def reach(self, arrived: Arrived) -> Reach:
         """Return whose sessions a command may name."""
-        known = self._cards.reaches.get((arrived.session_key, arrived.person))
+        known = self.cards.reaches.get((arrived.session_key, arrived.person))
         return known or reach_of(arrived.session_key, arrived.person)
 
 
-def _is_permitted(given: _Given, name: CommandName) -> bool:
+_BY_NAME: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
+    CommandName.NEW: Commanding.begin_anew,
+    CommandName.STOP: Commanding.nothing_to_stop,
+    CommandName.UNDO: Commanding.not_now,
+    CommandName.RETRY: Commanding.not_now,
+    CommandName.TITLE: Commanding.title,
+    CommandName.SESSIONS: Commanding.list_sessions,
+    CommandName.RESUME: Commanding.list_sessions,
+    CommandName.BRANCH: Commanding.not_now,
+    CommandName.MODEL: Commanding.model,
+    CommandName.STATUS: Commanding.status,
+    CommandName.HELP: Commanding.help,
+}
+
+
+def _is_permitted(given: Given, name: CommandName) -> bool:
     event, rules = given.arrived.event, given.rules
     if name in rules.off:
         return False

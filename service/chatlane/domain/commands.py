@@ -18,8 +18,14 @@ class CommandName(StrEnum):
     """What a person can tell the router; in the order in which /help shows it."""
 
     NEW = "new"
+    STOP = "stop"
+    UNDO = "undo"
+    RETRY = "retry"
     TITLE = "title"
     SESSIONS = "sessions"
+    RESUME = "resume"
+    BRANCH = "branch"
+    MODEL = "model"
     STATUS = "status"
     HELP = "help"
 

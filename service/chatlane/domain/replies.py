@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 
 NEW: Final = "A new conversation. What was said before stays in the old one."
 NO_CONVERSATION: Final = "There is no conversation here yet. Write something to begin one."
+STOPPED: Final = "Stopped."
+NOTHING_TO_STOP: Final = "There is nothing to stop."
+NO_STOPPING: Final = "This agent answers each message by itself. There is nothing to stop."
+STILL_RUNS: Final = "An answer is being worked on. Wait for it, or stop it, and try again."
+STILL_ANSWERED: Final = "What was being worked on is still answered."
+NOTHING_TO_UNDO: Final = "There is nothing to take back."
+WRONG_NUMBER: Final = "That is not a number of turns."
+RETRIED: Final = "Asking once more."
+BRANCHED: Final = "This goes on in a copy. The conversation it was copied from stays as it is."
+NOT_FOUND: Final = "There is no such conversation here."
+ALREADY_HERE: Final = "This is that conversation."
+NO_MODEL: Final = "The agent chooses the model."
+MODEL_CLEARED: Final = "From the next answer on the agent chooses the model."
+WRONG_MODEL: Final = "That is no name of a model."
 NO_OTHERS: Final = "There are no conversations here yet."
 NO_TITLE: Final = "This conversation has no title."
 TITLE_CLEARED: Final = "This conversation has no title any more."
@@ -25,12 +39,19 @@ RUNS: Final = "An answer is being worked on."
 
 _HELP: Final = {
     CommandName.NEW: ("[title]", "begin a new conversation"),
+    CommandName.STOP: ("", "stop the answer that is being worked on, and drop what waits"),
+    CommandName.UNDO: ("[number]", "take back the last thing you said and its answer, or more"),
+    CommandName.RETRY: ("", "ask for the last answer once more"),
     CommandName.TITLE: ("[title]", "show or set the title; a dash removes it"),
     CommandName.SESSIONS: ("", "list your conversations here"),
+    CommandName.RESUME: ("[number, title or id]", "go back to an older conversation"),
+    CommandName.BRANCH: ("[title]", "go on in a copy of this conversation"),
+    CommandName.MODEL: ("[name]", "show or choose the model; a dash takes the choice back"),
     CommandName.STATUS: ("", "say where this conversation stands"),
     CommandName.HELP: ("", "list the commands"),
 }
 _MANY_WAITING: Final = 100
+_SHOWN_CHARACTERS: Final = 60
 
 
 def help_text(names: Iterable[CommandName], prefix: str) -> str:
@@ -62,6 +83,42 @@ def title_too_long(max_characters: int) -> str:
     return f"A title has at most {max_characters} characters."
 
 
+def stopped(*, was_running: bool, dropped: int) -> str:
+    """Return what was stopped."""
+    lines = [STOPPED] if was_running or not dropped else []
+    if dropped:
+        lines.append(f"{_count(dropped, 'waiting message')} will not be answered.")
+    return " ".join(lines)
+
+
+def undone(text: str | None) -> str:
+    """Return what was taken back; `text` is what people had said in the first turn of it."""
+    said = shown_title(text or "")
+    if not said:
+        return "Taken back."
+    return f"Taken back, from here on: {_beginning(said)}"
+
+
+def resumed(card: Card) -> str:
+    """Return which conversation goes on."""
+    return f"Back in {_name(card)}."
+
+
+def model(name: str) -> str:
+    """Return which model answers."""
+    return f"Model {name}, from the next answer on."
+
+
+def model_now(name: str) -> str:
+    """Return which model answers."""
+    return f"Model {name}."
+
+
+def choice(told: str, prefix: str) -> str:
+    """Return a list of conversations with how to choose one."""
+    return f"{told}\nWrite {prefix}{CommandName.RESUME} and a number to go back to one."
+
+
 def status(card: Card, agent: str, *, waiting: int, is_running: bool, has_ended: bool) -> str:
     """Return where a conversation stands."""
     called = "This conversation" if card.title is None else f"“{card.title}”"
@@ -89,9 +146,18 @@ def listing(cards: Sequence[Card], current: UUID | None) -> str:
 
 
 def _line(card: Card, current: UUID | None) -> str:
-    name = f"“{card.title}”" if card.title else (shown_title(card.first_words or "") or "no title")
     mark = ", this one" if card.id == current else ""
-    return f"{name} ({_moment(card.started_at)}, {_count(card.said, 'message')}{mark})"
+    return f"{_name(card)} ({_moment(card.started_at)}, {_count(card.said, 'message')}{mark})"
+
+
+def _name(card: Card) -> str:
+    if card.title:
+        return f"“{card.title}”"
+    return _beginning(shown_title(card.first_words or "")) or "a conversation without title"
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS].rstrip() + "…"
 
 
 def _moment(at: datetime) -> str:

@@ -17,7 +17,7 @@ from chatlane.crash_points import RouterPoint, reach
 from chatlane.errors import StoreUnavailableError, SupersededError, TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.backpressure import parted
-from chatlane.routing.deciding import Deciding, Decoded, decoded
+from chatlane.routing.deciding import Deciding, Decoded, commands_in, decoded
 from chatlane.routing.intake import Batch
 from chatlane.routing.refused import Refused
 from chatlane.store import partitions
@@ -50,6 +50,9 @@ _BREATH: Final = 8
 # How soon a message is looked at again whose stream is full.
 _ROOM_AFTER: Final = timedelta(milliseconds=500)
 _HELD_BACK_SAID_EVERY: Final = 10.0
+
+# Commands take statements of their own; so many at once still fit well into a lease.
+_COMMANDS: Final = 16
 
 _Ready = tuple["Batch", "Mapping[LogMessage, Decoded]"]
 
@@ -155,6 +158,10 @@ class Batches:
 
     async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Retry until committed; split when the error is not one that waiting cures."""
+        if len(batch.messages) > 1 and commands_in(map(known.get, batch.messages)) > _COMMANDS:
+            for part in _parts(batch):
+                await self._settle(part, known)
+            return
         reach(RouterPoint.BATCH_TAKEN)
         try:
             await self._persist(batch, known)

@@ -1,90 +1,136 @@
-"""Reads what the commands of a batch need to know, and carries them out among its messages."""
+"""Reads what the commands of a batch need to know: a fixed number of statements, if there are any."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 from chatlane.domain.cards import Cards, Reach, reach_of
 from chatlane.domain.commanding import MAX_LISTED
 from chatlane.domain.commands import CommandName
 from chatlane.domain.owners import alias_of, owners_of
-from chatlane.store import aliases, cards
+from chatlane.store import aliases, cards, lineage
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import shown_title
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Iterable, Mapping
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.aliases import AliasRow
+    from chatlane.domain.cards import Card
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.states import Lane, Session
     from chatlane_schemas.inbound import InboundEvent
 
-_LISTING: Final = frozenset({CommandName.SESSIONS})
-_ENTITLING: Final = frozenset({CommandName.NEW, CommandName.TITLE})
+_LISTING: Final = frozenset({CommandName.SESSIONS, CommandName.RESUME})
+_NAMING: Final = frozenset(
+    {CommandName.NEW, CommandName.TITLE, CommandName.BRANCH, CommandName.RESUME}
+)
 
 
-def commands_in(arrived: Iterable[Arrived]) -> list[Arrived]:
-    """Return the messages of a batch that are commands for us."""
-    return [one for one in arrived if one.command is not None and one.command.name is not None]
+class _Wish(NamedTuple):
+    """A command, and whose sessions it may name."""
+
+    name: CommandName
+    key: str
+    argument: str
+    reach: Reach
+
+    @property
+    def session_id(self) -> UUID | None:
+        """The id it names, if that is what its argument is."""
+        try:
+            return UUID(self.argument) if self.name is CommandName.RESUME else None
+        except ValueError:
+            return None
 
 
-async def find_cards(
-    connection: PoolConnectionProxy,
-    commands: Sequence[Arrived],
-    catalog: Catalog,
-    bound: Mapping[str, Lane],
-    locked: Mapping[UUID, Session],
-) -> Cards:
-    """Return what these commands need to know, in a fixed number of statements.
+class CommandReads:
+    """What the commands of one batch have to be told, before and after its sessions are locked."""
 
-    Args:
-        commands: At least one.
-        catalog: Which platforms know a person under several ids.
-        bound: The lanes of the batch.
-        locked: The sessions they lead to.
-    """
-    reaches = await find_reaches(connection, commands, catalog)
-    found = Cards(reaches=reaches)
-    homes = _homes(commands, bound)
-    scopes = {key: locked[home].owner for key, home in homes.items() if home in locked}
-    listing = [reaches[_place(one)] for one in commands if _name(one) in _LISTING]
-    wanted = {
-        (title, scope)
-        for one in commands
-        if _name(one) in _ENTITLING and (title := shown_title(_argument(one)))
-        for scope in (*reaches[_place(one)].title_scopes, scopes.get(one.session_key))
-        if scope is not None
-    }
-    told = await cards.titled(connection, wanted) if wanted else []
-    told += await cards.newest(connection, listing, MAX_LISTED) if listing else []
-    told += await cards.find(connection, set(homes.values())) if homes else []
-    for card in told:
-        known = found.by_id.setdefault(card.id, card)
-        known.waiting = known.waiting or card.waiting
-        known.first_words = known.first_words or card.first_words
-    return found
+    def __init__(self, connection: PoolConnectionProxy, wishes: list[_Wish], known: Cards) -> None:
+        self._connection = connection
+        self._wishes = wishes
+        self._cards = known
+
+    async def find_targets(self) -> set[UUID]:
+        """Return the sessions that may have to be locked besides those that the lanes lead to."""
+        resuming = [one for one in self._wishes if one.name is CommandName.RESUME and one.argument]
+        if not resuming:
+            return set()
+        named = {one.session_id for one in resuming} - {None}
+        found = await self._told(resuming, ())
+        ids = {card.id for card in found} | {one for one in named if one is not None}
+        self._cards.tips = await lineage.find_tips(self._connection, ids)
+        return ids | set(self._cards.tips.values())
+
+    async def read(self, bound: Mapping[str, Lane], locked: Mapping[UUID, Session]) -> Cards:
+        """Return the cards of the batch.
+
+        Args:
+            bound: The lanes of the batch.
+            locked: Its sessions; what is said of them is what they are.
+        """
+        homes = {lane.session_id for lane in bound.values()} & locked.keys()
+        given_in = {one.key for one in self._wishes}
+        ids = {bound[key].session_id for key in given_in & bound.keys()}
+        named = {one.session_id for one in self._wishes} - {None}
+        ids |= locked.keys() & named
+        owners = {one.owner for one in map(locked.__getitem__, homes) if one.owner is not None}
+        told = await self._told(self._wishes, owners)
+        told += await cards.find(self._connection, ids) if ids else []
+        for card in told:
+            known = self._cards.by_id.setdefault(card.id, card)
+            known.waiting = known.waiting or card.waiting
+            known.first_words = known.first_words or card.first_words
+        self._cards.loaded = frozenset(locked)
+        return self._cards
+
+    async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[Card]:
+        listing = [one.reach for one in wishes if one.name in _LISTING]
+        wanted = {
+            (title, scope)
+            for one in wishes
+            if one.name in _NAMING and (title := shown_title(one.argument))
+            for scope in one.reach.title_scopes.union(owners)
+        }
+        told = await cards.newest(self._connection, listing, MAX_LISTED) if listing else []
+        return told + (await cards.titled(self._connection, wanted) if wanted else [])
 
 
-async def find_reaches(
-    connection: PoolConnectionProxy, commands: Sequence[Arrived], catalog: Catalog
+async def open_reads(
+    connection: PoolConnectionProxy, arrived: Iterable[Arrived], catalog: Catalog
+) -> CommandReads | None:
+    """Return what reads for the commands of a batch; None if there are none."""
+    given = [one for one in arrived if one.command is not None and one.command.name is not None]
+    if not given:
+        return None
+    reaches = await _find_reaches(connection, given, catalog)
+    wishes = [
+        _Wish(one.command.name, key, one.command.argument, reaches[one.session_key, one.person])
+        for one in given
+        if one.command is not None and one.command.name is not None
+        for key in (one.session_key, *one.former_keys)
+    ]
+    return CommandReads(connection, wishes, Cards(reaches=reaches))
+
+
+async def _find_reaches(
+    connection: PoolConnectionProxy, commands: Iterable[Arrived], catalog: Catalog
 ) -> dict[tuple[str, str | None], Reach]:
     """Return whose sessions each command may name, by its lane and the person who gave it."""
+    places = {(one.session_key, one.person): one for one in commands}
     persons = {
-        _place(one): _person(one.event, one.person)
-        for one in commands
+        place: _person(one.event, one.person)
+        for place, one in places.items()
         if one.person and catalog.platforms[one.event.platform].person_aliases
     }
     ids = {alias for person in persons.values() if (alias := alias_of(person)) is not None}
     known: list[AliasRow] = await aliases.find_groups(connection, ids) if ids else []
-    return {
-        place: reach_of(*place, _other_owners(persons.get(place), known))
-        for place in map(_place, commands)
-    }
+    return {place: reach_of(*place, _other_owners(persons.get(place), known)) for place in places}
 
 
 def _person(event: InboundEvent, identity: str) -> Person:
@@ -93,26 +139,9 @@ def _person(event: InboundEvent, identity: str) -> Person:
     )
 
 
-def _other_owners(person: Person | None, known: Sequence[AliasRow]) -> Iterable[str]:
+def _other_owners(person: Person | None, known: Iterable[AliasRow]) -> Iterable[str]:
     """Return how sessions may name a person who has several ids."""
     if person is None or (alias := alias_of(person)) is None:
         return ()
     canonical = next((row.canonical for row in known if row.id == alias), None)
     return owners_of(person, [row for row in known if row.canonical == canonical])
-
-
-def _homes(commands: Iterable[Arrived], bound: Mapping[str, Lane]) -> dict[str, UUID]:
-    keys = {key for one in commands for key in (one.session_key, *one.former_keys)}
-    return {key: bound[key].session_id for key in keys if key in bound}
-
-
-def _place(one: Arrived) -> tuple[str, str | None]:
-    return one.session_key, one.person
-
-
-def _name(one: Arrived) -> CommandName | None:
-    return one.command.name if one.command else None
-
-
-def _argument(one: Arrived) -> str:
-    return one.command.argument if one.command else ""

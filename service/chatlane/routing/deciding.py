@@ -12,10 +12,11 @@ from chatlane.domain.lanes import Placement
 from chatlane.domain.turns import ArrivedResult
 from chatlane.logs import get_logger
 from chatlane.routing.admission import Admission
-from chatlane.routing.commands import commands_in, find_cards
+from chatlane.routing.commands import open_reads
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.meeting import meet
 from chatlane.routing.moves import Joining, readdress
+from chatlane.routing.obeying import Obeying
 from chatlane.routing.refused import Refused
 from chatlane.routing.results import Settlement, prepare_result
 from chatlane.store import aliases, lanes, lineage, seen, sessions
@@ -23,7 +24,7 @@ from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.events import EndReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -55,6 +56,15 @@ def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -
     except Exception as error:  # noqa: BLE001 - a bug, and no try would end otherwise
         _log.exception("decode_failed", partition=message.partition, seq=message.sequence)
         return Decoded(message, Refused(message, DeadReason.INTERNAL_ERROR, type(error).__name__))
+
+
+def commands_in(messages: Iterable[Decoded | None]) -> int:
+    """Return how many of these messages are commands."""
+    return sum(
+        isinstance(one.content, Prepared) and one.content.heard.command is not None
+        for one in messages
+        if one is not None
+    )
 
 
 class Deciding:
@@ -114,11 +124,12 @@ class Deciding:
         bound = await lanes.find(connection, keys)
         homes = {lane.session_id for lane in bound.values()}
         homes |= {one.result.session_id for one in results}
+        reads = await open_reads(connection, arrived, self._catalog)
+        if reads is not None:
+            homes |= await reads.find_targets()
         locked = await sessions.lock(connection, homes)
         await _follow(connection, bound, locked)
         known = await seen.probe(connection, {digest for one in arrived for digest in one.digests})
-        given = commands_in(arrived)
-        cards = await find_cards(connection, given, self._catalog, bound, locked) if given else None
         return _Loaded(
             writing,
             self._catalog,
@@ -126,8 +137,8 @@ class Deciding:
             bound=bound,
             locked=locked,
             known=known,
-            cards=cards or Cards(),
             admission=admission,
+            cards=Cards() if reads is None else await reads.read(bound, locked),
             effects=self._effects,
         )
 
@@ -195,7 +206,7 @@ class _Loaded:
         if one.command is None:
             self._placement.place(one)
         else:
-            self._commanding.place(one)
+            await self._obey(one)
         if one.moves_to is not None:
             await self._go_on()
             await readdress(connection, one, self._catalog)
@@ -207,6 +218,24 @@ class _Loaded:
         lane = self._bound.get(one.session_key)
         session = self._locked.get(lane.session_id) if lane else None
         return self._admission.refuses(one, session, self._effects)
+
+    async def _obey(self, one: Arrived) -> None:
+        given = self._commanding.accept(one)
+        if given is None:
+            return
+        if given.needs_database:
+            await self._go_on()
+            obeying = Obeying(
+                self._writing.connection,
+                self._commanding,
+                self._catalog,
+                self._locked,
+                self._slots,
+            )
+            said = await obeying.carry_out(given)
+        else:
+            said = self._commanding.carry_out(given)
+        self._commanding.answer(given, said)
 
     async def settle(self, results: Sequence[ArrivedResult]) -> None:
         """Decide about what workers answered."""

@@ -8,7 +8,7 @@ from pydantic_core import from_json
 
 from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
-from chatlane.domain.commands import parse_command
+from chatlane.domain.commands import CommandName, parse_command
 from chatlane.domain.dedupe import digests
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
@@ -42,6 +42,7 @@ class Heard(NamedTuple):
     agent: Agent
     policy: ResetPolicy
     manners: Manners
+    command: Command | None
 
     @property
     def is_ignored(self) -> bool:
@@ -88,12 +89,11 @@ class Prepared(NamedTuple):
     plain: Arrived | Refused | None
 
 
-def _command(heard: Heard) -> Command | None:
+def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
     """Return the command an event gives; only people give any."""
-    event = heard.event
     if event.kind is not Kind.MESSAGE or (event.sender is not None and _is_bot(event.sender)):
         return None
-    return parse_command(event.text, heard.platform.commands, heard.account.bot_name)
+    return parse_command(event.text, platform.commands, account.bot_name)
 
 
 def _details(heard: Heard) -> str:
@@ -120,16 +120,18 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
     if isinstance(profile, DeadReason):
         return Refused(message, profile)
     platform = catalog.platforms[event.platform]
+    account = platform.accounts[event.account]
     address = address_of(event)
     heard = Heard(
         message=message,
         event=event,
         address=address,
         platform=platform,
-        account=platform.accounts[event.account],
+        account=account,
         agent=profile.agent,
         policy=catalog.reset_policy_for(event.platform, address.chat_class),
         manners=catalog.manners_of(profile.agent, platform),
+        command=_command(event, platform, account),
     )
     persons = platform.person_aliases
     plain = None if persons else _arrived(heard, Resolved(address))
@@ -173,16 +175,21 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         is_ignored=is_ignored,
         moves_to=moves_to,
         trace=heard.message.trace,
-        command=None if is_ignored else _command(heard),
         counted=_counted(heard, resolved) if heard.platform.limits and not is_ignored else None,
         manners=heard.manners,
+        command=None if is_ignored else heard.command,
     )
+
+
+def _stops(command: Command | None) -> bool:
+    """Return whether a message is to end what is too much."""
+    return command is not None and command.name is CommandName.STOP
 
 
 def _counted(heard: Heard, resolved: Resolved) -> Counted | None:
     """Return what the message of a person counts towards."""
     limits, event = heard.platform.limits, heard.event
-    if limits is None or event.kind is not Kind.MESSAGE:
+    if limits is None or event.kind is not Kind.MESSAGE or _stops(heard.command):
         return None
     person = resolved.person or resolved.address.participant
     found = counters(limits, event.platform, event.account, chat_token_of(event), person)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.cards import Card
 from chatlane.store.columns import columns
+from chatlane_schemas.events import EndReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from chatlane.domain.cards import Reach
 
 _WAITING_SHOWN: Final = 101
+# What ended so goes on in another session, which is listed itself.
+_GOES_ON: Final = (EndReason.COMPRESSION, EndReason.MERGED)
 
 CARDS_SQL: Final[LiteralString] = """
 -- cards: the sessions that commands were given in
-SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
-       user_messages AS said,
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
+       coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
        (SELECT count(*) FROM (SELECT FROM waiting WHERE waiting.session_id = sessions.id
                               LIMIT $2) AS line) AS waiting
 FROM sessions WHERE id = ANY($1::uuid[])
@@ -38,23 +41,24 @@ WITH newest AS (
     SELECT theirs.* FROM unnest($1::text[], $2::text[]) AS want (owner, prefix)
     CROSS JOIN LATERAL (
         SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
-               user_messages
+               model_override, user_messages
         FROM sessions
         WHERE sessions.owner = want.owner AND starts_with(session_key, want.prefix)
-          AND user_messages > 0
+          AND user_messages > 0 AND coalesce(end_reason, '') <> ALL ($5::text[])
         ORDER BY id DESC LIMIT $4) AS theirs
     UNION
     SELECT shared.* FROM unnest($3::text[]) AS want (session_key)
     CROSS JOIN LATERAL (
         SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
-               user_messages
+               model_override, user_messages
         FROM sessions
-        WHERE sessions.session_key = want.session_key AND user_messages > 0
+        WHERE sessions.session_key = want.session_key
+          AND user_messages > 0 AND coalesce(end_reason, '') <> ALL ($5::text[])
         ORDER BY id DESC LIMIT $4) AS shared
 )
-SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
-       user_messages AS said,
-       (SELECT left(content, 60) FROM messages
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
+       coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
+       (SELECT left(content, 200) FROM messages
         WHERE messages.session_id = newest.id AND role = 'user'
         ORDER BY seq LIMIT 1) AS first_words
 FROM newest
@@ -68,14 +72,14 @@ async def newest(
     wanted = set(reaches)
     of_people = {(owner, reach.prefix) for reach in wanted for owner in reach.owners}
     shared = [reach.key for reach in wanted if not reach.owners]
-    rows = await connection.fetch(NEWEST_SQL, *columns(of_people, 2), shared, limit)
+    rows = await connection.fetch(NEWEST_SQL, *columns(of_people, 2), shared, limit, _GOES_ON)
     return [_card(row) for row in rows]
 
 
 TITLED_SQL: Final[LiteralString] = """
 -- cards: the sessions that have these titles, each among the sessions of its own
-SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
-       user_messages AS said
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
+       coalesce(model_override ->> 'model', model) AS model, user_messages AS said
 FROM sessions
 WHERE (title, title_scope) IN (
     SELECT title, title_scope FROM unnest($1::text[], $2::text[]) AS want (title, title_scope))

@@ -224,3 +224,24 @@ async def test_a_day_without_a_table_for_its_marks_costs_no_message(
         await seen_days.create(connection, timedelta(days=3))
     await router.has_routed("a")
     assert await router.kernel.dead() == []
+
+
+async def test_a_flood_of_commands_is_committed_in_small_parts_and_in_order(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(
+        router.kernel.metrics, "batch_committed", lambda messages, _took: sizes.append(messages)
+    )
+    for number in range(40):
+        router.hear("1", f"/new t{number}")
+    router.hear("2", "plain")
+    await router.has_routed("plain")
+    await eventually(lambda: sum(sizes) == 41)
+    assert max(sizes) <= 16
+    titles = await router.kernel.fetch(
+        "SELECT title FROM sessions WHERE title <> '' ORDER BY title"
+    )
+    assert sorted(row[0] for row in titles) == sorted(f"t{number}" for number in range(40))
+    told = await router.kernel.told()
+    assert [f"“t{number}”" in one for number, one in enumerate(told)] == [True] * 40

@@ -8,7 +8,7 @@ from chatlane.domain.commands import Command, CommandName, CommandRules, parse_c
 
 RULES = CommandRules()
 OURS = "our_bot"
-WORDS = ("new", "reset", "title", "sessions", "status", "help")
+WORDS = (*CommandName, "reset")
 
 
 @pytest.mark.parametrize(

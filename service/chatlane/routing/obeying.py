@@ -1,0 +1,198 @@
+"""Carries out commands that change more than a session and its title.
+
+Each takes statements of its own, so what was decided before it in the batch is written first,
+and a batch takes few of them at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from chatlane.domain import replies
+from chatlane.domain.commands import CommandName
+from chatlane.domain.keys import MalformedKeyError
+from chatlane.domain.states import Lane
+from chatlane.errors import SupersededError
+from chatlane.routing.rebinding import Rebinding
+from chatlane.routing.rewinding import retry, rewind
+from chatlane.routing.stopping import stop_session
+from chatlane.store import session_life, sessions
+from chatlane_schemas.session_changes import shown_title
+from chatlane_schemas.session_state import ModelOverride
+from chatlane_schemas.sessions import ApiError
+from chatlane_schemas.turns import CancelReason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.commanding import Commanding, Given
+    from chatlane.domain.states import Session
+
+_CLEAR: Final = "-"
+_MAX_TURN_DIGITS: Final = 6
+
+
+class Obeying:
+    """Works for one command; everything that was decided before is in the database.
+
+    Args:
+        locked: The sessions of the batch, by id; those that are made are added.
+    """
+
+    def __init__(
+        self,
+        connection: PoolConnectionProxy,
+        commanding: Commanding,
+        catalog: Catalog,
+        locked: dict[UUID, Session],
+        slots: int,
+    ) -> None:
+        self._connection = connection
+        self._commanding = commanding
+        self._catalog = catalog
+        self._locked = locked
+        self._slots = slots
+
+    async def carry_out(self, given: Given) -> str:
+        """Do it, and return what to answer.
+
+        Raises:
+            SupersededError: Somebody else changed meanwhile what the command is about.
+        """
+        return await _BY_NAME[given.name](self, given)
+
+    async def begin_anew(self, given: Given) -> str:
+        """Stop what runs and waits, and begin a new conversation."""
+        await self._stop(given, CancelReason.SESSION_ENDED)
+        return self._commanding.begin_anew(given)
+
+    async def stop(self, given: Given) -> str:
+        """Stop what runs and waits; the conversation stays."""
+        return await self._stop(given, CancelReason.STOPPED)
+
+    async def _stop(self, given: Given, reason: CancelReason) -> str:
+        session = given.going_on
+        stopped = await stop_session(
+            self._connection, session, reason, given.arrived.stored_at, self._commanding.effects
+        )
+        self._commanding.cards.of(session).waiting = 0
+        if stopped.is_nothing:
+            return replies.NOTHING_TO_STOP
+        return replies.stopped(was_running=stopped.was_running, dropped=stopped.dropped)
+
+    async def undo(self, given: Given) -> str:
+        """Take the last turns back."""
+        session = given.going_on
+        wanted = given.argument or "1"
+        if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= _MAX_TURN_DIGITS):
+            return replies.WRONG_NUMBER
+        turns = int(wanted)
+        if turns == 0:
+            return replies.WRONG_NUMBER
+        undone = await rewind(self._connection, session, turns)
+        return replies.undone(undone.text) if undone.removed_rows else replies.NOTHING_TO_UNDO
+
+    async def retry(self, given: Given) -> str:
+        """Let the last turn be answered once more."""
+        session = given.going_on
+        arrived = given.arrived
+        # As with a message: the settings may have given the profile to another agent.
+        session.agent = arrived.agent.name
+        try:
+            undone = await retry(
+                self._connection,
+                session,
+                arrived.agent,
+                at=arrived.stored_at,
+                trigger=arrived.digests[0],
+                slots=self._slots,
+                effects=self._commanding.effects,
+            )
+        except MalformedKeyError:
+            undone = None
+        return replies.NOTHING_TO_UNDO if undone is None else replies.RETRIED
+
+    async def branch(self, given: Given) -> str:
+        """Go on in a copy."""
+        session = given.going_on
+        lane = self._commanding.placement.lanes[given.arrived.session_key]
+        was_running = given.is_running
+        branch = await self._rebinding(given).fork(
+            session, trigger=given.arrived.digests[0], lane=lane
+        )
+        if isinstance(branch, ApiError):
+            return replies.NOTHING_TO_UNDO
+        # Its counters are those of the rows that were copied.
+        self._locked |= await sessions.lock(self._connection, [branch.id])
+        lines = [replies.BRANCHED, replies.STILL_ANSWERED] if was_running else [replies.BRANCHED]
+        if title := shown_title(given.argument):
+            lines.append(self._commanding.entitle(self._locked[branch.id], title, given))
+        return "\n".join(lines)
+
+    async def resume(self, given: Given) -> str:
+        """Lead the lane to another conversation of the person."""
+        card = self._commanding.sought(given)
+        if card is None:
+            return replies.NOT_FOUND
+        target_id = self._commanding.cards.tips.get(card.id, card.id)
+        target = self._locked.get(target_id)
+        if target is None:
+            raise SupersededError("sessions")
+        if not self._commanding.reach(given.arrived).holds(target.session_key, target.owner):
+            return replies.NOT_FOUND
+        if given.session is target:
+            return replies.ALREADY_HERE
+        was_running = given.is_running
+        lanes = self._commanding.placement.lanes
+        key = given.arrived.session_key
+        lane = lanes.get(key) or Lane(key, target.id)
+        if await self._rebinding(given).switch(lane, target) is not None:
+            return replies.NOT_FOUND
+        lanes[key] = lane
+        back = replies.resumed(card)
+        return f"{back}\n{replies.STILL_ANSWERED}" if was_running else back
+
+    def _rebinding(self, given: Given) -> Rebinding:
+        return Rebinding(
+            self._connection,
+            self._catalog,
+            self._locked,
+            self._commanding.effects,
+            given.arrived.stored_at,
+        )
+
+    async def choose_model(self, given: Given) -> str:
+        """Choose the model that answers, or leave it to the agent."""
+        session = given.going_on
+        name = shown_title(given.argument)
+        card = self._commanding.cards.of(session)
+        if name == _CLEAR:
+            session.model_override = None
+            await session_life.override(self._connection, session.id, None)
+            card.model = None
+            return replies.MODEL_CLEARED
+        try:
+            override = ModelOverride(model=name)
+        except ValidationError:
+            return replies.WRONG_MODEL
+        session.model_override = override.model_dump_json(exclude_none=True)
+        await session_life.override(self._connection, session.id, session.model_override)
+        card.model = name
+        return replies.model(name)
+
+
+_BY_NAME: Final[Mapping[CommandName, Callable[[Obeying, Given], Awaitable[str]]]] = {
+    CommandName.NEW: Obeying.begin_anew,
+    CommandName.STOP: Obeying.stop,
+    CommandName.UNDO: Obeying.undo,
+    CommandName.RETRY: Obeying.retry,
+    CommandName.RESUME: Obeying.resume,
+    CommandName.BRANCH: Obeying.branch,
+    CommandName.MODEL: Obeying.choose_model,
+}

@@ -1,0 +1,407 @@
+"""What people tell the router that changes what runs, what was said, or where they are."""
+
+import asyncio
+from uuid import UUID, uuid4
+
+import pytest
+
+from chatlane.domain.catalog import Agent
+from chatlane.domain.policy import KeyRules
+from tests.integration.cases.test_commands import ANN, BEN, GROUP, everything, lane
+from tests.integration.cases.test_resets import KernelWith
+from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event, texts
+
+pytestmark = pytest.mark.integration
+
+THREAD: Fields = {"chat": "C5", "thr": "1770.01", "user": "U1", "kind_of_chat": "channel"}
+
+
+async def tell(kernel: Kernel, mid: str, text: str, clock: str = "09:10", **chat: object) -> str:
+    """Give a command and return its answer."""
+    await kernel.say(event(**{**ANN, **chat}, mid=mid, text=text), at(clock))
+    return (await kernel.told())[-1]
+
+
+async def talk(kernel: Kernel, *said: str, **chat: object) -> UUID:
+    """Say things, each answered, and return their session."""
+    placed = None
+    for text in said:
+        placed = await kernel.say(event(**{**ANN, **chat}, mid=f"m{uuid4().hex}", text=text))
+        await kernel.run_turn(placed.session, f"answer to {text}")
+    assert placed is not None
+    return placed.session
+
+
+# Stopping.
+
+
+async def test_c30_a_stop_runs_nothing_on_by_itself(kernel: Kernel) -> None:
+    slack = {**THREAD, "platform": "slack"}
+    one = await kernel.say(event(**slack, mid="1", text="long job"), at("09:00"))
+    running = await kernel.claim_live(one.session)
+    for number, text in enumerate("ABC", 2):
+        await kernel.say(event(**slack, mid=str(number), text=text), at(f"09:00:0{number}"))
+    await kernel.say(event(**slack, mid="5", text="/stop"), at("09:00:10"))
+
+    assert (await kernel.renew(running)).cancel == "stopped"
+    assert await kernel.told() == ["Stopped. 3 waiting messages will not be answered."]
+    await kernel.answer(running, "", outcome="no_reply", parts=[])
+    assert await kernel.live_turn(one.session) is None
+    six = await kernel.say(event(**slack, mid="6", text="hello"), at("09:01:30"))
+    claimed = await kernel.run_turn(six.session)
+    assert six.session == one.session
+    assert texts(claimed) == ["hello"]
+    assert await kernel.said(one.session) == ["long job", "hello", "ok"]
+
+
+async def test_c30_where_nothing_runs_a_stop_changes_nothing(kernel: Kernel) -> None:
+    await talk(kernel, "a")
+    before = await everything(kernel)
+    assert await tell(kernel, "2", "/stop") == "There is nothing to stop."
+    assert await tell(kernel, "3", "/stop", **BEN) == "There is nothing to stop."
+    assert await everything(kernel) == before
+
+
+async def test_c20_a_stop_is_answered_whatever_became_of_the_worker(kernel: Kernel) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="long job"), at("09:00"))
+    await kernel.claim_live(one.session)
+    restarted = kernel.restarted()
+    await restarted.say(event(**ANN, mid="2", text="hello?"), at("09:01:30"))
+    told = await tell(restarted, "3", "/stop", "09:01:40")
+    assert told == "Stopped. 1 waiting message will not be answered."
+    turn = await restarted.live_turn(one.session)
+    assert turn is not None
+    await restarted.expire(turn)
+    four = await restarted.say(event(**ANN, mid="4", text="and now?"), at("09:01:50"))
+    claimed = await restarted.run_turn(four.session)
+    assert four.session == one.session
+    assert texts(claimed) == ["and now?"]
+
+
+async def test_a_stop_in_the_batch_of_what_it_stops(kernel: Kernel) -> None:
+    one, *_, last = await kernel.say_together(
+        event(**ANN, mid=str(n), text=text) for n, text in enumerate(["a", "b", "/stop", "c"])
+    )
+    assert one.session_id is None
+    claimed = await kernel.run_turn(last.session)
+    assert texts(claimed) == ["c"]
+    assert await kernel.told() == ["2 waiting messages will not be answered."]
+
+
+async def test_a_stop_and_the_result_of_what_it_stops_in_one_batch(kernel: Kernel) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="a"))
+    claimed = await kernel.claim_live(one.session)
+    await kernel.say(event(**ANN, mid="2", text="b"))
+    stop = kernel.logged(event(**ANN, mid="3", text="/stop"), at("09:05"))
+    await kernel.decide([stop, kernel.turn_result(claimed, "done")])
+    assert await kernel.live_turn(one.session) is None
+    assert await kernel.waiting(one.session) == []
+
+
+async def test_an_agent_that_answers_each_message_has_nothing_to_stop(
+    kernel_with: KernelWith,
+) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", delivery="stream")]))
+    await kernel.say(event(**ANN, mid="1", text="a"))
+    assert "answers each message by itself" in await tell(kernel, "2", "/stop")
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+async def test_c31_after_new_the_old_turn_says_nothing_more(
+    kernel: Kernel, *, is_together: bool
+) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="long job"), at("09:00"))
+    running = await kernel.claim_live(one.session)
+    rest = [event(**ANN, mid="2", text="/new"), event(**ANN, mid="3", text="fresh question")]
+    if is_together:
+        await kernel.say_together(rest, at("09:00:05"))
+    else:
+        for number, one_of_them in enumerate(rest):
+            await kernel.say(one_of_them, at(f"09:00:0{5 + number}"))
+    fresh = await lane(kernel, one.session)
+    assert (await kernel.renew(running)).cancel == "session_ended"
+    await kernel.answer(running, "old words", at("09:00:20"))
+    four = await kernel.say(event(**ANN, mid="4", text="more"), at("09:00:30"))
+
+    assert four.session == fresh != one.session
+    assert texts(await kernel.run_turn(fresh)) == ["fresh question", "more"]
+    assert await kernel.said(fresh) == ["fresh question", "more", "ok"]
+    said = [row["text"] for row in await kernel.published("OUTBOUND")]
+    assert "old words" not in said
+
+
+# Taking back.
+
+
+async def test_c35_undo_takes_back_whole_turns(kernel: Kernel) -> None:
+    session = await talk(kernel, "u1", "u2", "u3")
+    assert await tell(kernel, "1", "/undo") == "Taken back, from here on: u3"
+    assert (await kernel.said(session))[-1] == "answer to u2"
+    again = kernel.restarted()
+    assert await tell(again, "2", "/undo") == "Taken back, from here on: u2"
+    assert await again.said(session) == ["u1", "answer to u1"]
+    assert await tell(again, "2", "/undo") == "Taken back, from here on: u2"
+    assert await again.said(session) == ["u1", "answer to u1"]
+    assert await tell(again, "3", "/undo 5") == "Taken back, from here on: u1"
+    assert await again.said(session) == []
+    assert await tell(again, "4", "/undo") == "There is nothing to take back."
+
+
+async def test_undo_of_what_was_said_in_the_same_batch(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", delivery="stream")]))
+    said = ["a", "/undo", "b", "c", "/undo", "/undo 9", "d"]
+    *_, last = await kernel.say_together(
+        event(**ANN, mid=str(n), text=text) for n, text in enumerate(said)
+    )
+    assert await kernel.said(last.session) == ["d"]
+    assert await kernel.told() == [
+        "Taken back, from here on: a",
+        "Taken back, from here on: c",
+        "Taken back, from here on: b",
+    ]
+
+
+@pytest.mark.parametrize("argument", ["0", "-1", "x", "1 2", "9" * 50, "²"])
+async def test_undo_takes_a_number(kernel: Kernel, argument: str) -> None:
+    await talk(kernel, "a")
+    before = await everything(kernel)
+    assert await tell(kernel, "1", f"/undo {argument}") == "That is not a number of turns."
+    assert await everything(kernel) == before
+
+
+@pytest.mark.parametrize("command", ["/undo", "/retry"])
+async def test_what_is_being_answered_is_not_taken_back(kernel: Kernel, command: str) -> None:
+    session = await talk(kernel, "a")
+    await kernel.say(event(**ANN, mid="1", text="b"))
+    await kernel.claim_live(session)
+    before = await everything(kernel)
+    assert (await tell(kernel, "2", command)).startswith("An answer is being worked on.")
+    assert await everything(kernel) == before
+
+
+@pytest.mark.parametrize("delivery", ["turns", "stream"])
+async def test_retry_asks_once_more(kernel_with: KernelWith, delivery: str) -> None:
+    agent = Agent("main", delivery="stream" if delivery == "stream" else "turns")
+    kernel = await kernel_with(catalog(agents=[agent]))
+    one = await kernel.say(event(**ANN, mid="1", text="a"))
+    if delivery == "turns":
+        await kernel.run_turn(one.session, "wrong")
+    assert await tell(kernel, "2", "/retry") == "Asking once more."
+    assert await tell(kernel, "2", "/retry") == "Asking once more."
+    if delivery == "turns":
+        claimed = await kernel.run_turn(one.session, "right")
+        assert texts(claimed) == ["a"]
+        assert await kernel.said(one.session) == ["a", "right"]
+    else:
+        assert [row["text"] for row in await kernel.published("ROUTED")] == ["a", "a"]
+        assert await kernel.said(one.session) == ["a"]
+
+
+@pytest.mark.parametrize("command", ["/undo", "/retry", "/branch", "/model", "/model x", "/stop"])
+async def test_where_nobody_has_talked_nothing_is_opened(kernel: Kernel, command: str) -> None:
+    await tell(kernel, "1", command)
+    assert await everything(kernel) == []
+
+
+# Going elsewhere.
+
+
+async def test_c33_nobody_is_led_to_what_is_anothers(kernel: Kernel) -> None:
+    salary = await talk(kernel, "salary talk")
+    await tell(kernel, "2", "/title budget", "09:01")
+    other = {**BEN}
+    unknown = await tell(kernel, "0", "/resume no such title", "09:02", **other)
+    by_title = await tell(kernel, "1", "/resume budget", "09:03", **other)
+    four = await kernel.say(event(**BEN, mid="2", text="what did we say?"), at("09:04"))
+    by_id = await tell(kernel, "3", f"/resume {salary}", "09:05", **other)
+    before = await everything(kernel)
+    room = await tell(kernel, "9", "/resume budget", "09:06", **GROUP, user="701")
+    room_by_id = await tell(kernel, "10", f"/resume {salary}", "09:06", **GROUP, user="701")
+
+    assert {unknown, by_title, by_id, room, room_by_id} == {"There is no such conversation here."}
+    assert four.session != salary
+    assert await lane(kernel, four.session) == four.session
+    assert await everything(kernel) == before
+
+
+async def test_c34_resume_goes_back_to_the_one_with_the_title(kernel: Kernel) -> None:
+    first = await talk(kernel, "a")
+    await tell(kernel, "2", "/title plan", "09:01")
+    await tell(kernel, "3", "/new", "09:02")
+    second = await talk(kernel, "b")
+    assert await tell(kernel, "5", "/resume plan", "09:04") == "Back in “plan”."
+    assert await lane(kernel, first) == first
+    six = await kernel.say(event(**ANN, mid="x", text="back"), at("09:05"))
+    assert six.session == first
+    ends = await kernel.fetch("SELECT id, end_reason FROM sessions ORDER BY id")
+    assert {row[0]: row[1] for row in ends} == {first: None, second: "switched"}
+    await tell(kernel, "6", "/new", "09:05")
+    assert "already" in await tell(kernel, "7", "/title plan", "09:06")
+
+
+async def test_resume_by_number_and_by_id(kernel: Kernel) -> None:
+    first = await talk(kernel, "first words")
+    await tell(kernel, "1", "/new", "09:11")
+    second = await talk(kernel, "second words")
+    listed = (await tell(kernel, "2", "/resume", "09:12")).splitlines()
+    assert [line[:8] for line in listed[:2]] == ["1. secon", "2. first"]
+    assert listed[2] == "Write /resume and a number to go back to one."
+    assert await tell(kernel, "3", "/resume 2", "09:13") == "Back in first words."
+    assert await lane(kernel, first) == first
+    assert await tell(kernel, "4", f"/resume {str(second).upper()}", "09:14")
+    assert await lane(kernel, first) == second
+    assert await tell(kernel, "5", "/resume 1", "09:15") == "This is that conversation."
+    for wrong in ("3", "0", "first words", str(uuid4())):
+        told = await tell(kernel, f"w{wrong}", f"/resume {wrong}", "09:16")
+        assert told == "There is no such conversation here."
+    assert await lane(kernel, first) == second
+
+
+async def test_resume_in_the_batch_of_what_it_goes_back_to(kernel: Kernel) -> None:
+    said = ["a", "/title x", "/new y", "b", "/resume x", "c", "/new", "/resume 2", "d"]
+    *_, last = await kernel.say_together(
+        event(**ANN, mid=str(n), text=text) for n, text in enumerate(said)
+    )
+    titles = await kernel.fetch("SELECT title, id FROM sessions")
+    assert last.session == {row[0]: row[1] for row in titles}["y"]
+    told = await kernel.told()
+    assert told[2] == "Back in “x”.\nWhat was being worked on is still answered."
+    assert told[4].startswith("Back in “y”.")
+
+
+async def test_resume_where_nobody_has_talked_leads_the_new_place_there(kernel: Kernel) -> None:
+    first = await talk(kernel, "a", thr="1")
+    assert await tell(kernel, "1", "/resume 1", thr="2") == "Back in a."
+    placed = await kernel.say(event(**ANN, thr="2", mid="2", text="b"))
+    also = await kernel.say(event(**ANN, thr="1", mid="3", text="c"))
+    assert placed.session == also.session == first
+
+
+async def test_what_runs_is_still_answered_when_its_conversation_is_left(kernel: Kernel) -> None:
+    first = await talk(kernel, "a")
+    await tell(kernel, "1", "/new", "09:11")
+    second = await kernel.say(event(**ANN, mid="2", text="long job"), at("09:12"))
+    running = await kernel.claim_live(second.session)
+    assert (await tell(kernel, "3", "/resume 2", "09:13")).endswith("is still answered.")
+    await kernel.answer(running, "long answer", at("09:14"))
+    outbound = await kernel.published("OUTBOUND")
+    assert outbound[-1]["text"] == "long answer"
+    assert await lane(kernel, first) == first
+
+
+async def test_everybody_who_shares_a_conversation_may_go_back_in_it(kernel: Kernel) -> None:
+    thread = {**GROUP, "thr": "5", "is_forum": True}
+    first = await kernel.say(event(**thread, user="7", mid="1", text="a"))
+    await kernel.run_all()
+    await kernel.say(event(**thread, user="8", mid="2", text="/new"), at("09:01"))
+    await kernel.say(event(**thread, user="8", mid="3", text="b"), at("09:02"))
+    await kernel.say(event(**thread, user="9", mid="4", text="/resume 2"), at("09:03"))
+    assert await lane(kernel, first.session) == first.session
+
+
+async def test_two_at_once_on_one_session_keep_one_order(kernel: Kernel) -> None:
+    """Two lanes of one person, both led to the same session at the same time."""
+    first = await talk(kernel, "a", thr="0")
+    routers = [kernel.restarted(), kernel.restarted()]
+    for place in ("1", "2"):
+        await kernel.say(event(**ANN, thr=place, mid=f"p{place}", text="b"))
+    await asyncio.gather(
+        *(
+            router.decide_in_the_end(
+                [
+                    router.logged(
+                        event(**ANN, thr=place, mid="r" + place, text=f"/resume {first}"), DAY
+                    ),
+                    router.logged(event(**ANN, thr=place, mid="s" + place, text="c"), DAY),
+                ]
+            )
+            for router, place in zip(routers, ("1", "2"), strict=True)
+        )
+    )
+    assert await kernel.waiting(first) == ["c", "c"]
+    numbers = await kernel.fetch("SELECT session_id FROM lanes WHERE session_id = $1", first)
+    assert len(numbers) == 3
+
+
+async def test_c36_branch_goes_on_in_a_copy(kernel: Kernel) -> None:
+    parent = await talk(kernel, "u1", "u2")
+    rows = await kernel.transcript(parent)
+    told = await tell(kernel, "1", "/branch try", "09:11")
+    child = await lane(kernel, parent)
+    assert told.splitlines()[1] == "This conversation is called “try”."
+    assert child != parent
+    assert await kernel.transcript(child) == rows
+    assert await tell(kernel, "1", "/branch try", "09:11") == told
+    assert await lane(kernel, parent) == child
+
+    assert await talk(kernel, "x") == child
+    assert await kernel.transcript(parent) == rows
+    assert (await kernel.said(child))[4:] == ["x", "answer to x"]
+    linked = await kernel.fetch("SELECT parent_id, link_kind FROM sessions WHERE id = $1", child)
+    assert [tuple(row.values()) for row in linked] == [(parent, "branch")]
+    assert await tell(kernel, "2", "/resume 2", "09:12") == "Back in u1."
+    assert await lane(kernel, parent) == parent
+    status = await tell(kernel, "3", "/status", "09:13")
+    assert "2 messages" in status
+
+
+async def test_branch_while_a_turn_runs_leaves_it_to_its_parent(kernel: Kernel) -> None:
+    parent = await talk(kernel, "a")
+    await kernel.say(event(**ANN, mid="1", text="b"))
+    running = await kernel.claim_live(parent)
+    assert (await tell(kernel, "2", "/branch")).endswith("is still answered.")
+    child = await lane(kernel, parent)
+    await kernel.answer(running, "answer to b")
+    assert (await kernel.said(parent))[-1] == "answer to b"
+    assert await kernel.said(child) == ["a", "answer to a", "b"]
+
+
+async def test_branch_undo_and_branch_in_one_batch(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", delivery="stream")]))
+    said = ["a", "b", "/branch x", "/undo", "c", "/branch y", "d", "/resume x", "e"]
+    *_, last = await kernel.say_together(
+        event(**ANN, mid=str(n), text=text) for n, text in enumerate(said)
+    )
+    found = dict(
+        tuple(row.values()) for row in await kernel.fetch("SELECT title, id FROM sessions")
+    )
+    assert last.session == found["x"]
+    assert await kernel.said(found[None]) == ["a", "b"]
+    assert await kernel.said(found["x"]) == ["a", "c", "e"]
+    assert await kernel.said(found["y"]) == ["a", "c", "d"]
+
+
+# The model.
+
+
+async def test_the_model_is_chosen_for_one_conversation(kernel: Kernel) -> None:
+    session = await talk(kernel, "a")
+    assert await tell(kernel, "1", "/model") == "The agent chooses the model."
+    assert await tell(kernel, "2", "/model small-1") == "Model small-1, from the next answer on."
+    assert await tell(kernel, "3", "/model") == "Model small-1."
+    assert "model small-1" in await tell(kernel, "4", "/status")
+    await kernel.say(event(**ANN, mid="5", text="b"))
+    claimed = await kernel.run_turn(session)
+    assert claimed.model_override is not None
+    assert claimed.model_override.model == "small-1"
+    assert await tell(kernel, "6", "/model " + "x" * 300) == "That is no name of a model."
+    assert (await tell(kernel, "7", "/model -")).endswith("the agent chooses the model.")
+    assert await tell(kernel, "8", "/model") == "The agent chooses the model."
+    await tell(kernel, "9", "/model large-1")
+    await tell(kernel, "10", "/new")
+    assert await tell(kernel, "11", "/model") == "The agent chooses the model."
+
+
+async def test_a_shared_conversation_in_a_group_is_nobodys_private_one(
+    kernel_with: KernelWith,
+) -> None:
+    kernel = await kernel_with(catalog(keys=KeyRules(group_sessions_per_user=False)))
+    await kernel.say(event(**GROUP, user="7", mid="1", text="a"))
+    await kernel.say(event(**GROUP, user="8", mid="2", text="/title ours"))
+    assert await tell(kernel, "3", "/title", **GROUP, user="9") == (
+        "This conversation is called “ours”."
+    )
+    private = {"chat": "7", "user": "7"}
+    assert await tell(kernel, "4", "/resume ours", **private) == (
+        "There is no such conversation here."
+    )
