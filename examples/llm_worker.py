@@ -61,8 +61,10 @@ async def conversation(turn: Turn) -> list[dict[str, str]]:
     """Return what the model is told: the instructions, what was said before, and the turn."""
     history = [row for row in await turn.history(limit=HISTORY_ROWS) if row.role is not Role.TOOL]
     said = [(row.role.value, row.content) for row in history]
-    said += [(Role.USER.value, message.text) for message in turn.messages]
-    system = {"role": Role.SYSTEM.value, "content": INSTRUCTIONS}
+    said.append((Role.USER.value, turn.prompt))
+    # The context stays the same from turn to turn, so a model's cache of the prompt stays good.
+    instructions = "\n\n".join(filter(None, (INSTRUCTIONS, turn.prompt_context)))
+    system = {"role": Role.SYSTEM.value, "content": instructions}
     return [system, *({"role": role, "content": text} for role, text in said if text)]
 
 

@@ -53,6 +53,7 @@ class Grant:
     source: Source
     messages: tuple[TurnMessage, ...]
     history: HistoryPointer
+    prompt_context: str | None = None
     session_is_new: bool
     reset_reason: ResetReason | None
 
@@ -182,6 +183,7 @@ def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
         source=reply.source,
         messages=reply.messages,
         history=reply.history,
+        prompt_context=reply.prompt_context,
         session_is_new=reply.session_is_new,
         reset_reason=reply.reset_reason,
     )

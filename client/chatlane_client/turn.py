@@ -22,6 +22,8 @@ class Turn:
         attempt: 1 at first. Tools that were called in an attempt before this
             one were called; check before doing it twice.
         source: Where the answer goes.
+        prompt_context: Where this takes place, to be put into the system prompt; the same from
+            turn to turn, so that a cache of the prompt stays good. None if the agent has it off.
         reset_reason: Rule that ended the session before, on the first turn of a new one.
         signals: What it was told from outside; use `cancel_reason`.
         take_in: Takes in what came since; use `steered`.
@@ -36,6 +38,7 @@ class Turn:
     attempt: int
     source: Source
     messages: tuple[TurnMessage, ...]
+    prompt_context: str | None = None
     session_is_new: bool = False
     reset_reason: ResetReason | None = None
     signals: Signals = field(default_factory=Signals, repr=False)
@@ -68,6 +71,15 @@ class Turn:
     async def take_steered(self) -> tuple[TurnMessage, ...]:
         """Return what came since, without waiting for more; `steered` at one moment."""
         return await self.take_in() if self.signals.has_news.is_set() else ()
+
+    @property
+    def prompt(self) -> str:
+        """The same for a model: where several people talk, each message after its sender."""
+        return "\n".join(
+            f"{message.sender_prefix} {message.text}" if message.sender_prefix else message.text
+            for message in self.messages
+            if message.text
+        )
 
     async def history(self, limit: int = 100) -> tuple[TranscriptEntry, ...]:
         """Return the newest rows of the transcript before this turn, oldest first."""

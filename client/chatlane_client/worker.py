@@ -276,6 +276,7 @@ class TurnWorker:
             attempt=grant.attempt,
             source=grant.source,
             messages=grant.messages,
+            prompt_context=grant.prompt_context,
             session_is_new=grant.session_is_new,
             reset_reason=grant.reset_reason,
             signals=signals,

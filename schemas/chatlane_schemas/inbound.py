@@ -38,6 +38,10 @@ class Chat(Record):
     id: PlatformId | None = Field(default=None, description="Id of the chat.")
     kind: ChatKind = Field(default="dm", description="`dm`, or a many-person kind.")
     name: Text | None = Field(default=None, description="Name shown to people.")
+    topic: Text | None = Field(
+        default=None,
+        description="What the chat is about, as it says itself; sent always or never.",
+    )
     parent_id: PlatformId | None = Field(default=None, description="Chat this one belongs to.")
     is_forum: Flag | None = Field(
         default=None,

@@ -45,3 +45,11 @@ class RoutedMessage(ServiceEnvelope):
         default=None,
         description="The session was interrupted before; the work may be half done.",
     )
+    prompt_context: Text | None = Field(
+        default=None,
+        description="Where the session takes place, for a system prompt; if the agent wants it.",
+    )
+    sender_prefix: Text | None = Field(
+        default=None,
+        description="`[name]`, for a prompt to put before the text where several people talk.",
+    )

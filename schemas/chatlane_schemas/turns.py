@@ -69,6 +69,10 @@ class TurnMessage(Record):
     traceparent: Text | None = Field(
         default=None, description="W3C trace context the message came with, if it was traced."
     )
+    sender_prefix: Text | None = Field(
+        default=None,
+        description="`[name]`, for a prompt to put before the text where several people talk.",
+    )
 
 
 class HistoryPointer(Record):
@@ -101,6 +105,10 @@ class ClaimReply(ServiceEnvelope):
     source: Source | None = Field(default=None, description="Address the answer goes to.")
     messages: tuple[TurnMessage, ...] = Field(default=(), description="What the turn answers.")
     history: HistoryPointer | None = Field(default=None, description="What was said before.")
+    prompt_context: Text | None = Field(
+        default=None,
+        description="Where the session takes place, for a system prompt; changes only with that.",
+    )
     session_is_new: Flag = Field(default=False, description="Whether it opens the session.")
     reset_reason: ResetReason | None = Field(
         default=None,

@@ -21,21 +21,27 @@ from chatlane.domain.catalog import (
     Agent,
     BusyMode,
     Delivery,
+    HomeChannel,
     Platform,
     canonical_profile,
 )
 from chatlane.domain.commands import CommandName, CommandRules
 from chatlane.domain.people import person_form
+from chatlane.domain.platform_notes import PRIVATE_IDS
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
 from chatlane.durations import Duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from chatlane.domain.context import Prompts
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
 SessionClass = Literal["dm", "group"]
 BusyNote = Annotated[str, StringConstraints(max_length=1000)]
+# Ids that are numbers may be written without quotes.
 OwnId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+HomeId = Annotated[OwnId, Field(min_length=1, max_length=256)]
 
 BotName = Annotated[str, StringConstraints(pattern=r"^[^\s@/]{1,64}$")]
 AccessName = CommandName | Literal["default"]
@@ -218,6 +224,18 @@ def _by_name(
     }
 
 
+class HomeSettings(Group):
+    """The chat an account sends to when none is named; agents are told of it."""
+
+    chat_id: HomeId = Field(description="Id of the chat.")
+    name: str = Field(default="Home", max_length=240, description="What people call it.")
+    thread_id: HomeId | None = Field(default=None, description="Thread of the chat.")
+
+    def channel(self) -> HomeChannel:
+        """Return the channel as the domain takes it."""
+        return HomeChannel(self.chat_id, self.name, self.thread_id)
+
+
 class AccountSettings(Group):
     """One identity of ours on a platform."""
 
@@ -231,6 +249,17 @@ class AccountSettings(Group):
         default=None,
         description="Our name where commands are addressed to one of several bots (/new@our_bot).",
     )
+    home: HomeSettings | None = Field(default=None, description="Its home channel.")
+
+    def account(self, name: str) -> Account:
+        """Return the account as the domain takes it."""
+        return Account(
+            name,
+            frozenset(map(canonical_profile, self.profiles)),
+            self.own_ids,
+            self.bot_name,
+            None if self.home is None else self.home.channel(),
+        )
 
 
 class PlatformSettings(KeySettings):
@@ -260,8 +289,27 @@ class PlatformSettings(KeySettings):
     busy_note: BusyNote | None = Field(
         default=None, description="As the setting of agents; for this platform it goes first."
     )
+    redact_ids: bool | None = Field(
+        default=None,
+        description="Prompts show digests of ids (as prompt.redact_ids, where ids are private).",
+    )
+    has_tools: bool = Field(
+        default=False,
+        description="Agents have tools for its API; prompts show the ids that these take.",
+    )
+    note: str | None = Field(
+        default=None,
+        max_length=4000,
+        description='What prompts say about it instead of what we say; "" for nothing.',
+    )
 
-    def platform(self, name: str, defaults: KeySettings, limits: LimitsSettings) -> Platform:
+    def hides_ids(self, name: str, *, default: bool) -> bool:
+        """Return whether prompts show digests of its ids."""
+        return default and name in PRIVATE_IDS if self.redact_ids is None else self.redact_ids
+
+    def platform(
+        self, name: str, defaults: KeySettings, limits: LimitsSettings, *, redact_ids: bool
+    ) -> Platform:
         """Return the platform as the domain takes it."""
         known_for_aliases = name in _ALIASING_PLATFORMS
         return Platform(
@@ -269,15 +317,7 @@ class PlatformSettings(KeySettings):
             keys=_key_rules(self, defaults),
             reset=None if self.reset is None else self.reset.policy(),
             class_reset={klass: its.reset.policy() for klass, its in self.classes.items()},
-            accounts={
-                account: Account(
-                    account,
-                    frozenset(map(canonical_profile, its.profiles)),
-                    its.own_ids,
-                    its.bot_name,
-                )
-                for account, its in self.accounts.items()
-            },
+            accounts={account: its.account(account) for account, its in self.accounts.items()},
             person_aliases=known_for_aliases
             if self.person_aliases is None
             else self.person_aliases,
@@ -286,6 +326,9 @@ class PlatformSettings(KeySettings):
             commands=self.commands.rules(name),
             busy=self.busy,
             busy_note=self.busy_note,
+            hides_ids=self.hides_ids(name, default=redact_ids),
+            has_tools=self.has_tools,
+            note=self.note,
         )
 
 
@@ -329,8 +372,16 @@ class AgentSettings(Group):
         default=3, ge=1, le=20, description="Claims of one turn before it fails."
     )
 
-    def agent(self, name: str) -> Agent:
+    prompt_context: bool | None = Field(
+        default=None,
+        description="Claims and routed messages bring the prompt context (true for turns).",
+    )
+
+    def agent(self, name: str, prompts: Prompts) -> Agent:
         """Return the agent as the domain takes it."""
+        has_context = self.prompt_context
+        if has_context is None:
+            has_context = self.delivery == "turns"
         return Agent(
             name,
             self.delivery,
@@ -339,6 +390,7 @@ class AgentSettings(Group):
             self.ack_wait,
             self.max_attempts,
             self.busy_note,
+            prompts if has_context else None,
         )
 
 

@@ -48,12 +48,16 @@ from chatlane.domain.catalog import (
     Catalog,
     canonical_profile,
 )
+from chatlane.domain.context import Prompts
+from chatlane.domain.redaction import MIN_KEY_BYTES
 from chatlane.durations import Duration
 from chatlane.errors import PermanentError
 from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from chatlane.domain.catalog import Platform
 
 ENV_PREFIX: Final = "CHATLANE_"
 CONFIG_VARIABLE: Final = "CHATLANE_CONFIG"
@@ -320,6 +324,29 @@ class DeadLetterSettings(Group):
     )
 
 
+class PromptSettings(Group):
+    """What system prompts say about where a conversation takes place."""
+
+    redact_ids: bool = Field(
+        default=False,
+        description="Show keyed digests of ids where these are phone numbers or the like.",
+    )
+    redaction_key: SecretStr | None = Field(
+        default=None,
+        description="Secret of these digests, of at least 16 bytes; the same for all routers.",
+    )
+
+    @field_validator("redaction_key")
+    @classmethod
+    def _hard_to_guess(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value().encode()) < MIN_KEY_BYTES:
+            raise ValueError(
+                f"too short: use at least {MIN_KEY_BYTES} random bytes, such as `openssl rand -hex "
+                "32` prints"
+            )
+        return value
+
+
 class TracingSettings(Group):
     """Where spans are sent; the trace context of messages is passed on in any case."""
 
@@ -350,6 +377,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
+    prompt: PromptSettings = PromptSettings()
     keys: KeySettings = KeySettings()
     reset: DefaultResetSettings = DefaultResetSettings()
     limits: LimitsSettings = LimitsSettings()
@@ -381,6 +409,7 @@ class Settings(BaseSettings):
                 "repeats are still recognised: lower publish_timeout or raise duplicate_window"
             )
         yield from self._catalog_problems()
+        yield from self._prompt_problems()
 
     def _catalog_problems(self) -> Iterator[str]:
         if {"default", MAIN_PROFILE} <= self.profiles.keys():
@@ -401,6 +430,14 @@ class Settings(BaseSettings):
                         f"is not declared: add [profiles.{profile}] or take it out of the list"
                     )
 
+    def _prompt_problems(self) -> Iterator[str]:
+        for name, its in self.platforms.items():
+            if its.has_tools and its.hides_ids(name, default=self.prompt.redact_ids):
+                yield (
+                    f"platforms.{name}.has_tools needs the ids that redact_ids hides: set "
+                    f"platforms.{name}.redact_ids = false or has_tools = false"
+                )
+
     def _agents_of_profiles(self) -> Mapping[str, str]:
         declared = {
             canonical_profile(name): its.agent or canonical_profile(name)
@@ -412,23 +449,41 @@ class Settings(BaseSettings):
         """Return what is declared, as the domain takes it.
 
         Raises:
-            SettingsError: No platform is declared, so every message would be refused.
+            SettingsError: No platform is declared, so every message would be refused; or ids
+                are to be hidden, and the key for it is missing.
         """
         if not self.platforms:
             raise SettingsError(
                 "no platform is declared: write chatlane.toml (examples/chatlane.toml is a start) "
                 f"and name it with --config or {CONFIG_VARIABLE}"
             )
+        platforms = {
+            name: its.platform(name, self.keys, self.limits, redact_ids=self.prompt.redact_ids)
+            for name, its in self.platforms.items()
+        }
+        profiles = self._agents_of_profiles()
+        prompts = Prompts(platforms, profiles, self._redaction_key(platforms.values()))
         return Catalog(
-            platforms={
-                name: its.platform(name, self.keys, self.limits)
-                for name, its in self.platforms.items()
-            },
-            profiles=self._agents_of_profiles(),
-            agents={name: its.agent(name) for name, its in self.agents.items()},
+            platforms=platforms,
+            profiles=profiles,
+            agents={name: its.agent(name, prompts) for name, its in self.agents.items()},
             default_reset=self.reset.policy(),
             class_reset={klass: its.policy() for klass, its in self.reset.classes.items()},
         )
+
+    def _redaction_key(self, platforms: Iterable[Platform]) -> bytes | None:
+        key = self.prompt.redaction_key
+        if key is not None:
+            return key.get_secret_value().encode()
+        # Not when the settings are read: who only asks a running chatlane needs no secret.
+        if self.prompt.redact_ids or any(platform.hides_ids for platform in platforms):
+            raise SettingsError(
+                "prompt.redaction_key is missing, and without it ids cannot be hidden (redact_ids): "
+                f"set {ENV_PREFIX}PROMPT__REDACTION_KEY, or a file of that name in "
+                f"{SECRETS_VARIABLE}, to a secret of at least {MIN_KEY_BYTES} bytes that stays the "
+                "same"
+            )
+        return None
 
 
 class _GivenEnvironment(EnvSettingsSource):

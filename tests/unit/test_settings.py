@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatlane.declarations import ResetSettings
+from chatlane.domain.catalog import HomeChannel
 from chatlane.domain.commands import CommandName, CommandRules
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane.env_example import render_env_example
@@ -261,6 +262,77 @@ def test_stream_sizes_that_are_not_given_are_the_defaults(config: Config) -> Non
 @pytest.mark.parametrize("prefix", ["_INBOX", "_INBOX_router", "_INBOX.my-router_1"])
 def test_replies_may_have_a_prefix_of_their_own(config: Config, prefix: str) -> None:
     assert config.load(f'[nats]\ninbox_prefix = "{prefix}"\n').nats.inbox_prefix == prefix
+
+
+def test_ids_are_hidden_where_they_are_private(config: Config) -> None:
+    platforms = (
+        config.load(f"""
+            [prompt]
+            redact_ids = true
+            redaction_key = "{CANARY}-of-sixteen-bytes"
+            [platforms.telegram]
+            [platforms.discord]
+            has_tools = true
+            note = "Be brief."
+            [platforms.sms]
+            redact_ids = false
+            [platforms.intranet]
+            redact_ids = true
+        """)
+        .catalog()
+        .platforms
+    )
+
+    assert {name for name, its in platforms.items() if its.hides_ids} == {"telegram", "intranet"}
+    assert (platforms["discord"].has_tools, platforms["discord"].note) == (True, "Be brief.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[prompt]\nredact_ids = true\n[platforms.discord]\n",
+        "[platforms.telegram]\nredact_ids = true\n",
+    ],
+)
+def test_ids_are_hidden_with_a_key_or_not_at_all(config: Config, text: str) -> None:
+    settings = config.load(text)
+
+    with pytest.raises(SettingsError, match="set CHATLANE_PROMPT__REDACTION_KEY, or a file of"):
+        settings.catalog()
+
+
+def test_a_home_channel_is_declared_with_its_account(config: Config) -> None:
+    catalog = config.load("""
+        [platforms.telegram.accounts.bot.home]
+        chat_id = -100200
+        name = "Team"
+        [platforms.telegram.accounts.other]
+    """).catalog()
+
+    accounts = catalog.platforms["telegram"].accounts
+    assert accounts["bot"].home == HomeChannel("-100200", "Team")
+    assert accounts["other"].home is None
+
+
+def test_turns_bring_a_prompt_context_and_streams_on_request(config: Config) -> None:
+    agents = (
+        config.load("""
+            [agents.turner]
+            [agents.quiet]
+            prompt_context = false
+            [agents.notes]
+            delivery = "stream"
+            [agents.chatty]
+            delivery = "stream"
+            prompt_context = true
+            [agents.main]
+            [platforms.x]
+        """)
+        .catalog()
+        .agents
+    )
+
+    assert {name for name, its in agents.items() if its.prompts} == {"main", "turner", "chatty"}
 
 
 def test_commands_are_set_by_platform(config: Config) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chatlane.domain.admission import Limits
+    from chatlane.domain.context import Prompts
     from chatlane.domain.policy import KeyRules, ResetPolicy
 
 Delivery = Literal["turns", "stream"]
@@ -50,7 +51,10 @@ class Manners:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A group of workers and how it is served."""
+    """A group of workers and how it is served.
+
+    `prompts` writes the prompt contexts of its sessions; None if it wants none.
+    """
 
     name: str
     delivery: Delivery = "turns"
@@ -59,6 +63,7 @@ class Agent:
     ack_wait: timedelta = timedelta(minutes=2)
     max_attempts: int = 3
     busy_note: str = ""
+    prompts: Prompts | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,15 @@ class Profile:
 
     name: str
     agent: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class HomeChannel:
+    """Where an account sends what nobody asked for in a chat, such as results of a timer."""
+
+    chat_id: str
+    name: str = ""
+    thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +96,16 @@ class Account:
     profiles: frozenset[str] = frozenset({MAIN_PROFILE})
     own_ids: frozenset[str] = frozenset()
     bot_name: str | None = None
+    home: HomeChannel | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A chat network with its rules for keys, resets, people, bots and commands."""
+    """A chat network with its rules for keys, resets, people, bots, commands and prompts.
+
+    In prompts, `hides_ids` shows ids as digests; `has_tools` says that agents have tools for
+    its API, which take ids as they are; `note` stands in the place of what we say about it.
+    """
 
     name: str
     keys: KeyRules
@@ -99,6 +118,9 @@ class Platform:
     commands: CommandRules = field(default_factory=CommandRules)
     busy: BusyMode | None = None
     busy_note: str | None = None
+    hides_ids: bool = False
+    has_tools: bool = False
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

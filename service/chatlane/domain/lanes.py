@@ -21,6 +21,7 @@ from chatlane.domain.effects import (
 from chatlane.domain.ids import derived_id
 from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
+from chatlane.domain.prompted import prompted_message
 from chatlane.domain.session_life import end_session, model_override_of, resume_mark_of
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn
@@ -308,6 +309,8 @@ class Placement:
             model_override=model_override_of(session),
             resume_pending=resume_mark_of(session),
         )
+        if arrived.agent.prompts is not None:
+            routed = prompted_message(arrived.agent.prompts, routed)
         slot = slot_of(session.id, self._slots)
         self._effects.publications.append(
             Publication(

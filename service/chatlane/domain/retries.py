@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 from chatlane.domain.effects import MessageRow, Publication, WaitingRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import parse_session_key
+from chatlane.domain.prompted import prompted_message
 from chatlane.domain.turns import open_turn
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import Chat, Sender
@@ -85,7 +86,7 @@ def say_again(
             one.created_at,
         )
         if agent.delivery == "stream":
-            _route(session, again, message_id, slots, effects)
+            _route(session, again, message_id, agent=agent, slots=slots, effects=effects)
         else:
             _let_wait(session, again, message_id, effects)
     if agent.delivery != "stream":
@@ -125,7 +126,13 @@ def _let_wait(session: Session, one: _Addressed, message_id: UUID, effects: Effe
 
 
 def _route(
-    session: Session, one: _Addressed, message_id: UUID, slots: int, effects: Effects
+    session: Session,
+    one: _Addressed,
+    message_id: UUID,
+    *,
+    agent: Agent,
+    slots: int,
+    effects: Effects,
 ) -> None:
     seq = session.take_seq()
     effects.messages.append(
@@ -157,6 +164,8 @@ def _route(
     }
     # By way of JSON: the contract is strict about Python types and lenient about JSON's.
     routed = RoutedMessage.model_validate_json(to_json(fields))
+    if agent.prompts is not None:
+        routed = prompted_message(agent.prompts, routed)
     slot = slot_of(session.id, slots)
     effects.publications.append(
         Publication(

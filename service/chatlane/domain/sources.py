@@ -12,6 +12,7 @@ from chatlane.domain.catalog import MAIN_PROFILE, canonical_profile
 
 if TYPE_CHECKING:
     from chatlane_schemas.inbound import InboundEvent
+    from chatlane_schemas.source import Source
 
 ChatClass = Literal["dm", "group"]
 
@@ -85,13 +86,22 @@ class Address(NamedTuple):
 
 def address_of(event: InboundEvent) -> Address:
     """Return the address of a decoded event, with missing, `""` and thread `"0"` as None."""
-    chat, sender = event.chat, event.sender
-    thread_id = event.thread_id
+    return _address(event, (event.migrate_to or None) if event.kind == "migration" else None)
+
+
+def address_of_source(source: Source) -> Address:
+    """Return the address of the event that a source was kept of."""
+    return _address(source, None)
+
+
+def _address(one: InboundEvent | Source, migrate_to: str | None) -> Address:
+    chat, sender = one.chat, one.sender
+    thread_id = one.thread_id
     return Address(
-        event.platform,
-        event.account,
-        event.scope or None,
-        canonical_profile(event.profile),
+        one.platform,
+        one.account,
+        one.scope or None,
+        canonical_profile(one.profile),
         (chat.id or None) if chat else None,
         chat.kind if chat else _DM,
         chat.is_forum if chat else None,
@@ -99,5 +109,5 @@ def address_of(event: InboundEvent) -> Address:
         (sender.id or None) if sender else None,
         (sender.alt_id or None) if sender else None,
         sender.aliases if sender else (),
-        (event.migrate_to or None) if event.kind == "migration" else None,
+        migrate_to,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain import claims
 from chatlane.domain.effects import Effects
+from chatlane.domain.prompted import prompted
 from chatlane.domain.session_life import model_override_of, resume_mark_of
 from chatlane.domain.turns import claimable, void_turn
 from chatlane.errors import StoreUnavailableError
@@ -283,8 +284,9 @@ class _Serving:
     def _grant_reply(self, asked: _Claim) -> ClaimReply:
         turn = self._turns[asked.request.turn_id]
         session = self._sessions[turn.session_id]
-        said = tuple(self._said[turn.id])
+        said = self._said[turn.id]
         is_first = said[0].seq == 1
+        shown = prompted(asked.agent.prompts, turn.source, session.session_key, said)
         return ClaimReply(
             id=asked.request.id,
             at=datetime.now(UTC),
@@ -296,7 +298,8 @@ class _Serving:
             token=turn.token,
             lease_ms=round(turn.due_in.total_seconds() * 1000),
             source=turn.source,
-            messages=said,
+            messages=shown.messages,
+            prompt_context=shown.context,
             history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
             session_is_new=is_first,
             reset_reason=session.start_reason if is_first else None,

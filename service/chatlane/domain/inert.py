@@ -1,0 +1,56 @@
+"""Text that strangers chose, made inert: it can name something in a prompt and do nothing else.
+
+A name with a line break in it could pass for a heading, one with an override of the writing
+direction for another name, and one with characters nobody sees for instructions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+MAX_CHARACTERS: Final = 240
+_ELLIPSIS: Final = "..."
+
+# Format characters (category Cf) and whatever else Unicode calls ignorable by default: they show
+# nothing, reorder what is shown, or carry text that people do not see.
+_UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Controls but for line feed and tab, which a literal escapes; separators of lines; surrogates,
+# which UTF-8 has no bytes for.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_BRACKETS: Final = str.maketrans("[]", "()")
+
+
+def cleaned(text: str) -> str:
+    """Return text without what is not seen, and without space around it.
+
+    Line breaks become line feeds; controls become spaces.
+    """
+    if text.isascii() and text.isprintable():
+        return text.strip()
+    text = _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _CONTROLS.sub(" ", text.strip())
+
+
+def shortened(text: str) -> str:
+    """Return at most `MAX_CHARACTERS` of a text; a cut shows as three dots."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    return text[: MAX_CHARACTERS - len(_ELLIPSIS)] + _ELLIPSIS
+
+
+def quoted(text: str) -> str:
+    """Return text as one JSON string literal on one line."""
+    return json.dumps(shortened(cleaned(text)), ensure_ascii=False)
+
+
+def bracketed(text: str) -> str:
+    """Return text on one line in square brackets, which are the only ones in it."""
+    line = " ".join(cleaned(text).split())
+    return f"[{shortened(line).translate(_BRACKETS)}]"
