@@ -18,9 +18,11 @@ from chatlane_schemas import (
     ClaimRequest,
     ClaimStatus,
     HistoryPointer,
+    ModelOverride,
     RenewReply,
     RenewRequest,
     ResetReason,
+    ResumeMark,
     Source,
     TurnMessage,
     new_envelope_id,
@@ -56,6 +58,10 @@ class Grant:
     prompt_context: str | None = None
     session_is_new: bool
     reset_reason: ResetReason | None
+    reset_had_activity: bool = False
+    opening_note: str | None = None
+    model_override: ModelOverride | None = None
+    resume_pending: ResumeMark | None = None
 
 
 class ClaimClient:
@@ -186,4 +192,8 @@ def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
         prompt_context=reply.prompt_context,
         session_is_new=reply.session_is_new,
         reset_reason=reply.reset_reason,
+        reset_had_activity=reply.reset_had_activity,
+        opening_note=reply.opening_note,
+        model_override=reply.model_override,
+        resume_pending=reply.resume_pending,
     )

@@ -14,6 +14,7 @@ from chatlane_schemas.session_changes import SessionChange
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,
+    SessionNote,
     SessionOverride,
     SessionRelease,
     SessionRounds,
@@ -120,6 +121,22 @@ class SessionLifeApi:
         """Set which model answers in a session, as a whole; None takes it back."""
         about = self._about(session_id, request_id)
         return await self._change("override", SessionOverride(**about, override=override))
+
+    async def leave_note(
+        self, session_id: UUID, note: str, *, request_id: str | None = None
+    ) -> SessionView:
+        """Leave a note for the session that will follow; `""` takes it away.
+
+        Args:
+            session_id: Which one; may have ended, as long as no other has followed.
+            note: At most 8,000 characters, told once with the first turn or routed message.
+            request_id: Of a request that is made again.
+
+        Raises:
+            StaleRequestError: Another session has followed.
+        """
+        about = self._about(session_id, request_id)
+        return await self._change("note", SessionNote(**about, note=note))
 
     async def count_rounds(self, session_id: UUID, since: datetime | None = None) -> int:
         """Return how often something was said and then answered, in rows later than `since`."""

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from chatlane_client.control import Signals
-from chatlane_schemas import Part, ResetReason, Source, TranscriptRow, TurnMessage
+from chatlane_schemas import (
+    ModelOverride,
+    Part,
+    ResetReason,
+    ResumeMark,
+    Source,
+    TranscriptRow,
+    TurnMessage,
+)
 from chatlane_schemas.transcripts import TranscriptEntry
 from chatlane_schemas.turns import CancelReason
 
@@ -27,6 +35,10 @@ class Turn:
         reset_reason: Rule that ended the session before, on the first turn of a new one.
         signals: What it was told from outside; use `cancel_reason`.
         take_in: Takes in what came since; use `steered`.
+        reset_had_activity: Whether anything had been answered in it.
+        opening_note: Note it left for this one.
+        model_override: Model that is to answer instead of the agent's own choice.
+        resume_pending: The session was marked as interrupted, and no turn was complete since.
         load_history: Loads the newest rows before the turn; use `history`.
         publish_delta: Streams text while the turn runs; use `delta`.
     """
@@ -43,6 +55,10 @@ class Turn:
     reset_reason: ResetReason | None = None
     signals: Signals = field(default_factory=Signals, repr=False)
     take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
+    reset_had_activity: bool = False
+    opening_note: str | None = None
+    model_override: ModelOverride | None = None
+    resume_pending: ResumeMark | None = None
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
     publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
 
@@ -99,11 +115,14 @@ class Reply:
         transcript: Rows to add, with tool calls and their results; without
             any, every part becomes a row of the assistant.
         usage: Named counts, such as tokens.
+        carry_over: Note for the session that will follow, at most 8,000 characters; `""` takes
+            back the one before.
     """
 
     parts: Sequence[str | Part]
     transcript: Sequence[TranscriptRow] = ()
     usage: Mapping[str, int] = field(default_factory=dict)
+    carry_over: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +131,7 @@ class NoReply:
 
     transcript: Sequence[TranscriptRow] = ()
     usage: Mapping[str, int] = field(default_factory=dict)
+    carry_over: str | None = None
 
 
 Answer = str | Reply | NoReply

@@ -281,6 +281,10 @@ class TurnWorker:
             reset_reason=grant.reset_reason,
             signals=signals,
             take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
+            reset_had_activity=grant.reset_had_activity,
+            opening_note=grant.opening_note,
+            model_override=grant.model_override,
+            resume_pending=grant.resume_pending,
             load_history=partial(self._history, grant),
             publish_delta=partial(self._delta, grant, itertools.count()),
         )
@@ -331,6 +335,7 @@ def _success(grant: Grant, answer: Reply | NoReply) -> ResultMessage:
         parts=tuple(Part(text=part) if isinstance(part, str) else part for part in parts),
         transcript=tuple(answer.transcript),
         usage=dict(answer.usage),
+        carry_over=answer.carry_over,
     )
 
 

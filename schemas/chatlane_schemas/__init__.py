@@ -25,6 +25,7 @@ from chatlane_schemas.session_changes import (
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,
+    SessionNote,
     SessionOverride,
     SessionRelease,
     SessionRounds,
@@ -98,6 +99,7 @@ __all__ = [
     "SessionList",
     "SessionListReply",
     "SessionMark",
+    "SessionNote",
     "SessionOverride",
     "SessionPeek",
     "SessionRelease",

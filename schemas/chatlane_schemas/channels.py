@@ -25,6 +25,7 @@ from chatlane_schemas.session_changes import (
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,
+    SessionNote,
     SessionOverride,
     SessionRelease,
     SessionRounds,
@@ -220,6 +221,7 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "hold", SessionHold, SessionReply, "Keeps one from timed resets."),
     _request("session", "release", SessionRelease, SessionReply, "Ends a hold."),
     _request("session", "override", SessionOverride, SessionReply, "Sets which model answers."),
+    _request("session", "note", SessionNote, SessionReply, "Leaves a note for the next one."),
     _request("session", "rounds", SessionRounds, SessionRoundsReply, "Counts rounds."),
     _request(
         "session", "stop", SessionStop, StopReply, "Ends the running turn and drops what waits."

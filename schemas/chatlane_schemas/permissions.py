@@ -45,13 +45,14 @@ _SAID_BY_ROUTERS: Final = (
 # What an operator may look into: these streams hold no text that people wrote.
 _OPEN_TO_OPERATORS: Final = (StreamName.EVENTS, StreamName.DEAD)
 # What a worker needs of the sessions of its agent, besides its turns: what was said, what keeps
-# one, and that it could not finish.
+# one, what it leaves to the next one, and that it could not finish.
 _REQUESTS_OF_WORKERS: Final = (
     ("session", "get"),
     ("session", "hold"),
     ("session", "release"),
     ("session", "mark"),
     ("session", "unmark"),
+    ("session", "note"),
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "compact"),

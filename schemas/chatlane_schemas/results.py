@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import Counters, EnvelopeId, Flag, Number, Text, ToolCalls
 from chatlane_schemas.inbound import Attachments
+from chatlane_schemas.session_state import Note
 
 MAX_PARTS: Final = 100
 MAX_TRANSCRIPT_ROWS: Final = 1000
@@ -72,6 +73,10 @@ class ResultMessage(Envelope):
         Field(max_length=MAX_TRANSCRIPT_ROWS, fail_fast=True),
     ] = Field(default=(), description="Rows to add to the transcript, in order.")
     usage: Counters = Field(default={}, description="Named counts, such as tokens.")
+    carry_over: Note | None = Field(
+        default=None,
+        description="Note for the session that will follow this one; replaces the one before.",
+    )
     reply_to: EnvelopeId | None = Field(
         default=None,
         description="Envelope id of the routed message that is answered.",

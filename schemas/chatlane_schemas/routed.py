@@ -8,7 +8,7 @@ from chatlane_schemas.envelope import ServiceEnvelope
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, Text
 from chatlane_schemas.inbound import Attachments, Kind
-from chatlane_schemas.session_state import ModelOverride, ResumeMark
+from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
 from chatlane_schemas.source import Source
 
 
@@ -36,6 +36,14 @@ class RoutedMessage(ServiceEnvelope):
     reset_reason: ResetReason | None = Field(
         default=None,
         description="Rule that ended the session before, on the first message of a new one.",
+    )
+    reset_had_activity: Flag = Field(
+        default=False,
+        description="With `reset_reason`: whether anything was answered in the session before.",
+    )
+    opening_note: Note | None = Field(
+        default=None,
+        description="Note the session before left, on the first message of a new one.",
     )
     model_override: ModelOverride | None = Field(
         default=None,

@@ -12,7 +12,7 @@ from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import BigNumber, Instant, Name
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import SessionChange
-from chatlane_schemas.session_state import ModelOverride
+from chatlane_schemas.session_state import ModelOverride, Note
 from chatlane_schemas.sessions import ApiReply
 
 MAX_HOLD_SECONDS: Final = 24 * 60 * 60
@@ -60,6 +60,15 @@ class SessionOverride(SessionChange):
     """Sets which model answers in a session, as a whole; none takes it back."""
 
     override: ModelOverride | None = Field(default=None, description="The model; none clears it.")
+
+
+class SessionNote(SessionChange):
+    """Leaves a note for the session that will follow, which is told it once.
+
+    Also after the end, while no other session has followed.
+    """
+
+    note: Note = Field(description="The note; none takes it away.")
 
 
 class SessionRounds(Envelope):

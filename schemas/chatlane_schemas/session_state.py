@@ -1,6 +1,6 @@
 """What a session carries besides its transcript: which model answers, how it was interrupted."""
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -8,6 +8,8 @@ from pydantic_core import PydanticCustomError
 
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import Instant, Name, Text
+
+MAX_NOTE_CHARACTERS: Final = 8000
 
 
 def _plain_url(value: str) -> str:
@@ -22,6 +24,10 @@ def _plain_url(value: str) -> str:
             "base_url", "base_url is not a plain http(s) URL without user, query and fragment"
         )
     return value
+
+
+Note = Annotated[Text, Field(max_length=MAX_NOTE_CHARACTERS)]
+"""What the next session is to know of one that is about to end; `""` means none."""
 
 
 class ModelOverride(Record):

@@ -10,7 +10,7 @@ from chatlane_schemas.events import ResetReason
 from chatlane_schemas.fields import BigNumber, EnvelopeId, Flag, Instant, Name, Number, Text
 from chatlane_schemas.inbound import Attachments, Kind
 from chatlane_schemas.people import Person
-from chatlane_schemas.session_state import ModelOverride, ResumeMark
+from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
 from chatlane_schemas.sessions import ApiReply
 from chatlane_schemas.source import Source
 
@@ -113,6 +113,14 @@ class ClaimReply(ServiceEnvelope):
     reset_reason: ResetReason | None = Field(
         default=None,
         description="Rule that ended the session before, on the first turn of a new one.",
+    )
+    reset_had_activity: Flag = Field(
+        default=False,
+        description="With `reset_reason`: whether anything was answered in the session before.",
+    )
+    opening_note: Note | None = Field(
+        default=None,
+        description="Note the session before left, on the first turn of a new one.",
     )
     model_override: ModelOverride | None = Field(
         default=None,

@@ -49,6 +49,9 @@ AccessName = CommandName | Literal["default"]
 # Platforms on which one person is known under several ids (phone and hidden id, device forms).
 _ALIASING_PLATFORMS: Final = frozenset({"whatsapp", "signal"})
 
+# Platforms on which nobody reads along.
+_PROGRAMS: Final = frozenset({"api_server", "webhook"})
+
 ValueT = TypeVar("ValueT")
 
 
@@ -103,6 +106,10 @@ class ResetSettings(Group):
         le=timedelta(days=3650),
         description="For how long a conversation marked as interrupted goes on; 0 or less: for ever.",
     )
+    notify: bool = Field(
+        default=True,
+        description="The chat is told of a reset by time, if anything was answered before.",
+    )
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -129,6 +136,7 @@ class ResetSettings(Group):
             idle=self.idle,
             quiet=self.quiet,
             resume_window=self.resume_window,
+            notify=self.notify,
         )
 
 
@@ -302,6 +310,10 @@ class PlatformSettings(KeySettings):
         max_length=4000,
         description='What prompts say about it instead of what we say; "" for nothing.',
     )
+    reset_notices: bool | None = Field(
+        default=None,
+        description="Chats are told of resets by time (false for api_server and webhook).",
+    )
 
     def hides_ids(self, name: str, *, default: bool) -> bool:
         """Return whether prompts show digests of its ids."""
@@ -329,6 +341,9 @@ class PlatformSettings(KeySettings):
             hides_ids=self.hides_ids(name, default=redact_ids),
             has_tools=self.has_tools,
             note=self.note,
+            reset_notices=name not in _PROGRAMS
+            if self.reset_notices is None
+            else self.reset_notices,
         )
 
 

@@ -67,6 +67,7 @@ def build_router(
         "hold": changes.hold,
         "release": changes.release,
         "override": changes.override,
+        "note": changes.note,
     }.items():
         _bind_request(router, f"session.{verb}", change)
     _bind_request(router, "transcript.load", transcripts.load)

@@ -18,6 +18,7 @@ from chatlane_schemas.session_changes import (
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,
+    SessionNote,
     SessionOverride,
     SessionRelease,
     SessionSuspend,
@@ -101,6 +102,10 @@ class SessionChangeHandlers:
     async def override(self, asked: Asked) -> bytes:
         """Answer `session.override`."""
         return await self._answer("session.override", SessionOverride, asked)
+
+    async def note(self, asked: Asked) -> bytes:
+        """Answer `session.note`."""
+        return await self._answer("session.note", SessionNote, asked)
 
     async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
         async def act(request: ChangeT) -> SessionReply:

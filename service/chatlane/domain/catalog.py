@@ -121,6 +121,7 @@ class Platform:
     hides_ids: bool = False
     has_tools: bool = False
     note: str | None = None
+    reset_notices: bool = True
 
 
 @dataclass(frozen=True, slots=True)

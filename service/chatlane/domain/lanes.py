@@ -19,6 +19,7 @@ from chatlane.domain.effects import (
     WaitingRow,
 )
 from chatlane.domain.ids import derived_id
+from chatlane.domain.openings import follow, is_told_in, reason_after, tell_agent, tell_chat
 from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
 from chatlane.domain.prompted import prompted_message
@@ -69,6 +70,7 @@ class Arrived(NamedTuple):
         details: What is stored of it besides text and source, as JSON text.
         person: Canonical id of who wrote it, where one came.
         is_ignored: Of a bot that may not speak here, our own echo included.
+        wants_reset_notice: Whether its platform wants chats to be told of resets by time.
         moves_to: The new id of its chat, where the event was the first to tell it.
         trace: The trace context it came with.
         command: What it tells the router, where it is no message to the agent.
@@ -89,6 +91,7 @@ class Arrived(NamedTuple):
     details: str
     person: str | None = None
     is_ignored: bool = False
+    wants_reset_notice: bool = True
     moves_to: str | None = None
     trace: Trace | None = None
     command: Command | None = None
@@ -173,7 +176,7 @@ class Placement:
         if session is None or session.ended_at is not None:
             # First contact, or a lane left behind by its session: the write of the lane is a
             # compare-and-set, so a session that somebody ended just now is not lost.
-            return self.start(arrived, None, session)
+            return self.start(arrived, None if session is None else reason_after(session), session)
         # The settings may have given the profile to another agent since the session began.
         session.agent = arrived.agent.name
         if arrived.event.kind is Kind.SYSTEM and session.suspended_at is None:
@@ -195,12 +198,13 @@ class Placement:
             agent=arrived.agent.name,
             platform=arrived.event.platform,
             started_at=arrived.stored_at,
-            start_reason=reason,
             served_boundary=served_boundary_at(arrived.stored_at, arrived.policy)
             if arrived.policy.resets_daily
             else None,
             is_new=True,
         )
+        if previous is not None:
+            follow(session, previous, reason)
         self.sessions[session.id] = session
         self._bind(arrived.session_key, session)
         started = SessionStarted(
@@ -215,6 +219,14 @@ class Placement:
         )
         self._announce("session", "started", started.id, encode(started))
         self._effects.count(("sessions_started", session.agent, reason or "new"))
+        if reason is not None:
+            tell_chat(
+                session,
+                arrived.policy,
+                source_of(arrived.event),
+                is_wanted=arrived.wants_reset_notice,
+                effects=self._effects,
+            )
         return session
 
     def _bind(self, session_key: str, session: Session) -> None:
@@ -274,6 +286,8 @@ class Placement:
         event = arrived.event
         message_id = derived_id(arrived.stored_at, arrived.digests[0], "message")
         is_first = session.next_seq == 1
+        tell_agent(session, message_id)
+        is_told = is_told_in(session, message_id, is_first=is_first)
         seq = session.take_seq()
         self._effects.messages.append(
             MessageRow(
@@ -305,7 +319,9 @@ class Placement:
             sent_at=event.sent_at,
             stored_at=arrived.stored_at,
             session_is_new=is_first,
-            reset_reason=session.start_reason if is_first else None,
+            reset_reason=session.start_reason if is_told else None,
+            reset_had_activity=bool(is_told and session.reset_had_activity),
+            opening_note=session.opening_note if is_told else None,
             model_override=model_override_of(session),
             resume_pending=resume_mark_of(session),
         )

@@ -41,6 +41,7 @@ class ResetPolicy:
         quiet: Silence a talk must have reached before a daily reset may cut it.
         resume_window: For how long the mark of an interruption keeps a session; for ever if it
             is not positive.
+        notify: Whether the chat is told of a reset by time, if anything was answered before.
     """
 
     mode: ResetMode = "none"
@@ -49,6 +50,7 @@ class ResetPolicy:
     idle: timedelta = timedelta(hours=24)
     quiet: timedelta = timedelta(minutes=30)
     resume_window: timedelta = timedelta(hours=1)
+    notify: bool = True
 
     def __post_init__(self) -> None:
         """Refuse here what could otherwise fail only when a message arrives."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from chatlane.domain.effects import Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import parse_session_key
+from chatlane.domain.openings import follow
 from chatlane.domain.policy import served_boundary_at
 from chatlane.domain.states import Session
 from chatlane.domain.transcripts import BRANCH
@@ -65,11 +66,11 @@ def next_session(
         agent=previous.agent,
         platform=parse_session_key(session_key).platform,
         started_at=at,
-        start_reason=ResetReason.REQUESTED,
         served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
         owner=previous.owner,
         is_new=True,
     )
+    follow(session, previous, ResetReason.REQUESTED)
     _announce_start(session, previous, effects)
     return session
 
@@ -170,9 +171,19 @@ def unmark_interrupted(session: Session) -> None:
 
 
 def count_answer(session: Session) -> None:
-    """Note a complete result: whatever interrupted the session is over."""
+    """Note a complete result: whatever interrupted the session is over, and its note was read."""
     session.answers += 1
     unmark_interrupted(session)
+    if session.opening_note is not None:
+        session.opening_note = None
+        session.has_new_flags = True
+
+
+def leave_note(session: Session, note: str | None) -> None:
+    """Keep a note for the session that will follow; `""` takes it away."""
+    if note is not None:
+        session.carry_over = note or None
+        session.has_new_flags = True
 
 
 def model_override_of(session: Session) -> ModelOverride | None:

@@ -35,8 +35,9 @@ class Session:
     `last_activity_at` is of people only. The counters are the next free values; they are
     gapless because they change under the session's row lock and commit with what they number.
     `owner` is whose it is, as `owners` writes it; None where several people talk.
-    `model_override` is JSON text. `answers` counts complete results. `has_new_flags` says that
-    the suspension or the mark of an interruption is not what the database holds.
+    `model_override` is JSON text. `answers` counts complete results. What follows is written
+    only where `has_new_flags` says that it is not what the database holds: suspension, mark of
+    an interruption, what the session leaves to the next one, and what it has to tell itself.
     """
 
     id: UUID
@@ -63,6 +64,10 @@ class Session:
     held_until: datetime | None = None
     model_override: str | None = None
     answers: int = 0
+    carry_over: str | None = None
+    opening_note: str | None = None
+    reset_had_activity: bool | None = None
+    told_in: UUID | None = None
     is_new: bool = False
     has_new_flags: bool = False
 

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
-from chatlane.domain.session_life import count_answer
+from chatlane.domain.session_life import count_answer, leave_note
 from chatlane.domain.speaking import Speaking
 from chatlane.domain.states import Session, Turn
 from chatlane_schemas.codec import encode
@@ -190,7 +190,9 @@ def _finish(
     turn.error = result.error or turn.error
     effects.changed_turns.append(turn)
     effects.use(session.id, result.usage)
-    count_answer(session)
+    leave_note(session, result.carry_over)
+    if turn.cancel is None:
+        count_answer(session)
     effects.messages.extend(_transcript(arrived, session, turn))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session nobody waits for it any more: the chat has gone on.
@@ -279,6 +281,7 @@ def answer_stream(
 def _answer(arrived: ArrivedResult, session: Session, question: Question, effects: Effects) -> None:
     result = arrived.result
     effects.use(session.id, result.usage)
+    leave_note(session, result.carry_over)
     if result.part == 0:
         count_answer(session)
     said = Part(text=result.text, attachments=result.attachments)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain import claims
 from chatlane.domain.effects import Effects
+from chatlane.domain.openings import is_told_in, tell_agent
 from chatlane.domain.prompted import prompted
 from chatlane.domain.session_life import model_override_of, resume_mark_of
 from chatlane.domain.turns import claimable, void_turn
@@ -261,6 +262,7 @@ class _Serving:
         first_seq = session.next_seq
         session.next_seq += len(heads)
         turn.source = heads[-1].source
+        tell_agent(session, turn.id)
         return session.id, heads[-1].arrival, turn.id, first_seq
 
     def _answer(self) -> None:
@@ -287,6 +289,7 @@ class _Serving:
         said = self._said[turn.id]
         is_first = said[0].seq == 1
         shown = prompted(asked.agent.prompts, turn.source, session.session_key, said)
+        is_told = is_told_in(session, turn.id, is_first=is_first)
         return ClaimReply(
             id=asked.request.id,
             at=datetime.now(UTC),
@@ -302,7 +305,9 @@ class _Serving:
             prompt_context=shown.context,
             history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
             session_is_new=is_first,
-            reset_reason=session.start_reason if is_first else None,
+            reset_reason=session.start_reason if is_told else None,
+            reset_had_activity=bool(is_told and session.reset_had_activity),
+            opening_note=session.opening_note if is_told else None,
             model_override=model_override_of(session),
             resume_pending=resume_mark_of(session),
         )

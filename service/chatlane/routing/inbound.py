@@ -173,6 +173,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         details=_details(heard),
         person=resolved.person or resolved.address.participant,
         is_ignored=is_ignored,
+        wants_reset_notice=heard.platform.reset_notices,
         moves_to=moves_to,
         trace=heard.message.trace,
         counted=_counted(heard, resolved) if heard.platform.limits and not is_ignored else None,

@@ -6,9 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.effects import Effects
-from chatlane.domain.session_life import mark_interrupted, suspend_session, unmark_interrupted
+from chatlane.domain.session_life import (
+    leave_note,
+    mark_interrupted,
+    suspend_session,
+    unmark_interrupted,
+)
 from chatlane.routing.session_cases import refused
-from chatlane.store import session_life
+from chatlane.store import lanes, session_life
 from chatlane_schemas.sessions import ApiErrorCode
 
 if TYPE_CHECKING:
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from chatlane_schemas.session_life import (
         SessionHold,
         SessionMark,
+        SessionNote,
         SessionOverride,
         SessionRelease,
         SessionSuspend,
@@ -90,6 +96,15 @@ async def override(request: SessionOverride, case: Case) -> Outcome:
     text = None if said is None else said.model_dump_json(exclude_none=True)
     await session_life.override(case.writing.connection, case.session.id, text)
     return case.session.id
+
+
+async def note(request: SessionNote, case: Case) -> Outcome:
+    """Keep a note for the session that will follow, as long as none has."""
+    session, connection = case.session, case.writing.connection
+    if session.ended_at is not None and not await lanes.find_keys_of(connection, session.id):
+        return refused(ApiErrorCode.STALE, "another session has followed")
+    leave_note(session, request.note)
+    return await _flagged(case)
 
 
 def _has_ended() -> ApiError:

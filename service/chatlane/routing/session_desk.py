@@ -24,6 +24,7 @@ from chatlane_schemas.session_changes import (
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,
+    SessionNote,
     SessionOverride,
     SessionRelease,
     SessionSuspend,
@@ -60,6 +61,7 @@ decide.register(SessionUnmark, life_changes.unmark)
 decide.register(SessionHold, life_changes.hold)
 decide.register(SessionRelease, life_changes.release)
 decide.register(SessionOverride, life_changes.override)
+decide.register(SessionNote, life_changes.note)
 
 
 class SessionDesk:

@@ -23,7 +23,8 @@ LOCK_SESSIONS_SQL: Final[LiteralString] = """
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
-       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers
+       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+       carry_over, opening_note, reset_had_activity, told_in
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -40,7 +41,8 @@ FIND_SESSION_SQL: Final[LiteralString] = """
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
-       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers
+       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+       carry_over, opening_note, reset_had_activity, told_in
 FROM sessions WHERE id = $1
 """
 
@@ -56,7 +58,8 @@ LOCK_FREE_SESSIONS_SQL: Final[LiteralString] = """
 SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
-       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers
+       suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
+       carry_over, opening_note, reset_had_activity, told_in
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -96,6 +99,7 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
     Raises:
         SupersededError: The same trigger already opened one of them.
     """
+    new = list(sessions)
     rows = [
         (
             session.id,
@@ -117,13 +121,14 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.user_messages,
             session.owner,
         )
-        for session in sessions
+        for session in new
     ]
     if not rows:
         return
     status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 18))
     if int(status.rpartition(" ")[2]) != len(rows):
         raise SupersededError("sessions")
+    await _flag(connection, new)
 
 
 UPDATE_SESSIONS_SQL: Final[LiteralString] = """
@@ -174,7 +179,7 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
         for session in changed
     ]
     await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 10))
-    await _flag(connection, [session for session in changed if session.has_new_flags])
+    await _flag(connection, changed)
     ends = [
         (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)
         for session in changed
@@ -185,20 +190,39 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
 
 
 FLAG_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: that some of those locked before were given up or interrupted, or are so no more
+-- sessions: what few of those that were locked or inserted before have: that they were given up
+-- or interrupted, what they leave to the next one, what they have to tell
 UPDATE sessions SET
     suspended_at = new.suspended_at, resume_marked_at = new.resume_marked_at,
-    resume_reason = new.resume_reason
-FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[])
-    AS new (id, suspended_at, resume_marked_at, resume_reason)
+    resume_reason = new.resume_reason, carry_over = new.carry_over,
+    opening_note = new.opening_note, reset_had_activity = new.reset_had_activity,
+    told_in = new.told_in
+FROM unnest(
+    $1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[], $6::text[],
+    $7::boolean[], $8::uuid[])
+    AS new (id, suspended_at, resume_marked_at, resume_reason, carry_over, opening_note,
+            reset_had_activity, told_in)
 WHERE sessions.id = new.id
 """
 
 
-async def _flag(connection: "PoolConnectionProxy", flagged: list[Session]) -> None:
-    rows = [(one.id, one.suspended_at, one.resume_marked_at, one.resume_reason) for one in flagged]
+async def _flag(connection: "PoolConnectionProxy", sessions: list[Session]) -> None:
+    rows = [
+        (
+            one.id,
+            one.suspended_at,
+            one.resume_marked_at,
+            one.resume_reason,
+            one.carry_over,
+            one.opening_note,
+            one.reset_had_activity,
+            one.told_in,
+        )
+        for one in sessions
+        if one.has_new_flags
+    ]
     if rows:
-        await connection.execute(FLAG_SESSIONS_SQL, *columns(rows, 4))
+        await connection.execute(FLAG_SESSIONS_SQL, *columns(rows, 8))
 
 
 ADD_USAGE_SQL: Final[LiteralString] = """

@@ -51,6 +51,7 @@ from chatlane_schemas.session_changes import (
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,
+    SessionNote,
     SessionOverride,
     SessionRelease,
     SessionRounds,
@@ -360,6 +361,7 @@ async def test_changes_are_told_who_asks_by_the_subject(api: Api) -> None:
         "hold": SessionHold(id="r9", at=AT, session_id=SESSION_ID, name="job", lasts_s=1),
         "release": SessionRelease(id="r10", at=AT, session_id=SESSION_ID, name="job"),
         "override": SessionOverride(id="r11", at=AT, session_id=SESSION_ID),
+        "note": SessionNote(id="r12", at=AT, session_id=SESSION_ID, note="wait"),
     }
     for verb, change in changes.items():
         reply = await api.ask(api_subject("session", verb), change, SessionReply)

@@ -34,7 +34,7 @@ ANN: Fields = {"chat": "701", "user": "701"}
 BEN: Fields = {"chat": "702", "user": "702"}
 VERBS = (
     *("update", "title", "end", "reopen", "reset"),
-    *("suspend", "mark", "unmark", "hold", "release", "override"),
+    *("suspend", "mark", "unmark", "hold", "release", "override", "note"),
 )
 # What each needs besides the session.
 FIELDS: dict[str, Fields] = {
@@ -48,6 +48,7 @@ FIELDS: dict[str, Fields] = {
     "unmark": {},
     "hold": {"name": "build", "lasts_s": 3600},
     "release": {"name": "build"},
+    "note": {"note": "ann waits"},
     "override": {"override": {"model": "large-2", "base_url": "https://models.example/v1"}},
 }
 
