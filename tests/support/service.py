@@ -95,6 +95,7 @@ def config_text(
     turn_lease: timedelta = TURN_LEASE,
     max_attempts: int = 3,
     duplicate_window: timedelta = DUPLICATE_WINDOW,
+    partitions: int = PARTITIONS,
     more: str = "",
 ) -> str:
     """Return a `chatlane.toml` with two agents and an account that may speak to both."""
@@ -104,7 +105,7 @@ def config_text(
         dsn=dsn,
         statement_timeout=f"{milliseconds * 9 // 20}ms",
         lock_timeout=f"{milliseconds * 3 // 10}ms",
-        partitions=PARTITIONS,
+        partitions=partitions,
         slots=SLOTS,
         lease=f"{milliseconds}ms",
         renew_interval=f"{milliseconds // 3}ms",
