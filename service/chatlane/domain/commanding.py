@@ -7,11 +7,12 @@ its turn in the log, whatever runs, once, and its answer goes out in the order o
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain import replies
 from chatlane.domain.cards import Card, Cards, Reach, reach_of
-from chatlane.domain.commands import CommandName
+from chatlane.domain.commands import PASSED_ON, CommandName
 from chatlane.domain.effects import TitleRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.lanes import not_before
@@ -56,6 +57,12 @@ class Given(NamedTuple):
         if self.session is None:
             raise ValueError(self.name)
         return self.session
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether what is said behind it is a message to the agent."""
+        has_words = bool(self.argument or self.arrived.event.attachments)
+        return self.name in PASSED_ON and has_words
 
     @property
     def is_running(self) -> bool:
@@ -103,8 +110,8 @@ class Commanding:
         command = arrived.command
         if command is None or self.placement.is_repeat(arrived):
             return None
-        self.placement.mark_seen(arrived)
         if command.name is None:
+            self.placement.mark_seen(arrived)
             self.effects.count(("kept", "other_bot"))
             return None
         rules = self._catalog.platforms[arrived.event.platform].commands
@@ -112,8 +119,10 @@ class Commanding:
         if session is not None and session.ended_at is not None:
             session = None
         given = Given(arrived, command.name, command.argument, rules, session)
-        is_permitted = _is_permitted(given, given.name)
+        is_permitted = may_use(arrived, rules, given.name)
         self.effects.count(("commands", given.name, "done" if is_permitted else "refused"))
+        if not (is_permitted and given.passes_on):
+            self.placement.mark_seen(arrived)
         if not is_permitted:
             self.answer(given, replies.refused(given.name, rules.prefix))
         return given if is_permitted else None
@@ -126,7 +135,7 @@ class Commanding:
         """Tell the chat what became of a command."""
         arrived = given.arrived
         begin = len(self.effects.publications)
-        has_files = arrived.event.attachments
+        has_files = arrived.event.attachments and not given.passes_on
         self._say(arrived, f"{said}\n{replies.FILES_UNREAD}" if has_files else said)
         self.effects.trace(begin, arrived.trace)
 
@@ -216,13 +225,34 @@ class Commanding:
 
     def help(self, given: Given) -> str:
         """Return what may be used."""
-        names = (name for name in CommandName if _is_permitted(given, name))
+        names = (name for name in CommandName if may_use(given.arrived, given.rules, name))
         return replies.help_text(names, given.rules.prefix)
 
     def nothing_to_stop(self, given: Given) -> str:
         """Return what to answer where no turn is live."""
         is_stream = given.arrived.agent.delivery == "stream"
         return replies.NO_STOPPING if is_stream else replies.NOTHING_TO_STOP
+
+    def pass_on(self, given: Given) -> str:
+        """Bring what is said behind a command to the agent, as a message of its own."""
+        if not given.passes_on:
+            return replies.nothing_said(given.name, given.rules.prefix)
+        arrived, is_queued = given.arrived, given.name is CommandName.QUEUE
+        message = arrived._replace(
+            event=arrived.event.model_copy(update={"text": given.argument or None}),
+            # The answer to the command says what a note would.
+            manners=replace(arrived.manners, note=""),
+            busy="queue" if is_queued else "steer",
+        )
+        was_running = given.is_running
+        begin = len(self.effects.publications)
+        self.placement.route(message)
+        self.effects.trace(begin, arrived.trace)
+        if arrived.agent.delivery == "stream":
+            return replies.EACH_BY_ITSELF
+        if not was_running:
+            return replies.ANSWERED_NOW
+        return replies.QUEUED if is_queued else replies.STEERED
 
     def not_now(self, given: Given) -> str:
         """Return why transcripts stay as they are."""
@@ -267,6 +297,8 @@ class Commanding:
 _BY_NAME: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
     CommandName.NEW: Commanding.begin_anew,
     CommandName.STOP: Commanding.nothing_to_stop,
+    CommandName.QUEUE: Commanding.pass_on,
+    CommandName.STEER: Commanding.pass_on,
     CommandName.UNDO: Commanding.not_now,
     CommandName.RETRY: Commanding.not_now,
     CommandName.TITLE: Commanding.title,
@@ -279,12 +311,13 @@ _BY_NAME: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
 }
 
 
-def _is_permitted(given: Given, name: CommandName) -> bool:
-    event, rules = given.arrived.event, given.rules
+def may_use(arrived: Arrived, rules: CommandRules, name: CommandName) -> bool:
+    """Return whether who wrote a message may use a command where they wrote it."""
     if name in rules.off:
         return False
+    event = arrived.event
     chat_class = class_of(event.chat.kind if event.chat else "dm")
-    return rules.permits(name, chat_class, _ids(event, given.arrived.person))
+    return rules.permits(name, chat_class, _ids(event, arrived.person))
 
 
 def _ids(event: InboundEvent, person: str | None) -> set[str]:

@@ -19,6 +19,8 @@ class CommandName(StrEnum):
 
     NEW = "new"
     STOP = "stop"
+    QUEUE = "queue"
+    STEER = "steer"
     UNDO = "undo"
     RETRY = "retry"
     TITLE = "title"
@@ -35,6 +37,9 @@ _OTHER_WORDS: Final = {"reset": CommandName.NEW}
 _WORDS: Final[Mapping[str, CommandName]] = MappingProxyType(
     {**{name.value: name for name in CommandName}, **_OTHER_WORDS}
 )
+
+# What is said behind them is a message to the agent.
+PASSED_ON: Final = frozenset({CommandName.QUEUE, CommandName.STEER})
 
 DEFAULT_ACCESS: Final = "default"
 EVERYBODY: Final = "*"

@@ -145,6 +145,11 @@ class Placement:
             self.mark_seen(arrived)
             self._effects.count(("kept", "bot" if arrived.is_ignored else kind))
             return
+        self.route(arrived)
+
+    def route(self, arrived: Arrived) -> None:
+        """Bring a message that is none of these to its session and its agent."""
+        kind = arrived.event.kind
         session = self._session_for(arrived)
         if kind is Kind.MESSAGE:
             session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)

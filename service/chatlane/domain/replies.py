@@ -21,6 +21,10 @@ NOTHING_TO_STOP: Final = "There is nothing to stop."
 NO_STOPPING: Final = "This agent answers each message by itself. There is nothing to stop."
 STILL_RUNS: Final = "An answer is being worked on. Wait for it, or stop it, and try again."
 STILL_ANSWERED: Final = "What was being worked on is still answered."
+QUEUED: Final = "This is answered by itself, after what is being worked on."
+STEERED: Final = "This goes to the answer that is being worked on, or is answered next."
+ANSWERED_NOW: Final = "Nothing is running: this is answered now."
+EACH_BY_ITSELF: Final = "This agent answers each message by itself, and this one, too."
 NOTHING_TO_UNDO: Final = "There is nothing to take back."
 WRONG_NUMBER: Final = "That is not a number of turns."
 RETRIED: Final = "Asking once more."
@@ -40,6 +44,8 @@ RUNS: Final = "An answer is being worked on."
 _HELP: Final = {
     CommandName.NEW: ("[title]", "begin a new conversation"),
     CommandName.STOP: ("", "stop the answer that is being worked on, and drop what waits"),
+    CommandName.QUEUE: ("text", "say something that is answered by itself, after what runs"),
+    CommandName.STEER: ("text", "say something to the answer that is being worked on"),
     CommandName.UNDO: ("[number]", "take back the last thing you said and its answer, or more"),
     CommandName.RETRY: ("", "ask for the last answer once more"),
     CommandName.TITLE: ("[title]", "show or set the title; a dash removes it"),
@@ -66,6 +72,16 @@ def help_text(names: Iterable[CommandName], prefix: str) -> str:
 def refused(name: CommandName, prefix: str) -> str:
     """Return the answer to who may not use a command."""
     return f"You may not use {prefix}{name} here."
+
+
+def nothing_said(name: CommandName, prefix: str) -> str:
+    """Return the answer to a command without the words it is to pass on."""
+    return f"Write what to say behind {prefix}{name}."
+
+
+def effect(name: CommandName) -> str:
+    """Return in a few words what a command does."""
+    return _HELP[name][1]
 
 
 def titled(title: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from chatlane.domain import replies
 from chatlane.domain.aliases import AliasBook
+from chatlane.domain.commanding import may_use
+from chatlane.domain.commands import PASSED_ON, CommandName
 from chatlane.domain.keys import is_shared, parse_session_key
 from chatlane.domain.lanes import STARTS_TURN, clock_of, not_before
 from chatlane.domain.log import LogMessage
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
 
 Facts = dict[str, object]
+
+_ENDING: Final = frozenset({CommandName.NEW, CommandName.RESUME, CommandName.BRANCH})
+_REFUSED_WHILE_RUNNING: Final = frozenset({CommandName.UNDO, CommandName.RETRY})
 
 
 async def explain(
@@ -67,6 +73,7 @@ def _placed(prepared: Prepared, arrived: Arrived, catalog: Catalog) -> Facts:
     key = parse_session_key(arrived.session_key)
     return {
         "outcome": _outcome(arrived),
+        **_command(arrived, catalog),
         "session_key": arrived.session_key,
         "former_keys": list(arrived.former_keys),
         "key_rules": list(_key_rules(prepared, key)),
@@ -84,7 +91,25 @@ def _outcome(arrived: Arrived) -> str:
         return "kept: our own message, or of a bot that may not speak here"
     if arrived.event.kind not in STARTS_TURN:
         return f"kept: an event of kind {arrived.event.kind} starts nothing"
-    return "routed"
+    if arrived.command is None:
+        return "routed"
+    if arrived.command.name is None:
+        return "kept: a command to another bot"
+    return "command"
+
+
+def _command(arrived: Arrived, catalog: Catalog) -> Facts:
+    command = arrived.command
+    if command is None or command.name is None:
+        return {}
+    rules = catalog.platforms[arrived.event.platform].commands
+    is_permitted = may_use(arrived, rules, command.name)
+    return {
+        "command": command.name,
+        "argument": command.argument,
+        "is_permitted": is_permitted,
+        "effect": replies.effect(command.name) if is_permitted else "is refused",
+    }
 
 
 def _key_rules(prepared: Prepared, key: ParsedKey) -> list[str]:
@@ -141,12 +166,30 @@ async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: 
     session = None if lane is None else await sessions.find(connection, lane.session_id)
     if session is None or session.ended_at is not None:
         return {"session_id": None, "session": "a message would open a new one"}
+    if (name := _told_router(arrived)) is not None:
+        return {"session_id": str(session.id), "session": _fate_of_command(session, name)}
     now = not_before(at, session.last_activity_at)
     reason = reset_reason(clock_of(session), arrived.policy, now)
     facts: Facts = {"session_id": str(session.id), "session": _fate(session, reason, arrived)}
     due = next_reset(clock_of(session), arrived.policy, now)
     facts["next_reset"] = None if due is None else f"{due.reason} at {due.at.isoformat()}"
     return facts
+
+
+def _told_router(arrived: Arrived) -> CommandName | None:
+    """Return the command of a message that only the router acts on."""
+    name = arrived.command.name if arrived.command else None
+    return None if name in PASSED_ON else name
+
+
+def _fate_of_command(session: Session, name: CommandName) -> str:
+    if name in _ENDING:
+        return "may end, as the command says"
+    if session.active_turn is None:
+        return "goes on"
+    if name in _REFUSED_WHILE_RUNNING:
+        return "goes on, and nothing changes while a turn runs"
+    return "goes on, while a turn runs"
 
 
 def _fate(session: Session, reason: str | None, arrived: Arrived) -> str:

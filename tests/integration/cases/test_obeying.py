@@ -405,3 +405,50 @@ async def test_a_shared_conversation_in_a_group_is_nobodys_private_one(
     assert await tell(kernel, "4", "/resume ours", **private) == (
         "There is no such conversation here."
     )
+
+
+# What is said behind a command.
+
+
+async def test_queue_is_a_turn_of_its_own(kernel: Kernel) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="long job"))
+    running = await kernel.claim_live(one.session)
+    await kernel.say(event(**ANN, mid="2", text="a"))
+    files = [{"url": "https://example.org/a.png", "media_type": "image/png"}]
+    queued = await kernel.say(event(**ANN, mid="3", text="/queue by itself", attachments=files))
+    again = await kernel.say(event(**ANN, mid="3", text="/queue by itself", attachments=files))
+    await kernel.say(event(**ANN, mid="4", text="b"))
+    await kernel.answer(running)
+    runs = await kernel.run_all()
+
+    assert queued.session == again.session == one.session
+    assert [texts(claimed) for claimed in runs] == [["a"], ["by itself"], ["b"]]
+    assert [len(claimed.messages[0].attachments) for claimed in runs] == [0, 1, 0]
+    assert await kernel.told() == ["This is answered by itself, after what is being worked on."]
+
+
+async def test_steer_goes_to_the_turn_that_runs(kernel: Kernel) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="long job"))
+    running = await kernel.claim_live(one.session)
+    await kernel.say(event(**ANN, mid="2", text="/steer more slowly"))
+    assert await kernel.told() == [
+        "This goes to the answer that is being worked on, or is answered next."
+    ]
+    assert [told[1].get("steer") for told in kernel.controls] == [True]
+    await kernel.answer(running)
+    assert [texts(claimed) for claimed in await kernel.run_all()] == [["more slowly"]]
+
+
+@pytest.mark.parametrize("command", ["queue", "steer"])
+async def test_where_nothing_runs_it_is_a_message(kernel: Kernel, command: str) -> None:
+    placed = await kernel.say(event(**ANN, mid="1", text=f"/{command} hello\nworld"))
+    assert texts(await kernel.run_turn(placed.session)) == ["hello\nworld"]
+    assert await kernel.told() == ["Nothing is running: this is answered now."]
+
+
+@pytest.mark.parametrize("command", ["queue", "steer"])
+async def test_without_words_there_is_nothing_to_pass_on(kernel: Kernel, command: str) -> None:
+    assert await tell(kernel, "1", f"/{command}") == f"Write what to say behind /{command}."
+    assert await tell(kernel, "1", f"/{command}") == f"Write what to say behind /{command}."
+    assert len(await kernel.told()) == 1
+    assert await everything(kernel) == []

@@ -193,3 +193,13 @@ async def test_the_command_prints_a_table_or_json(database_url: str, tmp_path: P
 async def test_what_is_no_event_is_a_dead_letter() -> None:
     facts = await explain(b"{", CATALOG, AT, None)
     assert (facts["outcome"], facts["reason"]) == ("dead letter", "not_json")
+
+
+async def test_a_command_is_told_with_what_it_does(store: Store) -> None:
+    facts = await told(store, body(text="/title plan"))
+    assert facts["outcome"] == "command"
+    assert (facts["command"], facts["argument"], facts["is_permitted"]) == ("title", "plan", True)
+    assert facts["effect"] == "show or set the title; a dash removes it"
+    other = await told(store, body(text="/title@other_bot plan"))
+    assert other["outcome"] == "kept: a command to another bot"
+    assert "command" not in other
