@@ -1,6 +1,7 @@
 """What an adapter or an agent worker needs to talk to chatlane."""
 
 from chatlane_client.adapter import AdapterClient
+from chatlane_client.adapter_events import deleted, edited, reacted
 from chatlane_client.connection import open_connection
 from chatlane_client.delivery import Deliver
 from chatlane_client.errors import (
@@ -65,5 +66,8 @@ __all__ = [
     "UnavailableServiceError",
     "UnconfirmedPublishError",
     "UndeliverableError",
+    "deleted",
+    "edited",
     "open_connection",
+    "reacted",
 ]

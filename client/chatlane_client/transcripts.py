@@ -13,6 +13,7 @@ from chatlane_schemas.people import Person
 from chatlane_schemas.results import Role
 from chatlane_schemas.transcripts import (
     AppendedRow,
+    Revision,
     TranscriptAppend,
     TranscriptChanged,
     TranscriptCompact,
@@ -21,6 +22,8 @@ from chatlane_schemas.transcripts import (
     TranscriptReplace,
     TranscriptReply,
     TranscriptRetry,
+    TranscriptRevisions,
+    TranscriptRevisionsReply,
     TranscriptRewind,
 )
 
@@ -119,6 +122,31 @@ class TranscriptApi:
             if len(rows) >= limit:
                 break
         return _without_parted_results(rows, len(rows) - limit)
+
+    async def revisions(self, session_id: UUID, seq: int) -> AsyncIterator[Revision]:
+        """Yield what a row said before it was edited or deleted, the newest first.
+
+        Raises:
+            SessionNotFoundError: There is none of this id.
+        """
+        before = None
+        while True:
+            request = TranscriptRevisions(
+                id=new_envelope_id(),
+                at=datetime.now(UTC),
+                session_id=session_id,
+                acting_for=self._acting_for,
+                seq=seq,
+                before=before,
+            )
+            reply = await self._requests.ask(
+                "transcript", "revisions", request, TranscriptRevisionsReply
+            )
+            for revision in reply.revisions:
+                yield revision
+            before = reply.next_before
+            if before is None:
+                return
 
     async def append(
         self, session_id: UUID, rows: Sequence[AppendedRow], *, request_id: str | None = None

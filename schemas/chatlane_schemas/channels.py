@@ -50,6 +50,8 @@ from chatlane_schemas.transcripts import (
     TranscriptReplace,
     TranscriptReply,
     TranscriptRetry,
+    TranscriptRevisions,
+    TranscriptRevisionsReply,
     TranscriptRewind,
 )
 from chatlane_schemas.turns import (
@@ -233,6 +235,13 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         TranscriptLoad,
         TranscriptReply,
         "Shows rows of a transcript, the newest page first.",
+    ),
+    _request(
+        "transcript",
+        "revisions",
+        TranscriptRevisions,
+        TranscriptRevisionsReply,
+        "Shows what a row said before it was edited or deleted.",
     ),
     _request(
         "transcript", "append", TranscriptAppend, TranscriptChanged, "Adds rows to a transcript."

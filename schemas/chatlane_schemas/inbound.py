@@ -21,12 +21,18 @@ ChatKind = Annotated[
 
 
 class Kind(StrEnum):
-    """What an inbound event is; `message` and `system` start turns."""
+    """What an inbound event is; `message` and `system` start turns.
+
+    `edit` and `delete` change the message they name by `message_id`; they say the chat (and,
+    where a chat has no id, the sender) as that message did. An edit brings the whole message as
+    it is now: what is not in it is gone.
+    """
 
     MESSAGE = "message"
     EDIT = "edit"
     DELETE = "delete"
     REACTION = "reaction"
+    RECEIPT = "receipt"
     SERVICE = "service"
     MIGRATION = "migration"
     SYSTEM = "system"
@@ -93,7 +99,12 @@ class InboundEvent(Envelope):
         default=None,
         description="The platform's id of this event, where edits and reactions have one.",
     )
-    version: PlatformId | None = Field(default=None, description="Which edit of the message.")
+    version: PlatformId | None = Field(
+        default=None,
+        description="Which edit of the message. An older one than was applied changes nothing: "
+        "numbers, also with dots between them, compare as numbers, and anything else by its bytes. "
+        "Without it `event_id` tells, where it is such a number, and else the order of arrival.",
+    )
     kind: Kind = Field(default=Kind.MESSAGE, description="What happened.")
     platform: PlatformName = Field(description="Declared name of the platform.")
     account: Name = Field(description="Declared name of our identity on the platform.")
@@ -119,3 +130,8 @@ class InboundEvent(Envelope):
     sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
     text: Text | None = Field(default=None, description="What was written.")
     attachments: Attachments = Field(default=(), description="References to files.")
+    counts_as_new: Flag | None = Field(
+        default=None,
+        description="On an `edit`: whether it is a message where the message itself never came, "
+        "as when the edit mentions us for the first time.",
+    )

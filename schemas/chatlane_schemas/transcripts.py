@@ -1,5 +1,6 @@
 """Transcripts: how they are read, what they show, and how they are changed."""
 
+from enum import StrEnum
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -61,6 +62,13 @@ class TranscriptLoad(Envelope):
     )
 
 
+class RowState(StrEnum):
+    """What became of a row since it was written."""
+
+    EDITED = "edited"
+    DELETED = "deleted"
+
+
 class TranscriptEntry(Record):
     """A row of a transcript, as shown to people."""
 
@@ -81,6 +89,11 @@ class TranscriptEntry(Record):
     session_id: UUID | None = Field(
         default=None,
         description="Session the row is of; only in a whole chain.",
+    )
+    state: RowState | None = Field(
+        default=None,
+        description="Whether its author changed it since: an edited row shows what it says now, "
+        "a deleted one nothing.",
     )
 
 
@@ -182,6 +195,40 @@ class TranscriptCompact(TranscriptChange):
         default=False,
         description="Whether to leave the rows where they are and go on in another session, which "
         "begins with the summary; its id is in the answer. Not while a turn runs.",
+    )
+
+
+class TranscriptRevisions(Envelope):
+    """Asks what a row said before it was edited or deleted, the newest first."""
+
+    session_id: UUID = Field(description="Session of the row.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who asks; the sessions of others are not found.",
+    )
+    seq: BigNumber = Field(description="Place of the row.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
+        default=20, description="How many to show."
+    )
+    before: BigNumber | None = Field(default=None, description="`next_before` of the page before.")
+
+
+class Revision(Record):
+    """What a row said until it was changed."""
+
+    number: BigNumber = Field(description="Grows with each change.")
+    content: Text | None = Field(default=None, description="What was said.")
+    attachments: Attachments = Field(default=(), description="References to files.")
+    reason: RowState = Field(description="What ended it.")
+    at: Instant = Field(description="When that reached the log.")
+
+
+class TranscriptRevisionsReply(ApiReply):
+    """Answer to `TranscriptRevisions`."""
+
+    revisions: tuple[Revision, ...] = Field(default=(), description="Newest first.")
+    next_before: BigNumber | None = Field(
+        default=None, description="`before` of the next page; none when there is no more."
     )
 
 

@@ -69,8 +69,17 @@ DUPLICATES: Final = Metric(
 KEPT: Final = Metric(
     "chatlane_kept_events_total",
     "counter",
-    "Events that start nothing: edit, delete, reaction, service, migration, bot, other_bot.",
+    "Events that start nothing: edit, delete, reaction, receipt, service, migration, bot,"
+    " other_bot.",
     ("kind",),
+)
+MESSAGE_CHANGES: Final = Metric(
+    "chatlane_message_changes_total",
+    "counter",
+    "Edits and deletes: applied, same (as it says), older (than what was applied), gone (nothing"
+    " to change), early (before its message), new (routed as a message).",
+    ("kind", "outcome"),
+    values=(("edit", "delete"), ("applied", "same", "older", "gone", "early", "new")),
 )
 COMMANDS: Final = Metric(
     "chatlane_commands_total",
@@ -355,6 +364,7 @@ METRICS: Final = (
     ROUTED,
     DUPLICATES,
     KEPT,
+    MESSAGE_CHANGES,
     COMMANDS,
     DEAD_LETTERS,
     SESSIONS_STARTED,
@@ -414,6 +424,7 @@ _DECIDED: Final = {
     "routed": ROUTED,
     "duplicates": DUPLICATES,
     "kept": KEPT,
+    "message_changes": MESSAGE_CHANGES,
     "commands": COMMANDS,
     "dead_letters": DEAD_LETTERS,
     "sessions_started": SESSIONS_STARTED,

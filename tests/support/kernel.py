@@ -40,7 +40,13 @@ from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.subjects import chat_token_of, partition_of
-from chatlane_schemas.turns import ClaimReply, ClaimRequest, RenewReply, RenewRequest
+from chatlane_schemas.turns import (
+    ClaimReply,
+    ClaimRequest,
+    ClaimStatus,
+    RenewReply,
+    RenewRequest,
+)
 
 if TYPE_CHECKING:
     from chatlane.store.outbox import OutboxRow
@@ -482,8 +488,9 @@ class Kernel:
         ):
             for turn_id, agent in live:
                 claimed = await self.claim(turn_id, agent)
-                await self.answer(claimed, "ok", stored_at, agent)
-                seen.append(claimed)
+                if claimed.status is not ClaimStatus.VOID:
+                    await self.answer(claimed, "ok", stored_at, agent)
+                    seen.append(claimed)
         return seen
 
     async def expire(self, turn_id: UUID) -> None:

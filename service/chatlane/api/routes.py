@@ -71,6 +71,7 @@ def build_router(
     }.items():
         _bind_request(router, f"session.{verb}", change)
     _bind_request(router, "transcript.load", transcripts.load)
+    _bind_request(router, "transcript.revisions", transcripts.revisions)
     _bind_request(router, "transcript.append", transcript_changes.append)
     _bind_request(router, "transcript.replace", transcript_changes.replace)
     _bind_request(router, "transcript.compact", transcript_changes.compact)

@@ -12,7 +12,12 @@ from chatlane.domain.transcripts import clean_start, reading_order, repaired
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
-from chatlane_schemas.transcripts import TranscriptLoad, TranscriptReply
+from chatlane_schemas.transcripts import (
+    TranscriptLoad,
+    TranscriptReply,
+    TranscriptRevisions,
+    TranscriptRevisionsReply,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from chatlane.domain.transcripts import Link, Version
     from chatlane.store.transcripts import RowsBefore
     from chatlane_schemas.people import Person
-    from chatlane_schemas.transcripts import TranscriptEntry
+    from chatlane_schemas.transcripts import Revision, TranscriptEntry
 
     class Reads(Protocol):
         """What the handlers ask the store."""
@@ -38,6 +43,11 @@ if TYPE_CHECKING:
             self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
         ) -> RowsBefore:
             """Return rows of one session, newest first."""
+
+        async def revisions(
+            self, session_id: UUID, seq: int, *, before: int, limit: int
+        ) -> tuple[Revision, ...]:
+            """Return what a row said before, newest first."""
 
 
 # Rows that are read beyond a page whose first call would be parted from its results; a
@@ -62,7 +72,7 @@ class _Page:
 
 
 class TranscriptHandlers:
-    """The handler of `transcript.load`."""
+    """The handlers of `transcript.load` and `transcript.revisions`."""
 
     def __init__(self, reads: Reads, answering: Answering) -> None:
         self._reads = reads
@@ -71,6 +81,29 @@ class TranscriptHandlers:
     async def load(self, asked: Asked) -> bytes:
         """Answer `transcript.load`."""
         return await self._answering.answer("transcript.load", TranscriptLoad, asked, self._load)
+
+    async def revisions(self, asked: Asked) -> bytes:
+        """Answer `transcript.revisions`."""
+        return await self._answering.answer(
+            "transcript.revisions", TranscriptRevisions, asked, self._revisions
+        )
+
+    async def _revisions(self, request: TranscriptRevisions) -> TranscriptRevisionsReply:
+        now = _now()
+        if await self._reads.version(request.session_id, request.acting_for) is None:
+            return TranscriptRevisionsReply(id=new_envelope_id(), at=now, error=no_such_session())
+        before = MAX_INT64 if request.before is None else request.before
+        # One more than is shown tells whether there are more.
+        found = await self._reads.revisions(
+            request.session_id, request.seq, before=before, limit=request.limit + 1
+        )
+        shown = fitting(found[: request.limit])
+        return TranscriptRevisionsReply(
+            id=new_envelope_id(),
+            at=now,
+            revisions=shown,
+            next_before=shown[-1].number if len(shown) < len(found) else None,
+        )
 
     async def _load(self, request: TranscriptLoad) -> TranscriptReply:
         # Before the rows: one that comes in between makes the version older than what is shown,

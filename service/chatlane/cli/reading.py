@@ -206,6 +206,7 @@ def _print_transcript(view: SessionView, rows: Sequence[TranscriptEntry]) -> Non
 
 def _words(row: TranscriptEntry) -> str:
     parts = [row.content] if row.content else []
+    parts += [f"({row.state})"] if row.state else []
     parts += [f"[file: {its.name or its.url or its.key}]" for its in row.attachments]
     parts += [f"[calls a tool: {len(row.tool_calls)}]"] if row.tool_calls else []
     return "\n".join(f"      {line}" for part in parts for line in part.splitlines())

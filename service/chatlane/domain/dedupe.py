@@ -8,11 +8,14 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from chatlane_schemas.inbound import Kind
+
 if TYPE_CHECKING:
     from datetime import datetime
 
     from chatlane.domain.sources import Address
     from chatlane_schemas.inbound import InboundEvent
+    from chatlane_schemas.source import Source
 
 DIGEST_VERSION: Final = "1"
 
@@ -37,6 +40,36 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
     if person is None or person == chat:
         return (first,)
     return first, _message_digest(event, address, person)
+
+
+def targets(event: InboundEvent, address: Address, person: str | None = None) -> tuple[bytes, ...]:
+    """Return the digests of the message that an `edit` or a `delete` is about.
+
+    Args:
+        event: The decoded event.
+        address: Its address, aliases *not* resolved.
+        person: Canonical id of the person whose DM this is (`Resolved.person`).
+    """
+    if not event.message_id:
+        return ()
+    message = event.model_copy(update={"kind": Kind.MESSAGE})
+    return digests(message, address, person)
+
+
+def digest_of(source: Source) -> bytes:
+    """Return the first digest of a message that came with this source."""
+    chat, sender = source.chat, source.sender
+    people = (sender.alt_id, sender.id) if sender else ()
+    place = next(filter(None, ((chat.id if chat else None), *people)), "")
+    return _digest(
+        source.platform,
+        source.account,
+        source.scope or "",
+        place,
+        Kind.MESSAGE,
+        source.message_id or "",
+        "",
+    )
 
 
 def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -82,11 +82,60 @@ class MessageRow(NamedTuple):
 
 
 class SeenRow(NamedTuple):
-    """One mark of the dedupe table; `session_id` is None where nothing was routed."""
+    """One mark of the dedupe table; `session_id` is None where nothing was routed.
+
+    `arrival` is `EARLY` where the message has not come, and only edits of it have.
+    """
 
     digest: bytes
     session_id: UUID | None
     arrival: int | None
+
+
+EARLY: Final = -1
+
+
+class WaitingChange(NamedTuple):
+    """What a waiting message says after an edit."""
+
+    session_id: UUID
+    arrival: int
+    size_bytes: int
+    content: str | None
+    details: str
+
+
+class RowChange(NamedTuple):
+    """What a row of a transcript says after an edit or a delete."""
+
+    session_id: UUID
+    seq: int
+    content: str | None
+    details: str
+    state: str | None
+
+
+class RevisionRow(NamedTuple):
+    """What a row of a transcript said until it was changed."""
+
+    session_id: UUID
+    platform_message_id: str
+    message_id: UUID | None
+    content: str | None
+    attachments: str | None
+    reason: str
+    at: datetime
+
+
+class EarlyRow(NamedTuple):
+    """The newest edit of a message that has not come."""
+
+    digest: bytes
+    content: str | None
+    attachments: str
+    version: str | None
+    event_id: str | None
+    size_bytes: int
 
 
 class DeadRow(NamedTuple):
@@ -162,7 +211,16 @@ Count = tuple[str, ...]
 
 @dataclass(slots=True)
 class Effects:
-    """Everything one transaction writes besides the sessions and lanes it loaded."""
+    """Everything one transaction writes besides the sessions and lanes it loaded.
+
+    Attributes:
+        waiting_changes: Edits of what waits; of one message the last counts, as in `row_changes`
+            and `early`.
+        dropped_waiting: Session and arrival of what was deleted before its turn.
+        early: Edits of messages that have not come, by digest.
+        early_over: Digests whose early edits are of no more use.
+        resumed: Marks of early edits, whose message has come or never will.
+    """
 
     waiting: list[WaitingRow] = field(default_factory=list)
     messages: list[MessageRow] = field(default_factory=list)
@@ -176,6 +234,13 @@ class Effects:
     meetings: list[Meeting] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
     used: dict[UUID, Counter[str]] = field(default_factory=dict)
+    waiting_changes: list[WaitingChange] = field(default_factory=list)
+    dropped_waiting: list[tuple[UUID, int]] = field(default_factory=list)
+    row_changes: list[RowChange] = field(default_factory=list)
+    revisions: list[RevisionRow] = field(default_factory=list)
+    early: list[EarlyRow] = field(default_factory=list)
+    early_over: list[bytes] = field(default_factory=list)
+    resumed: list[SeenRow] = field(default_factory=list)
     counts: dict[Count, int] = field(default_factory=dict)
 
     def trace(self, begin: int, trace: Trace | None) -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Agent, BusyMode
     from chatlane.domain.commands import Command
     from chatlane.domain.log import Trace
+    from chatlane.domain.originals import Originals
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
@@ -77,6 +78,7 @@ class Arrived(NamedTuple):
         counted: The limits it counts towards; None where there are none.
         manners: How messages of its platform meet a running turn.
         busy: How this one does, where it says so itself.
+        targets: Digests of the message that it edits or deletes.
     """
 
     event: InboundEvent
@@ -95,6 +97,7 @@ class Arrived(NamedTuple):
     moves_to: str | None = None
     trace: Trace | None = None
     command: Command | None = None
+    targets: tuple[bytes, ...] = ()
     counted: Counted | None = None
     manners: Manners = _CALM
     busy: BusyMode | None = None
@@ -115,6 +118,8 @@ class Placement:
         sessions: By id, every session a lane leads to; loaded under lock.
         seen: Digests that were routed before.
         slots: How many slots a `stream` agent's messages are spread over.
+        originals: What edits and deletes are about; None in a batch that has nothing to do with
+            any.
     """
 
     def __init__(
@@ -124,12 +129,15 @@ class Placement:
         seen: set[bytes],
         effects: Effects,
         slots: int,
+        *,
+        originals: Originals | None = None,
     ) -> None:
         self.lanes = lanes
         self.sessions = sessions
         self._seen = seen
         self._effects = effects
         self._slots = slots
+        self._originals = originals
 
     def place(self, arrived: Arrived) -> None:
         """Route one message, or count why it starts nothing."""
@@ -140,12 +148,32 @@ class Placement:
     def _place(self, arrived: Arrived) -> None:
         if self.is_repeat(arrived):
             return
-        kind = arrived.event.kind
-        if kind not in STARTS_TURN or arrived.is_ignored:
-            self.mark_seen(arrived)
-            self._effects.count(("kept", "bot" if arrived.is_ignored else kind))
-            return
-        self.route(arrived)
+        if self._originals is not None:
+            changed = self._after_edits(arrived, self._originals)
+            if changed is None:
+                return
+            arrived = changed
+        if arrived.event.kind not in STARTS_TURN or arrived.is_ignored:
+            self._keep(arrived)
+        else:
+            self.route(arrived)
+
+    def _after_edits(self, arrived: Arrived, originals: Originals) -> Arrived | None:
+        """Apply an edit or a delete, or return a message as the edits before it say it is."""
+        if not arrived.targets:
+            return originals.edited(arrived, self._effects)
+        known = self._seen.intersection(arrived.targets)
+        outcome = originals.change(arrived, known, self._effects)
+        self._seen.update(arrived.targets)
+        self._effects.count(("message_changes", arrived.event.kind, outcome))
+        if outcome == "new":
+            return originals.as_message(arrived, self._effects)
+        self._keep(arrived)
+        return None
+
+    def _keep(self, arrived: Arrived) -> None:
+        self.mark_seen(arrived)
+        self._effects.count(("kept", "bot" if arrived.is_ignored else arrived.event.kind))
 
     def route(self, arrived: Arrived) -> None:
         """Bring a message that is none of these to its session and its agent."""
@@ -165,11 +193,16 @@ class Placement:
 
     def is_repeat(self, arrived: Arrived) -> bool:
         """Count a message that came before; from now on this one has."""
-        if not self._seen.isdisjoint(arrived.digests):
+        if not self._seen.isdisjoint(arrived.digests) and not self._is_awaited(arrived):
             self._effects.count(("duplicates", "inbound"))
             return True
         self._seen.update(arrived.digests)
         return False
+
+    def _is_awaited(self, arrived: Arrived) -> bool:
+        """Whether nothing but edits of a message came before it."""
+        known = self._seen.intersection(arrived.digests)
+        return self._originals is not None and self._originals.is_awaited(known)
 
     def find_session(self, arrived: Arrived) -> Session | None:
         """Return the session its lane leads to; it may have ended."""
@@ -250,22 +283,23 @@ class Placement:
         event = arrived.event
         arrival = session.take_arrival()
         busy = arrived.busy_mode
-        self._effects.waiting.append(
-            WaitingRow(
-                session_id=session.id,
-                arrival=arrival,
-                session_key=arrived.session_key,
-                message_id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
-                author=_author(event),
-                platform_message_id=event.message_id,
-                size_bytes=arrived.size_bytes,
-                content=event.text,
-                details=arrived.details,
-                source=arrived.source,
-                stored_at=arrived.stored_at,
-                busy=busy if busy in _MARKED else None,
-            )
+        row = WaitingRow(
+            session_id=session.id,
+            arrival=arrival,
+            session_key=arrived.session_key,
+            message_id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
+            author=_author(event),
+            platform_message_id=event.message_id,
+            size_bytes=arrived.size_bytes,
+            content=event.text,
+            details=arrived.details,
+            source=arrived.source,
+            stored_at=arrived.stored_at,
+            busy=busy if busy in _MARKED else None,
         )
+        self._effects.waiting.append(row)
+        if self._originals is not None:
+            self._originals.placed(arrived.digests, row)
         self.mark_seen(arrived, session.id, arrival)
         if session.active_turn is None:
             open_turn(session, arrived.stored_at, arrived.digests[0], self._effects)
@@ -294,20 +328,21 @@ class Placement:
         tell_agent(session, message_id)
         is_told = is_told_in(session, message_id, is_first=is_first)
         seq = session.take_seq()
-        self._effects.messages.append(
-            MessageRow(
-                session_id=session.id,
-                seq=seq,
-                id=message_id,
-                role="user",
-                content=event.text,
-                details=arrived.details,
-                author=_author(event),
-                platform_message_id=event.message_id,
-                source=arrived.source,
-                created_at=arrived.stored_at,
-            )
+        row = MessageRow(
+            session_id=session.id,
+            seq=seq,
+            id=message_id,
+            role="user",
+            content=event.text,
+            details=arrived.details,
+            author=_author(event),
+            platform_message_id=event.message_id,
+            source=arrived.source,
+            created_at=arrived.stored_at,
         )
+        self._effects.messages.append(row)
+        if self._originals is not None:
+            self._originals.placed(arrived.digests, row)
         self.mark_seen(arrived, session.id, seq)
         routed = RoutedMessage(
             id=str(message_id),
@@ -347,8 +382,10 @@ class Placement:
         self, arrived: Arrived, session_id: UUID | None = None, place: int | None = None
     ) -> None:
         """Remember a message, so that it is a repeat when it comes again."""
-        for digest in arrived.digests:
-            self._effects.seen.append(SeenRow(digest, session_id, place))
+        marks = [SeenRow(digest, session_id, place) for digest in arrived.digests]
+        if self._originals is not None:
+            marks = self._originals.without_resumed(marks, self._effects)
+        self._effects.seen += marks
 
 
 def clock_of(session: Session) -> SessionClock:

@@ -18,7 +18,7 @@ from chatlane.domain.turns import claimable, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.logs import get_logger
 from chatlane.routing.steering import MAX_TURN_BYTES, MAX_TURN_MESSAGES, take_in
-from chatlane.store import messages, sessions, turns, waiting
+from chatlane.store import messages, originals, sessions, turns, waiting
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,
@@ -199,10 +199,13 @@ class _Serving:
 
     async def _claim(self, connection: PoolConnectionProxy) -> None:
         lines = await self._lines(connection)
+        emptied = await self._emptied(connection)
         fresh: list[_Claim] = []
         for asked in self._claims:
             turn = self._turns.get(asked.request.turn_id)
             status = claims.claim_status(turn, asked.agent.name, asked.request.id)
+            if status is ClaimStatus.CLAIMED and asked.request.turn_id in emptied:
+                status = ClaimStatus.VOID
             if turn is None or status is not ClaimStatus.CLAIMED:
                 self._answers.append((asked, status))
                 continue
@@ -231,6 +234,14 @@ class _Serving:
                 session = self._change(turn)
                 void_turn(turn, session, has_waiting=False, effects=self._effects)
         return lines
+
+    async def _emptied(self, connection: PoolConnectionProxy) -> set[UUID]:
+        """Return the turns that were begun, and of which everything was deleted since.
+
+        They are only refused: what waits behind them is told by the sweep that ends them.
+        """
+        begun = [turn.id for turn in self._turns.values() if turn.is_live and turn.attempt]
+        return await originals.emptied(connection, begun) if self._claims and begun else set()
 
     def _change(self, turn: Turn) -> Session:
         """Return the session of a turn, which will be written."""

@@ -10,7 +10,7 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.turns import expire_lease, repeat_notice, void_turn
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
-from chatlane.store import sessions, turns, waiting
+from chatlane.store import originals, sessions, turns, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -101,10 +101,16 @@ class Deadlines:
         found = await turns.lock(connection, [one for one in ids if homes.get(one) in locked])
         busy = await waiting.sessions_with_waiting(connection, locked)
         effects = Effects()
-        for turn in found.values():
-            # Read again under the lock: it may have been renewed or finished meanwhile.
-            if turn.is_live and turn.due_in == timedelta(0):
-                self._end(turn, locked[turn.session_id], turn.session_id in busy, effects)
+        # Read again under the lock: it may have been renewed or finished meanwhile.
+        due = [turn for turn in found.values() if turn.is_live and turn.due_in == timedelta(0)]
+        begun = [turn.id for turn in due if turn.attempt]
+        emptied = await originals.emptied(connection, begun) if begun else set()
+        for turn in due:
+            session, has_waiting = locked[turn.session_id], turn.session_id in busy
+            if turn.id in emptied:
+                void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+            else:
+                self._end(turn, session, has_waiting, effects)
         await writing.write(effects, sessions_of=locked.values())
         if effects.changed_turns:
             reach(RouterPoint.LEASES_ENDED)

@@ -11,6 +11,7 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement
 from chatlane.domain.turns import ArrivedResult
 from chatlane.logs import get_logger
+from chatlane.routing import edited
 from chatlane.routing.admission import Admission
 from chatlane.routing.commands import open_reads
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.log import LogMessage
+    from chatlane.domain.originals import Originals
     from chatlane.domain.states import Lane, Session
     from chatlane.routing.writing import Writing
+    from chatlane.store.seen import Marks
 
 _log = get_logger("deciding")
 
@@ -92,6 +95,7 @@ class Deciding:
         writing.lap("read")
         for one in arrived:
             await loaded.place(one)
+        await loaded.void_emptied()
         if results:
             await loaded.settle(results)
         writing.lap("decide")
@@ -127,20 +131,27 @@ class Deciding:
         reads = await open_reads(connection, arrived, self._catalog)
         if reads is not None:
             homes |= await reads.find_targets()
+        targets = edited.targets_of(arrived)
+        if targets:
+            homes |= await edited.find_sessions(connection, targets)
         locked = await sessions.lock(connection, homes)
         await _follow(connection, bound, locked)
-        known = await seen.probe(connection, {digest for one in arrived for digest in one.digests})
-        return _Loaded(
+        digests = {digest for one in arrived for digest in one.digests}
+        marks = await seen.probe(connection, digests | targets)
+        loaded = _Loaded(
             writing,
             self._catalog,
             self._slots,
             bound=bound,
             locked=locked,
-            known=known,
+            marks=marks,
             admission=admission,
             cards=Cards() if reads is None else await reads.read(bound, locked),
             effects=self._effects,
         )
+        if targets or marks.early:
+            await loaded.load_originals(arrived, homes | locked.keys())
+        return loaded
 
 
 async def _follow(
@@ -175,7 +186,7 @@ class _Loaded:
         *,
         bound: dict[str, Lane],
         locked: dict[UUID, Session],
-        known: set[bytes],
+        marks: Marks,
         cards: Cards,
         admission: Admission,
         effects: Effects,
@@ -185,15 +196,46 @@ class _Loaded:
         self._slots = slots
         self._bound = bound
         self._locked = locked
-        self._known = known
+        self._marks = marks
+        self._arrived: Sequence[Arrived] = ()
+        self._homes: set[UUID] = set()
+        self._originals: Originals | None = None
         self._admission = admission
         self._cards = cards
         self._start(effects)
 
     def _start(self, effects: Effects) -> None:
         self._effects = effects
-        self._placement = Placement(self._bound, self._locked, self._known, effects, self._slots)
+        self._placement = Placement(
+            self._bound,
+            self._locked,
+            self._marks.known,
+            effects,
+            self._slots,
+            originals=self._originals,
+        )
         self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
+
+    async def load_originals(self, arrived: Sequence[Arrived], homes: set[UUID]) -> None:
+        """Read what edits and deletes are about; all of it is as it is in the database."""
+        self._arrived = arrived
+        self._homes = homes
+        emptied = self._originals.emptied if self._originals else set()
+        self._originals = await edited.load(
+            self._writing.connection,
+            arrived,
+            self._marks.early,
+            bound=self._bound,
+            homes_locked=homes,
+        )
+        self._originals.emptied |= emptied
+        self._start(self._effects)
+
+    async def _reload_originals(self) -> None:
+        """Read them again after rows were moved or taken away other than by effects."""
+        if self._originals is not None:
+            await self._go_on()
+            await self.load_originals(self._arrived, self._homes)
 
     async def place(self, one: Arrived) -> None:
         """Decide about the next message of the inbound log."""
@@ -203,6 +245,7 @@ class _Loaded:
         if not self._bound.keys().isdisjoint(one.former_keys):
             await self._go_on()
             await Joining(connection, self._bound, self._locked, self._effects).join(one)
+            await self._reload_originals()
         if one.command is None:
             self._placement.place(one)
         else:
@@ -212,7 +255,7 @@ class _Loaded:
             await readdress(connection, one, self._catalog)
 
     def _is_over_a_limit(self, one: Arrived) -> bool:
-        if not self._known.isdisjoint(one.digests):
+        if not self._marks.known.isdisjoint(one.digests):
             # A repeat of what was let in.
             return False
         lane = self._bound.get(one.session_key)
@@ -236,6 +279,17 @@ class _Loaded:
         else:
             said = self._commanding.carry_out(given)
         self._commanding.answer(given, said)
+        if given.needs_database:
+            await self._reload_originals()
+
+    async def void_emptied(self) -> None:
+        """End turns of which every message was deleted, before anybody answers them."""
+        if self._originals is None or not self._originals.emptied:
+            return
+        await self._go_on()
+        connection, emptied = self._writing.connection, self._originals.emptied
+        await edited.void_emptied(connection, emptied, self._locked, self._effects)
+        await self._go_on()
 
     async def settle(self, results: Sequence[ArrivedResult]) -> None:
         """Decide about what workers answered."""

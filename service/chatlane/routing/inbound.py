@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import from_json
 
 from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.commands import CommandName, parse_command
-from chatlane.domain.dedupe import digests
+from chatlane.domain.dedupe import digests, targets
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
 from chatlane.domain.lanes import Arrived, details_json
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.inbound import Sender
+
+
+_CHANGES: Final = frozenset({Kind.EDIT, Kind.DELETE})
 
 
 class Heard(NamedTuple):
@@ -179,6 +182,9 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         counted=_counted(heard, resolved) if heard.platform.limits and not is_ignored else None,
         manners=heard.manners,
         command=None if is_ignored else heard.command,
+        targets=targets(heard.event, heard.address, resolved.person)
+        if heard.event.kind in _CHANGES
+        else (),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
-from chatlane.store import admission, api_requests, dead_letters, routers, seen_days
+from chatlane.store import admission, api_requests, dead_letters, originals, routers, seen_days
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -25,6 +25,8 @@ SEEN_AHEAD: Final = timedelta(days=3)
 # Marks outlive what they are marks of: purges come late, and marks go by whole days.
 _SEEN_MARGIN: Final = timedelta(days=2)
 DEAD_KEPT: Final = timedelta(days=30)
+# The marks of a day go together, when the last of them may.
+_DAY_OF_MARKS: Final = timedelta(days=1)
 _EXPIRED_AT_ONCE: Final = 1000
 # Nobody repeats a request for longer; a week covers a caller that was off over the holidays.
 _REQUESTS_KEPT: Final = timedelta(days=7)
@@ -120,6 +122,16 @@ class Upkeep:
         async with self._transaction() as connection:
             return await seen_days.drop_oldest(connection, self._seen_kept)
 
+    async def forget_early_edits(self) -> None:
+        """Delete edits whose messages cannot come any more; their marks are gone by then."""
+        while await self._forget_some_early_edits() == _EXPIRED_AT_ONCE:
+            pass
+
+    async def _forget_some_early_edits(self) -> int:
+        async with self._transaction() as connection:
+            kept = self._seen_kept + _DAY_OF_MARKS
+            return await originals.expire_early(connection, kept, _EXPIRED_AT_ONCE)
+
     async def expire_dead_letters(self) -> int:
         """Delete dead letters and late results that were kept long enough, some at a time."""
         expired = 0
@@ -171,6 +183,7 @@ def sweeping_jobs(
         Job("logs", timedelta(minutes=5), keep_logs),
         Job("seen days ahead", timedelta(minutes=10), upkeep.create_seen_days),
         Job("seen days behind", timedelta(minutes=10), upkeep.drop_seen_days),
+        Job("early edits", timedelta(minutes=10), upkeep.forget_early_edits),
         Job("dead letters", timedelta(minutes=10), upkeep.expire_dead_letters),
         Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
         Job("requests", timedelta(minutes=10), upkeep.forget_requests),

@@ -10,6 +10,7 @@ from chatlane.store import (
     dead_letters,
     lanes,
     messages,
+    originals,
     seen,
     session_changes,
     sessions,
@@ -76,8 +77,12 @@ class Writing:
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
         await waiting.insert(connection, effects.waiting)
+        await originals.change_waiting(connection, effects.waiting_changes, effects.dropped_waiting)
         await seen.insert(connection, effects.seen)
+        await seen.resume(connection, effects.resumed)
+        await originals.keep_early(connection, effects.early, effects.early_over)
         await messages.insert(connection, effects.messages)
+        await originals.change_rows(connection, effects.row_changes, effects.revisions)
         await messages.keep_late(connection, effects.late)
         await dead_letters.insert(connection, effects.dead)
         await self._outbox.insert(connection, effects.publications)

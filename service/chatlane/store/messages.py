@@ -35,9 +35,12 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[MessageRow]"
 
 
 OF_TURNS_SQL: Final[LiteralString] = """
--- messages: what people said, of each turn, in order; the copies in branches have no id
+-- messages: what people said and did not take back, of each turn, in order; copies in branches
+-- have no id
 SELECT turn_id, id, seq, details, content, source, created_at FROM messages
-WHERE turn_id = ANY($1::uuid[]) AND role = 'user' AND id IS NOT NULL ORDER BY turn_id, seq
+WHERE turn_id = ANY($1::uuid[]) AND role = 'user' AND id IS NOT NULL
+  AND state IS DISTINCT FROM 'deleted'
+ORDER BY turn_id, seq
 """
 
 

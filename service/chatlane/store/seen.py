@@ -1,10 +1,11 @@
 """The dedupe marks: digests of every message whose effects are committed."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from asyncpg import CheckViolationError
 
+from chatlane.domain.effects import EARLY
 from chatlane.errors import StoreUnavailableError, SupersededError
 from chatlane.store.columns import columns
 
@@ -15,14 +16,21 @@ if TYPE_CHECKING:
 
 PROBE_SEEN_SQL: Final[LiteralString] = """
 -- seen: which digests of a batch are known, on any live day
-SELECT digest FROM seen WHERE digest = ANY($1::bytea[])
+SELECT digest, arrival FROM seen WHERE digest = ANY($1::bytea[])
 """
 
 
-async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> set[bytes]:
+class Marks(NamedTuple):
+    """Digests that were marked before; `early` are those of which only edits have come."""
+
+    known: set[bytes]
+    early: set[bytes]
+
+
+async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> Marks:
     """Return the digests that were marked before."""
     rows = await connection.fetch(PROBE_SEEN_SQL, list(digests))
-    return {row[0] for row in rows}
+    return Marks({row[0] for row in rows}, {row[0] for row in rows if row[1] == EARLY})
 
 
 INSERT_SEEN_SQL: Final[LiteralString] = """
@@ -52,3 +60,17 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -
         raise StoreUnavailableError(error.sqlstate or "", "seen has no partition") from error
     if int(status.rpartition(" ")[2]) != len(rows):
         raise SupersededError("seen")
+
+
+RESUME_SEEN_SQL: Final[LiteralString] = """
+-- seen: messages whose edits came first lead to their sessions now
+UPDATE seen SET session_id = new.session_id, arrival = new.arrival
+FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
+WHERE seen.digest = new.digest AND seen.arrival = -1
+"""
+
+
+async def resume(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
+    """Let the marks of early edits be those of the messages themselves."""
+    if rows:
+        await connection.execute(RESUME_SEEN_SQL, *columns(rows, 3))

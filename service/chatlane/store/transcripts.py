@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link, Version
 from chatlane.store import owners
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.transcripts import Revision, TranscriptEntry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ class TranscriptReads:
     _ROWS: Final[LiteralString] = """
         -- transcripts.rows: the newest rows below a place, as many as fit a budget
         SELECT seq, role, content, details, author, platform_message_id, turn_id, created_at,
-               found
+               state, found
         FROM (
             SELECT *,
                    sum(coalesce(octet_length(content), 0) + coalesce(length(details::text), 0))
@@ -89,7 +89,7 @@ class TranscriptReads:
                    count(*) OVER () AS found
             FROM (
                 SELECT seq, role, content, details, author, platform_message_id, turn_id,
-                       created_at
+                       created_at, state
                 FROM messages
                 WHERE session_id = $1 AND seq < $2
                 ORDER BY seq DESC
@@ -112,6 +112,40 @@ class TranscriptReads:
             rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
         return RowsBefore(tuple(map(_entry, rows)), bool(rows) and rows[0]["found"] > len(rows))
 
+    _REVISIONS: Final[LiteralString] = """
+        -- transcripts.revisions: what a row said before, the newest first
+        SELECT old.* FROM messages AS row CROSS JOIN LATERAL (
+            SELECT id, content, attachments, reason, at FROM message_revisions
+            WHERE message_id = row.id AND id < $3
+            UNION ALL
+            SELECT id, content, attachments, reason, at FROM message_revisions
+            WHERE row.id IS NULL AND message_id IS NULL AND session_id = row.session_id
+              AND platform_message_id = row.platform_message_id AND id < $3
+        ) AS old
+        WHERE row.session_id = $1 AND row.seq = $2
+        ORDER BY old.id DESC
+        LIMIT $4
+    """
+
+    async def revisions(
+        self, session_id: UUID, seq: int, *, before: int, limit: int
+    ) -> tuple[Revision, ...]:
+        """Return what a row said before it was edited or deleted, newest first."""
+        async with self._store.transaction() as connection:
+            rows = await connection.fetch(self._REVISIONS, session_id, seq, before, limit)
+        return tuple(
+            Revision.model_validate(
+                {
+                    "number": row["id"],
+                    "content": row["content"],
+                    "attachments": from_json(row["attachments"] or "[]"),
+                    "reason": row["reason"],
+                    "at": row["at"],
+                }
+            )
+            for row in rows
+        )
+
 
 async def _owners(connection: PoolConnectionProxy, person: Person | None) -> list[str] | None:
     return None if person is None else sorted(await owners.find(connection, person))
@@ -132,5 +166,6 @@ def _entry(row: asyncpg.Record) -> TranscriptEntry:
             "tool_name": details.get("tool_name"),
             "attachments": details.get("attachments") or (),
             "created_at": row["created_at"],
+            "state": row["state"],
         }
     )

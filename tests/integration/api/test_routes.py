@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import nats
 import pytest
@@ -72,6 +72,8 @@ from chatlane_schemas.sessions import (
 )
 from chatlane_schemas.transcripts import (
     AppendedRow,
+    Revision,
+    RowState,
     TranscriptAppend,
     TranscriptChange,
     TranscriptChanged,
@@ -195,6 +197,16 @@ class FakeTranscripts:
         del session_id, max_bytes
         below = [row for row in reversed(self.stored) if row.seq < below_seq]
         return RowsBefore(tuple(below[:limit]), len(below) > limit)
+
+    async def revisions(
+        self, session_id: UUID, seq: int, *, before: int, limit: int
+    ) -> tuple[Revision, ...]:
+        del session_id
+        return tuple(
+            Revision(number=number, content=f"row {seq}", reason=RowState.EDITED, at=AT)
+            for number in range(30, 0, -1)
+            if number < before
+        )[:limit]
 
 
 class FakeChanges:
@@ -426,6 +438,16 @@ async def test_transcript_comes_in_order_from_the_end(api: Api) -> None:
     assert [row.seq for row in newest.rows] == [5, 6, 7]
     assert [row.seq for row in older.rows] == [1, 2, 3, 4]
     assert older.next_before_seq is None
+
+
+async def test_what_a_row_said_before_comes_newest_first_and_in_pages(api: Api) -> None:
+    transcripts = TranscriptApi(api.client, principal="someone")
+
+    numbers = [one.number async for one in transcripts.revisions(SESSION_ID, 3)]
+
+    assert numbers == list(range(30, 0, -1))
+    with pytest.raises(SessionNotFoundError):
+        await anext(transcripts.revisions(uuid4(), 3))
 
 
 async def test_a_change_is_told_who_asks(api: Api) -> None:

@@ -186,6 +186,10 @@ INSERT INTO outbox (session_id, stream, router, subject, message_id, payload)
 INSERT INTO waiting (
         session_id, arrival, session_key, message_id, size_bytes, details, source, stored_at)
     SELECT id, 1, session_key, id, 1, '{}', '{}', now() FROM sessions;
+INSERT INTO early_edits (digest, attachments, size_bytes)
+    SELECT sha256(id::text::bytea), '[]', 1 FROM sessions;
+INSERT INTO message_revisions (session_id, platform_message_id, message_id, reason, at)
+    SELECT id, session_key, id, 'edited', now() FROM sessions;
 INSERT INTO dead_letters (id, stage, reason, digest, size_bytes)
     SELECT id, 'inbound', 'not_json', 'digest', 1 FROM sessions;
 INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM sessions;

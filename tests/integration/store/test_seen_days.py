@@ -60,7 +60,7 @@ async def test_a_mark_is_found_in_its_day(store: Store) -> None:
     await create(store)
     async with store.transaction() as connection:
         await seen.insert(connection, [SeenRow(b"digest", None, None)])
-        assert await seen.probe(connection, [b"digest", b"other"]) == {b"digest"}
+        assert (await seen.probe(connection, [b"digest", b"other"])).known == {b"digest"}
 
 
 async def test_a_day_is_made_while_a_batch_uses_the_table(store: Store) -> None:

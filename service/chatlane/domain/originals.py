@@ -1,0 +1,372 @@
+"""What edits and deletes do to the messages they are about, whatever order they come in.
+
+A message that waits is changed where it waits, so its turn never meets what it said before. One
+that has its place in a transcript is changed there, and what it said is kept as a revision. What
+has not come yet is remembered: the message then arrives as its newest edit says, or not at all.
+
+The order is that of the log, except that an edit which the platform made earlier than the one
+that was applied changes nothing. Nothing comes back after a delete.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.effects import (
+    EARLY,
+    EarlyRow,
+    RevisionRow,
+    RowChange,
+    SeenRow,
+    WaitingChange,
+    WaitingRow,
+)
+from chatlane_schemas.inbound import Kind
+from chatlane_schemas.transcripts import RowState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.effects import Effects, MessageRow
+    from chatlane.domain.lanes import Arrived
+    from chatlane_schemas.inbound import Attachment
+
+_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*", re.ASCII)
+# Where details say which edit a message is as it stands.
+_EDIT: Final = "edit"
+# What stays of a message that was deleted: what it was, and the trace its turn belongs to.
+_OF_DELETED: Final = frozenset({"kind", "traceparent"})
+
+Order = tuple[int, tuple[int, ...], bytes]
+
+
+Outcome = Literal["applied", "same", "older", "gone", "early", "new"]
+
+
+class Edit(NamedTuple):
+    """A message as an edit says it is, and which edit that is."""
+
+    text: str | None
+    attachments: tuple[Attachment, ...]
+    version: str | None
+    event_id: str | None
+    size_bytes: int
+
+
+def edit_of(arrived: Arrived) -> Edit:
+    """Return what an `edit` says."""
+    event = arrived.event
+    return Edit(
+        event.text,
+        event.attachments,
+        event.version or None,
+        event.event_id or None,
+        arrived.size_bytes,
+    )
+
+
+def is_older(edit: Edit, version: str | None, event_id: str | None) -> bool:
+    """Return whether a platform made an edit before the one that has these ids.
+
+    False where nothing tells: then the later one in the log is the newer one.
+    """
+    if edit.version and version and edit.version != version:
+        return _order(edit.version) < _order(version)
+    if edit.event_id and event_id and _is_number(edit.event_id) and _is_number(event_id):
+        return _order(edit.event_id) < _order(event_id)
+    return False
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
+
+
+def _order(text: str) -> Order:
+    """Return what versions are compared by: numbers first, then all else by its bytes."""
+    if _is_number(text):
+        return 0, tuple(map(int, text.split("."))), b""
+    return 1, (), text.encode()
+
+
+@dataclass(slots=True)
+class Original:
+    """A message that was routed, where it is and as it stands.
+
+    Attributes:
+        place: Its arrival while it waits, its seq once it is written.
+        size_bytes: While it waits: what counts for the size of its turn.
+        turn_id: Once it is written, the turn that was claimed with it.
+        message_id: Our own id of it; rows that were imported or appended may have none.
+    """
+
+    session_id: UUID
+    place: int
+    is_waiting: bool
+    content: str | None
+    details: Mapping[str, object]
+    platform_message_id: str
+    size_bytes: int = 0
+    turn_id: UUID | None = None
+    message_id: UUID | None = None
+    state: str | None = None
+
+    @property
+    def edit(self) -> tuple[str | None, str | None]:
+        """Version and event id of the edit it was given last."""
+        mark = self.details.get(_EDIT)
+        if not isinstance(mark, dict):
+            return None, None
+        return mark.get("version"), mark.get("event_id")
+
+    @property
+    def words(self) -> tuple[str | None, bytes]:
+        """What it says, to be compared."""
+        return self.content, to_json(self.details.get("attachments") or [])
+
+
+def _original_of(row: WaitingRow | MessageRow) -> Original:
+    is_waiting = isinstance(row, WaitingRow)
+    return Original(
+        session_id=row.session_id,
+        place=row.arrival if isinstance(row, WaitingRow) else row.seq,
+        is_waiting=is_waiting,
+        content=row.content,
+        details=from_json(row.details or "{}"),
+        platform_message_id=row.platform_message_id or "",
+        message_id=row.message_id if isinstance(row, WaitingRow) else row.id,
+    )
+
+
+@dataclass(slots=True)
+class Originals:
+    """The messages that the edits and deletes of a batch are about.
+
+    Attributes:
+        found: By digest, those that are waiting or written.
+        awaited: Digests of messages of which only edits have come.
+        early: The newest of these edits, by digest.
+        emptied: Turns that lost a message to a delete.
+    """
+
+    found: dict[bytes, Original] = field(default_factory=dict)
+    awaited: set[bytes] = field(default_factory=set)
+    early: dict[bytes, Edit] = field(default_factory=dict)
+    emptied: set[UUID] = field(default_factory=set)
+    _resuming: set[bytes] = field(default_factory=set)
+
+    def placed(self, digests: Iterable[bytes], row: WaitingRow | MessageRow) -> None:
+        """Take note of a message of this very batch: what follows may change it."""
+        original = _original_of(row)
+        for digest in digests:
+            self.found[digest] = original
+
+    def is_awaited(self, known: Iterable[bytes]) -> bool:
+        """Return whether all that is known of a message are edits that came before it."""
+        return self.awaited.issuperset(known)
+
+    def edited(self, arrived: Arrived, effects: Effects, edit: Edit | None = None) -> Arrived:
+        """Return a message as the newest of the edits that came before it says it is."""
+        for digest in arrived.digests:
+            if digest in self.awaited:
+                self._resuming.add(digest)
+                early = self._pop_early(digest, effects)
+                edit = _newer(edit, early) if early else edit
+        if edit is None:
+            return arrived
+        said = {"text": edit.text, "attachments": edit.attachments}
+        return arrived._replace(
+            event=arrived.event.model_copy(update=said),
+            details=_json(_edited(from_json(arrived.details), edit)),
+            size_bytes=edit.size_bytes,
+        )
+
+    def as_message(self, arrived: Arrived, effects: Effects) -> Arrived:
+        """Return an edit as the message that it counts as."""
+        message = arrived._replace(
+            event=arrived.event.model_copy(update={"kind": Kind.MESSAGE}),
+            digests=(*arrived.targets, *arrived.digests),
+            details=_json(from_json(arrived.details) | {"kind": Kind.MESSAGE}),
+            targets=(),
+        )
+        return self.edited(message, effects, edit_of(arrived))
+
+    def without_resumed(self, marks: list[SeenRow], effects: Effects) -> list[SeenRow]:
+        """Return the marks to insert; those that early edits made lead to the message now."""
+        new = []
+        for mark in marks:
+            if mark.digest in self.awaited:
+                self._pop_early(mark.digest, effects)
+                effects.resumed.append(mark)
+            elif mark.digest in self._resuming:
+                self._resuming.discard(mark.digest)
+                effects.resumed.append(mark)
+            else:
+                new.append(mark)
+        return new
+
+    def change(self, arrived: Arrived, known: set[bytes], effects: Effects) -> Outcome:
+        """Apply an edit or a delete, and return what became of it.
+
+        Args:
+            arrived: The event.
+            known: Those of the digests it is about that were seen.
+
+        Returns:
+            `new` if it is to be routed as a message.
+        """
+        original = next((self.found[one] for one in arrived.targets if one in self.found), None)
+        is_delete = arrived.event.kind is Kind.DELETE
+        # Whoever takes a message away, it is gone; but a bot that may not speak edits nothing.
+        if arrived.is_ignored and not is_delete:
+            return "gone"
+        if original is not None:
+            return self._change_original(original, arrived, effects)
+        if not self.is_awaited(known):
+            return "gone"
+        if is_delete:
+            return self._forget(arrived.targets, effects)
+        return "new" if arrived.event.counts_as_new else self._remember(arrived, effects)
+
+    def _change_original(self, original: Original, arrived: Arrived, effects: Effects) -> Outcome:
+        if original.state == RowState.DELETED:
+            return "gone"
+        if arrived.event.kind is Kind.DELETE:
+            return self._delete(original, arrived.stored_at, effects)
+        return _edit(original, edit_of(arrived), arrived.stored_at, effects)
+
+    def _delete(self, original: Original, at: datetime, effects: Effects) -> Outcome:
+        """Take a message out of the line, or blank its row."""
+        if original.is_waiting:
+            effects.dropped_waiting.append((original.session_id, original.place))
+            for digest in [one for one, its in self.found.items() if its is original]:
+                del self.found[digest]
+            return "applied"
+        effects.revisions.append(_revision(original, RowState.DELETED, at))
+        original.details = {
+            name: value for name, value in original.details.items() if name in _OF_DELETED
+        }
+        original.content = None
+        original.state = RowState.DELETED
+        if original.turn_id is not None:
+            self.emptied.add(original.turn_id)
+        _write(original, effects)
+        return "applied"
+
+    def _remember(self, arrived: Arrived, effects: Effects) -> Outcome:
+        """Keep an edit whose message has not come."""
+        edit = edit_of(arrived)
+        outcome: Outcome = "early"
+        for digest in arrived.targets:
+            known = self.early.get(digest)
+            if known is not None and is_older(edit, known.version, known.event_id):
+                outcome = "older"
+                continue
+            if digest not in self.awaited:
+                self.awaited.add(digest)
+                effects.seen.append(SeenRow(digest, None, EARLY))
+            self.early[digest] = edit
+            effects.early.append(_early_row(digest, edit))
+        return outcome
+
+    def _forget(self, targets: Iterable[bytes], effects: Effects) -> Outcome:
+        """Let a message that was deleted before it came count as seen."""
+        for digest in targets:
+            mark = SeenRow(digest, None, None)
+            if digest in self.awaited:
+                self._pop_early(digest, effects)
+                effects.resumed.append(mark)
+            else:
+                effects.seen.append(mark)
+        return "early"
+
+    def _pop_early(self, digest: bytes, effects: Effects) -> Edit | None:
+        self.awaited.discard(digest)
+        effects.early_over.append(digest)
+        return self.early.pop(digest, None)
+
+
+def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> Outcome:
+    """Change a message to what an edit says."""
+    if is_older(edit, *original.edit):
+        return "older"
+    before = original.words
+    revision = _revision(original, RowState.EDITED, at)
+    original.details = _edited(original.details, edit)
+    original.content = edit.text
+    original.size_bytes = edit.size_bytes
+    changed = original.words != before
+    if changed and not original.is_waiting:
+        original.state = RowState.EDITED
+        effects.revisions.append(revision)
+    _write(original, effects)
+    return "applied" if changed else "same"
+
+
+def _edited(details: Mapping[str, object], edit: Edit) -> dict[str, object]:
+    """Return what is stored of a message besides its text, after an edit."""
+    kept = {name: value for name, value in details.items() if name not in {"attachments", _EDIT}}
+    if edit.attachments:
+        kept["attachments"] = [
+            one.model_dump(mode="json", exclude_none=True) for one in edit.attachments
+        ]
+    mark = {"version": edit.version, "event_id": edit.event_id}
+    return kept | {_EDIT: {name: value for name, value in mark.items() if value is not None}}
+
+
+def _json(value: Mapping[str, object]) -> str:
+    return to_json(value).decode()
+
+
+def _newer(one: Edit | None, other: Edit) -> Edit:
+    return other if one is None or not is_older(other, one.version, one.event_id) else one
+
+
+def _early_row(digest: bytes, edit: Edit) -> EarlyRow:
+    attachments = [one.model_dump(mode="json", exclude_none=True) for one in edit.attachments]
+    return EarlyRow(
+        digest,
+        edit.text,
+        to_json(attachments).decode(),
+        edit.version,
+        edit.event_id,
+        edit.size_bytes,
+    )
+
+
+def _revision(original: Original, reason: RowState, at: datetime) -> RevisionRow:
+    attachments = original.details.get("attachments")
+    return RevisionRow(
+        original.session_id,
+        original.platform_message_id,
+        original.message_id,
+        original.content,
+        None if not attachments else to_json(attachments).decode(),
+        reason,
+        at,
+    )
+
+
+def _write(original: Original, effects: Effects) -> None:
+    details = _json(original.details)
+    if original.is_waiting:
+        effects.waiting_changes.append(
+            WaitingChange(
+                original.session_id,
+                original.place,
+                original.size_bytes,
+                original.content,
+                details,
+            )
+        )
+    else:
+        effects.row_changes.append(
+            RowChange(
+                original.session_id, original.place, original.content, details, original.state
+            )
+        )

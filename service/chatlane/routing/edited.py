@@ -1,0 +1,137 @@
+"""Finds what the edits and deletes of a batch are about, and ends turns they left empty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane.domain.originals import Originals
+from chatlane.domain.turns import void_turn
+from chatlane.errors import SupersededError
+from chatlane.store import originals, turns, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.originals import Original
+    from chatlane.domain.states import Lane, Session
+    from chatlane.store.originals import Found, Home
+
+
+def targets_of(arrived: Iterable[Arrived]) -> set[bytes]:
+    """Return the digests of all messages that are edited or deleted; most batches have none."""
+    return {digest for one in arrived for digest in one.targets}
+
+
+async def find_sessions(connection: PoolConnectionProxy, targets: Iterable[bytes]) -> set[UUID]:
+    """Return the sessions to lock before messages in them can change."""
+    homes = await originals.find_homes(connection, targets)
+    return {home.session_id for found in homes.values() for home in found}
+
+
+async def load(
+    connection: PoolConnectionProxy,
+    arrived: Sequence[Arrived],
+    awaited: set[bytes],
+    *,
+    bound: Mapping[str, Lane],
+    homes_locked: set[UUID],
+) -> Originals:
+    """Return what the edits and deletes of a batch are about.
+
+    Args:
+        awaited: Digests whose marks say that only edits have come; kept up to date.
+        homes_locked: Sessions whose locks were asked for, whether they are there or not.
+
+    Raises:
+        SupersededError: One of the messages went to another session.
+    """
+    changing = [one for one in arrived if one.targets]
+    homes = await originals.find_homes(connection, targets_of(changing))
+    if not homes_locked.issuperset(home.session_id for its in homes.values() for home in its):
+        raise SupersededError("seen")
+    wanted = {
+        (session_id, one.event.message_id or "")
+        for one in changing
+        for session_id in _sessions_of(one, homes, bound)
+    }
+    there: dict[tuple[UUID, str], list[Found]] = {}
+    for found in await originals.find(connection, wanted) if wanted else ():
+        its = found.original
+        there.setdefault((its.session_id, its.platform_message_id), []).append(found)
+    early = await originals.find_early(connection, awaited) if awaited else {}
+    loaded = Originals(awaited=awaited, early=early)
+    for one in changing:
+        original = _chosen(one, there, homes, bound)
+        if original is not None:
+            loaded.found.update(dict.fromkeys(one.targets, original))
+    return loaded
+
+
+def _homes_of(one: Arrived, homes: Mapping[bytes, Sequence[Home]]) -> list[Home]:
+    return [home for digest in one.targets for home in homes.get(digest, ())]
+
+
+def _sessions_of(
+    one: Arrived, homes: Mapping[bytes, Sequence[Home]], bound: Mapping[str, Lane]
+) -> set[UUID]:
+    lane = bound.get(one.session_key)
+    here = set() if lane is None else {lane.session_id}
+    return here | {home.session_id for home in _homes_of(one, homes)}
+
+
+def _chosen(
+    one: Arrived,
+    found: Mapping[tuple[UUID, str], Sequence[Found]],
+    homes: Mapping[bytes, Sequence[Home]],
+    bound: Mapping[str, Lane],
+) -> Original | None:
+    """Return the one message that an edit or a delete is about.
+
+    The mark of the message says where it went. A session can hold two chats that number alike,
+    so a message there has to have its arrival or its address, or be the only one of its number.
+    Where the mark is gone after some days, the session of the lane is asked for its address.
+    """
+    number = one.event.message_id or ""
+    marked = _homes_of(one, homes)
+    sessions = dict.fromkeys(home.session_id for home in marked)
+    there = [its for session_id in sessions for its in found.get((session_id, number), ())]
+    for its in there:
+        where = (its.original.session_id, its.original.place)
+        if its.original.is_waiting and where in marked:
+            return its.original
+    lane = bound.get(one.session_key)
+    here = () if lane is None else found.get((lane.session_id, number), ())
+    for its in (*there, *here):
+        if its.digest in one.targets:
+            return its.original
+    return there[0].original if len(there) == 1 else None
+
+
+async def void_emptied(
+    connection: PoolConnectionProxy,
+    emptied: Iterable[UUID],
+    sessions: Mapping[UUID, Session],
+    effects: Effects,
+) -> None:
+    """End turns that have nothing left to answer and that nobody works on now.
+
+    One that runs goes on: its worker may have done things already. Should it fail, nobody takes
+    it up again.
+
+    Args:
+        emptied: Turns that lost a message; all of it is written.
+    """
+    empty = await originals.emptied(connection, emptied)
+    found = await turns.lock(connection, empty) if empty else {}
+    idle = [
+        turn for turn in found.values() if turn.state == "ready" and turn.session_id in sessions
+    ]
+    busy = await waiting.sessions_with_waiting(connection, [turn.session_id for turn in idle])
+    for turn in idle:
+        has_waiting = turn.session_id in busy
+        void_turn(turn, sessions[turn.session_id], has_waiting=has_waiting, effects=effects)
