@@ -1,6 +1,6 @@
 """The session API for callers that change sessions, typed."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
@@ -8,12 +8,13 @@ from uuid import UUID
 from nats.aio.client import Client
 from pydantic import JsonValue
 
-from chatlane_client.errors import SessionNotFoundError
+from chatlane_client.errors import InvalidAnswerError, SessionNotFoundError
 from chatlane_client.requests import Requests
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import (
     Preference,
+    SessionArchive,
     SessionChange,
     SessionEnd,
     SessionFind,
@@ -26,7 +27,11 @@ from chatlane_schemas.session_changes import (
     SessionUpdate,
 )
 from chatlane_schemas.sessions import (
+    SessionCount,
+    SessionCountReply,
+    SessionCounts,
     SessionGet,
+    SessionList,
     SessionListReply,
     SessionPeek,
     SessionReply,
@@ -90,6 +95,94 @@ class SessionApi:
             id=new_envelope_id(), at=_now(), title=title, acting_for=self._acting_for
         )
         return (await self._requests.ask("session", "find", request, SessionListReply)).sessions
+
+    async def list_all(
+        self,
+        *,
+        platform: str | None = None,
+        agent: str | None = None,
+        origin: str | None = None,
+        active_since: datetime | None = None,
+        archived: bool | None = None,
+        page_size: int = 50,
+    ) -> AsyncIterator[SessionView]:
+        """Yield the sessions to which all that is given applies, the newest first.
+
+        Args:
+            platform: Only of this platform.
+            agent: Only of this agent.
+            origin: Only what this kind of caller opened, `chat` for what messages opened.
+            active_since: Only those in which a person has written since, aware.
+            archived: Only those that are archived, or that are not; None for both.
+            page_size: How many are asked for at once, 1 to 200.
+        """
+        cursor = None
+        while True:
+            request = SessionList(
+                id=new_envelope_id(),
+                at=_now(),
+                acting_for=self._acting_for,
+                platform=platform,
+                agent=agent,
+                origin=origin,
+                active_since=active_since,
+                archived=archived,
+                limit=page_size,
+                cursor=cursor,
+            )
+            reply = await self._requests.ask("session", "list", request, SessionListReply)
+            for session in reply.sessions:
+                yield session
+            if (cursor := reply.next_cursor) is None:
+                return
+
+    async def count(
+        self,
+        *,
+        platform: str | None = None,
+        agent: str | None = None,
+        origin: str | None = None,
+        active_since: datetime | None = None,
+        archived: bool | None = None,
+    ) -> SessionCounts:
+        """Return how many sessions `list_all` would yield, and how many of them are open.
+
+        Raises:
+            InvalidAnswerError: The answer holds no counts.
+        """
+        request = SessionCount(
+            id=new_envelope_id(),
+            at=_now(),
+            acting_for=self._acting_for,
+            platform=platform,
+            agent=agent,
+            origin=origin,
+            active_since=active_since,
+            archived=archived,
+        )
+        reply = await self._requests.ask("session", "count", request, SessionCountReply)
+        if reply.counts is None:
+            raise InvalidAnswerError(self._requests.subject("session", "count"), "no counts")
+        return reply.counts
+
+    async def archive(
+        self, session_id: UUID, *, archived: bool = True, request_id: str | None = None
+    ) -> SessionView:
+        """Put a session away in lists, or take it out again; otherwise it stays as it is.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: Another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = SessionArchive(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            archived=archived,
+        )
+        return await self._change("archive", request)
 
     async def update(
         self,

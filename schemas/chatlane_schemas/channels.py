@@ -12,6 +12,7 @@ from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_changes import (
+    SessionArchive,
     SessionEnd,
     SessionFind,
     SessionFork,
@@ -35,6 +36,8 @@ from chatlane_schemas.session_life import (
 )
 from chatlane_schemas.sessions import (
     ApiReply,
+    SessionCount,
+    SessionCountReply,
     SessionGet,
     SessionList,
     SessionListReply,
@@ -209,6 +212,8 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "get", SessionGet, SessionReply, "Shows one session."),
     _request("session", "peek", SessionPeek, SessionReply, "Shows the session of a key."),
     _request("session", "list", SessionList, SessionListReply, "Lists sessions."),
+    _request("session", "count", SessionCount, SessionCountReply, "Counts sessions."),
+    _request("session", "archive", SessionArchive, SessionReply, "Puts a session away in lists."),
     _request("session", "find", SessionFind, SessionListReply, "Finds sessions by title."),
     _request("session", "update", SessionUpdate, SessionReply, "Sets directory, model, config."),
     _request("session", "title", SessionTitle, SessionReply, "Gives a session a title."),

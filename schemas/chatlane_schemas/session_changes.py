@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError, to_json
 
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.fields import MAX_INT64, JsonObject, Text, scrubbed_json
+from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionKey
 
@@ -113,6 +113,12 @@ class SessionTitle(SessionChange):
     """Gives a session a title, or takes it away; titles of one owner differ."""
 
     title: Title = Field(description="The title; none takes it away.")
+
+
+class SessionArchive(SessionChange):
+    """Puts a session away in lists, or takes it out again; otherwise it stays as it is."""
+
+    archived: Flag = Field(default=True, description="Whether it is to be archived.")
 
 
 class SessionEnd(SessionChange):

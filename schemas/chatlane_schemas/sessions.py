@@ -1,7 +1,7 @@
 """The session API: requests that read, replies and what they show."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
@@ -73,11 +73,37 @@ class SessionPeek(Envelope):
     )
 
 
-class SessionList(Envelope):
-    """Asks for sessions, the newest first."""
+CHAT_ORIGIN: Final = "chat"
+"""Origin of the sessions that a message of a platform opened."""
+
+
+class SessionFilter(Envelope):
+    """Says which sessions are meant: those to which all that is given applies."""
 
     platform: PlatformName | None = Field(default=None, description="Only of this platform.")
     agent: Name | None = Field(default=None, description="Only of this agent.")
+    origin: Name | None = Field(
+        default=None,
+        description="Only what this kind of caller opened; `chat` for what messages opened.",
+    )
+    active_since: Instant | None = Field(
+        default=None,
+        description="Only those in which a person has written since.",
+    )
+    archived: Flag | None = Field(default=None, description="Only those that are, or are not.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Whose sessions are meant; those of others are not there.",
+    )
+
+
+class SessionList(SessionFilter):
+    """Asks for sessions, the newest first.
+
+    A page may have fewer than it could, even none, while more follow: there is a next page
+    exactly if there is a `next_cursor`.
+    """
+
     limit: Annotated[int, Field(strict=True, ge=1, le=200)] = Field(
         default=50,
         description="How many to show.",
@@ -102,6 +128,13 @@ class SessionView(Record):
     cwd: Text | None = Field(default=None, description="Directory in which tools work.")
     model: Text | None = Field(default=None, description="Model that is to answer.")
     config: JsonObject | None = Field(default=None, description="What else the agent reads.")
+    origin: Name = Field(default=CHAT_ORIGIN, description="What opened it: `chat`, `acp`, ...")
+    archived_at: Instant | None = Field(default=None, description="When it was put away.")
+    parent_id: UUID | None = Field(default=None, description="Session that it began from.")
+    link_kind: Name | None = Field(
+        default=None,
+        description="How: `branch`, `compression`, or `merged` into it.",
+    )
     model_override: ModelOverride | None = Field(
         default=None, description="Model that answers instead of the agent's own choice."
     )
@@ -118,6 +151,29 @@ class SessionView(Record):
     usage: Counters = Field(
         default={}, description="Sums of what results reported, such as tokens; by name."
     )
+
+
+class SessionCount(SessionFilter):
+    """Asks how many sessions there are."""
+
+
+class SessionCounts(Record):
+    """How many sessions match."""
+
+    total: BigNumber = Field(description="All that match.")
+    open: BigNumber = Field(description="Those that have not ended.")
+    archived: BigNumber = Field(description="Those that are archived.")
+    is_complete: Flag = Field(
+        default=True,
+        description="Whether all were looked at; else these are of the newest 50,000 of the "
+        "owner, kind, platform or agent.",
+    )
+
+
+class SessionCountReply(ApiReply):
+    """Answer to `SessionCount`."""
+
+    counts: SessionCounts | None = Field(default=None, description="How many there are.")
 
 
 class SessionReply(ApiReply):

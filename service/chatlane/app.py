@@ -19,11 +19,6 @@ from uuid import UUID, uuid4
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
-from chatlane.api.session_changes import SessionChangeHandlers
-from chatlane.api.sessions import SessionHandlers
-from chatlane.api.stopping import StopHandlers
-from chatlane.api.transcript_changes import TranscriptChangeHandlers
-from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus import topology
 from chatlane.bus.backlogs import Backlogs
@@ -35,6 +30,7 @@ from chatlane.bus.reader import ReaderLimits
 from chatlane.bus.tasks import end_task
 from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
 from chatlane.errors import SchemaMismatchError, TransientError
+from chatlane.handlers import every_handler
 from chatlane.health import Heartbeat, Probes, build_asgi, open_http
 from chatlane.logs import get_logger
 from chatlane.metrics import Metrics
@@ -48,18 +44,14 @@ from chatlane.routing.ownership import Ownership
 from chatlane.routing.reconciling import Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
-from chatlane.routing.session_desk import SessionDesk
-from chatlane.routing.stopping import StopDesk
 from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
-from chatlane.routing.transcript_desk import TranscriptDesk
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.writing import Writer
 from chatlane.store import partitions, probe, seen_days
 from chatlane.store.migrations import verify_schema
 from chatlane.store.pool import Store, open_store
 from chatlane.store.session_reads import SessionReads
-from chatlane.store.transcripts import TranscriptReads
 from chatlane.tracing import sending_traces
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 
@@ -447,24 +439,16 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
 @asynccontextmanager
 async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> AsyncIterator[None]:
     """Answer requests: of the session API, and the claims and renewals of workers."""
-    reads = SessionReads(app.store)
-    answering = Answering(app.metrics, lambda: bus.client.max_payload, reads.agent_of)
+    answering = Answering(
+        app.metrics, lambda: bus.client.max_payload, SessionReads(app.store).agent_of
+    )
     turns = [
         TurnHandlers(agent.name, desk, answering, app.metrics)
         for agent in app.catalog.agents.values()
         if agent.delivery == "turns"
     ]
-    transcript_desk = TranscriptDesk(
-        app.store, writer, app.catalog.agents, app.settings.router.slots
-    )
-    routes = build_router(
-        SessionHandlers(reads, answering),
-        TranscriptHandlers(TranscriptReads(app.store), answering),
-        SessionChangeHandlers(SessionDesk(writer, reads, app.catalog), answering),
-        TranscriptChangeHandlers(transcript_desk, answering),
-        turns,
-        stops=StopHandlers(StopDesk(writer), answering),
-    )
+    handlers = every_handler(app.store, writer, app.catalog, app.settings.router.slots, answering)
+    routes = build_router(handlers, turns)
 
     def closed() -> None:
         if not app.is_stopping:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +20,7 @@ class Asked:
     body: bytes
     agent: str | None = None
     account: tuple[str, str] | None = None
+
+
+Handle: TypeAlias = Callable[[Asked], Awaitable[bytes]]
+"""Answers a request; never raises."""

@@ -10,17 +10,21 @@ from faststream.nats import NatsRouter
 from chatlane.api.asked import Asked
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from typing import Protocol
 
     from faststream.nats import NatsMessage
     from nats.aio.msg import Msg
 
-    from chatlane.api.session_changes import SessionChangeHandlers
-    from chatlane.api.sessions import SessionHandlers
-    from chatlane.api.stopping import StopHandlers
-    from chatlane.api.transcript_changes import TranscriptChangeHandlers
-    from chatlane.api.transcripts import TranscriptHandlers
+    from chatlane.api.asked import Handle
     from chatlane.api.turns import TurnHandlers
+
+    class Handlers(Protocol):
+        """Answers some of the requests."""
+
+        def requests(self) -> Mapping[str, Handle]:
+            """Return what answers each request, by noun and verb such as `session.get`."""
+
 
 # One router answers each request, any of them will do.
 QUEUE: Final = "routers"
@@ -34,68 +38,30 @@ _PRINCIPAL_TOKEN: Final = 3
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
-def build_router(
-    sessions: SessionHandlers,
-    transcripts: TranscriptHandlers,
-    changes: SessionChangeHandlers,
-    transcript_changes: TranscriptChangeHandlers,
-    turns: Iterable[TurnHandlers],
-    *,
-    stops: StopHandlers,
-) -> NatsRouter:
+def build_router(handlers: Iterable[Handlers], turns: Iterable[TurnHandlers]) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
     Principal, agent, platform and account are any tokens here: NATS permissions pin them.
     """
     router = NatsRouter()
-    _bind_request(router, "session.get", sessions.get)
-    _bind_request(router, "session.peek", sessions.peek)
-    _bind_request(router, "session.list", sessions.list)
-    _bind_request(router, "session.find", sessions.find)
-    _bind_request(router, "session.rounds", sessions.rounds)
-    for verb, change in {
-        "update": changes.update,
-        "title": changes.title,
-        "end": changes.end,
-        "reopen": changes.reopen,
-        "reset": changes.reset,
-        "switch": changes.switch,
-        "fork": changes.fork,
-        "suspend": changes.suspend,
-        "mark": changes.mark,
-        "unmark": changes.unmark,
-        "hold": changes.hold,
-        "release": changes.release,
-        "override": changes.override,
-        "note": changes.note,
-    }.items():
-        _bind_request(router, f"session.{verb}", change)
-    _bind_request(router, "transcript.load", transcripts.load)
-    _bind_request(router, "transcript.revisions", transcripts.revisions)
-    _bind_request(router, "transcript.append", transcript_changes.append)
-    _bind_request(router, "transcript.replace", transcript_changes.replace)
-    _bind_request(router, "transcript.compact", transcript_changes.compact)
-    _bind_request(router, "transcript.rewind", transcript_changes.rewind)
-    _bind_request(router, "transcript.retry", transcript_changes.retry)
-    _bind_request(router, "session.stop", stops.stop)
-    _bind_request(router, "turn.cancel", stops.cancel)
-    for handlers in turns:
-        _bind(router, f"turn.claim.{handlers.agent}", handlers.claim)
-        _bind(router, f"turn.renew.{handlers.agent}", handlers.renew)
-        _bind(router, f"turn.take.{handlers.agent}", handlers.take)
+    for one in handlers:
+        for method, handle in one.requests().items():
+            _bind_request(router, method, handle)
+    for of_agent in turns:
+        _bind(router, f"turn.claim.{of_agent.agent}", of_agent.claim)
+        _bind(router, f"turn.renew.{of_agent.agent}", of_agent.renew)
+        _bind(router, f"turn.take.{of_agent.agent}", of_agent.take)
     return router
 
 
-def _bind_request(
-    router: NatsRouter, method: str, handle: Callable[[Asked], Awaitable[bytes]]
-) -> None:
+def _bind_request(router: NatsRouter, method: str, handle: Handle) -> None:
     """Bind a request as operators make it, as workers do, and as who acts for people does."""
     _bind(router, method, handle)
     _bind(router, f"{method}.*", handle)
     _bind(router, f"{method}.*.*", handle)
 
 
-def _bind(router: NatsRouter, method: str, handle: Callable[[Asked], Awaitable[bytes]]) -> None:
+def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
     subscriber = router.subscriber(
         f"chat.v1.api.*.{method}",
         queue=QUEUE,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane_schemas.session_changes import (
+    SessionArchive,
     SessionChange,
     SessionEnd,
     SessionFork,
@@ -26,10 +29,11 @@ from chatlane_schemas.session_life import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Protocol
 
     from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked
+    from chatlane.api.asked import Asked, Handle
     from chatlane_schemas.sessions import SessionReply
 
     class Desk(Protocol):
@@ -44,6 +48,26 @@ if TYPE_CHECKING:
 ChangeT = TypeVar("ChangeT", bound=SessionChange)
 
 
+REQUESTS: Final[Mapping[str, type[SessionChange]]] = MappingProxyType(
+    {
+        "session.update": SessionUpdate,
+        "session.title": SessionTitle,
+        "session.archive": SessionArchive,
+        "session.end": SessionEnd,
+        "session.reopen": SessionReopen,
+        "session.reset": SessionReset,
+        "session.switch": SessionSwitch,
+        "session.fork": SessionFork,
+        "session.suspend": SessionSuspend,
+        "session.mark": SessionMark,
+        "session.unmark": SessionUnmark,
+        "session.hold": SessionHold,
+        "session.release": SessionRelease,
+        "session.override": SessionOverride,
+    }
+)
+
+
 class SessionChangeHandlers:
     """The handlers of requests that change one session."""
 
@@ -51,57 +75,9 @@ class SessionChangeHandlers:
         self._desk = desk
         self._answering = answering
 
-    async def update(self, asked: Asked) -> bytes:
-        """Answer `session.update`."""
-        return await self._answer("session.update", SessionUpdate, asked)
-
-    async def title(self, asked: Asked) -> bytes:
-        """Answer `session.title`."""
-        return await self._answer("session.title", SessionTitle, asked)
-
-    async def end(self, asked: Asked) -> bytes:
-        """Answer `session.end`."""
-        return await self._answer("session.end", SessionEnd, asked)
-
-    async def reopen(self, asked: Asked) -> bytes:
-        """Answer `session.reopen`."""
-        return await self._answer("session.reopen", SessionReopen, asked)
-
-    async def reset(self, asked: Asked) -> bytes:
-        """Answer `session.reset`."""
-        return await self._answer("session.reset", SessionReset, asked)
-
-    async def switch(self, asked: Asked) -> bytes:
-        """Answer `session.switch`."""
-        return await self._answer("session.switch", SessionSwitch, asked)
-
-    async def fork(self, asked: Asked) -> bytes:
-        """Answer `session.fork`."""
-        return await self._answer("session.fork", SessionFork, asked)
-
-    async def suspend(self, asked: Asked) -> bytes:
-        """Answer `session.suspend`."""
-        return await self._answer("session.suspend", SessionSuspend, asked)
-
-    async def mark(self, asked: Asked) -> bytes:
-        """Answer `session.mark`."""
-        return await self._answer("session.mark", SessionMark, asked)
-
-    async def unmark(self, asked: Asked) -> bytes:
-        """Answer `session.unmark`."""
-        return await self._answer("session.unmark", SessionUnmark, asked)
-
-    async def hold(self, asked: Asked) -> bytes:
-        """Answer `session.hold`."""
-        return await self._answer("session.hold", SessionHold, asked)
-
-    async def release(self, asked: Asked) -> bytes:
-        """Answer `session.release`."""
-        return await self._answer("session.release", SessionRelease, asked)
-
-    async def override(self, asked: Asked) -> bytes:
-        """Answer `session.override`."""
-        return await self._answer("session.override", SessionOverride, asked)
+    def requests(self) -> dict[str, Handle]:
+        """Return what answers each request."""
+        return {method: partial(self._answer, method, model) for method, model in REQUESTS.items()}
 
     async def note(self, asked: Asked) -> bytes:
         """Answer `session.note`."""

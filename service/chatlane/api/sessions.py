@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from chatlane.api.pages import fitting, no_such_session
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_changes import SessionFind
 from chatlane_schemas.session_life import SessionRounds, SessionRoundsReply
 from chatlane_schemas.sessions import (
-    ApiError,
-    ApiErrorCode,
     SessionGet,
-    SessionList,
     SessionListReply,
     SessionPeek,
     SessionReply,
@@ -23,9 +19,10 @@ from chatlane_schemas.sessions import (
 
 if TYPE_CHECKING:
     from typing import Protocol
+    from uuid import UUID
 
     from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked
+    from chatlane.api.asked import Asked, Handle
     from chatlane_schemas.people import Person
 
     class Reads(Protocol):
@@ -49,27 +46,26 @@ if TYPE_CHECKING:
         ) -> tuple[SessionView, ...]:
             """Return sessions with a title, newest first."""
 
-        async def list(
-            self,
-            *,
-            platform: str | None = None,
-            agent: str | None = None,
-            older_than: UUID | None = None,
-            limit: int,
-        ) -> tuple[SessionView, ...]:
-            """Return sessions, newest first."""
-
 
 # One owner has a title once, so more are of as many people.
 _MOST_OF_A_TITLE: Final = 50
 
 
 class SessionHandlers:
-    """The handlers of `session.get`, `peek`, `list`, `find` and `rounds`."""
+    """The handlers of `session.get`, `peek`, `find` and `rounds`."""
 
     def __init__(self, reads: Reads, answering: Answering) -> None:
         self._reads = reads
         self._answering = answering
+
+    def requests(self) -> dict[str, Handle]:
+        """Return what answers each request."""
+        return {
+            "session.get": self.get,
+            "session.peek": self.peek,
+            "session.find": self.find,
+            "session.rounds": self.rounds,
+        }
 
     async def get(self, asked: Asked) -> bytes:
         """Answer `session.get`."""
@@ -82,10 +78,6 @@ class SessionHandlers:
     async def rounds(self, asked: Asked) -> bytes:
         """Answer `session.rounds`."""
         return await self._answering.answer("session.rounds", SessionRounds, asked, self._rounds)
-
-    async def list(self, asked: Asked) -> bytes:
-        """Answer `session.list`."""
-        return await self._answering.answer("session.list", SessionList, asked, self._list)
 
     async def find(self, asked: Asked) -> bytes:
         """Answer `session.find`."""
@@ -107,26 +99,6 @@ class SessionHandlers:
         )
         error = no_such_session() if rounds is None else None
         return SessionRoundsReply(id=new_envelope_id(), at=_now(), rounds=rounds, error=error)
-
-    async def _list(self, request: SessionList) -> SessionListReply:
-        try:
-            older_than = UUID(request.cursor) if request.cursor else None
-        except ValueError:
-            error = ApiError(code=ApiErrorCode.INVALID, message="cursor: not one of ours")
-            return SessionListReply(id=new_envelope_id(), at=_now(), error=error)
-        found = await self._reads.list(
-            platform=request.platform,
-            agent=request.agent,
-            older_than=older_than,
-            limit=request.limit + 1,
-        )
-        page = fitting(found[: request.limit])
-        return SessionListReply(
-            id=new_envelope_id(),
-            at=_now(),
-            sessions=page,
-            next_cursor=str(page[-1].id) if len(page) < len(found) else None,
-        )
 
     async def _find(self, request: SessionFind) -> SessionListReply:
         found = await self._reads.find_by_title(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked
+    from chatlane.api.asked import Asked, Handle
     from chatlane_schemas.turns import StopReply
 
     class Desk(Protocol):
@@ -33,6 +33,13 @@ class StopHandlers:
     def __init__(self, desk: Desk, answering: Answering) -> None:
         self._desk = desk
         self._answering = answering
+
+    def requests(self) -> dict[str, Handle]:
+        """Return what answers each request."""
+        return {
+            "session.stop": self.stop,
+            "turn.cancel": self.cancel,
+        }
 
     async def stop(self, asked: Asked) -> bytes:
         """Answer `session.stop`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane_schemas.transcripts import (
     TranscriptAppend,
@@ -15,10 +17,11 @@ from chatlane_schemas.transcripts import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Protocol
 
     from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked
+    from chatlane.api.asked import Asked, Handle
     from chatlane_schemas.transcripts import TranscriptChanged
 
     class Changes(Protocol):
@@ -33,32 +36,27 @@ if TYPE_CHECKING:
 ChangeT = TypeVar("ChangeT", bound=TranscriptChange)
 
 
+REQUESTS: Final[Mapping[str, type[TranscriptChange]]] = MappingProxyType(
+    {
+        "transcript.append": TranscriptAppend,
+        "transcript.replace": TranscriptReplace,
+        "transcript.compact": TranscriptCompact,
+        "transcript.rewind": TranscriptRewind,
+        "transcript.retry": TranscriptRetry,
+    }
+)
+
+
 class TranscriptChangeHandlers:
-    """The handlers of `transcript.append`, `replace`, `compact`, `rewind` and `retry`."""
+    """The handlers of requests that change a transcript."""
 
     def __init__(self, changes: Changes, answering: Answering) -> None:
         self._changes = changes
         self._answering = answering
 
-    async def append(self, asked: Asked) -> bytes:
-        """Answer `transcript.append`."""
-        return await self._answer("transcript.append", TranscriptAppend, asked)
-
-    async def replace(self, asked: Asked) -> bytes:
-        """Answer `transcript.replace`."""
-        return await self._answer("transcript.replace", TranscriptReplace, asked)
-
-    async def compact(self, asked: Asked) -> bytes:
-        """Answer `transcript.compact`."""
-        return await self._answer("transcript.compact", TranscriptCompact, asked)
-
-    async def rewind(self, asked: Asked) -> bytes:
-        """Answer `transcript.rewind`."""
-        return await self._answer("transcript.rewind", TranscriptRewind, asked)
-
-    async def retry(self, asked: Asked) -> bytes:
-        """Answer `transcript.retry`."""
-        return await self._answer("transcript.retry", TranscriptRetry, asked)
+    def requests(self) -> dict[str, Handle]:
+        """Return what answers each request."""
+        return {method: partial(self._answer, method, model) for method, model in REQUESTS.items()}
 
     async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
         async def act(request: ChangeT) -> TranscriptChanged:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked
+    from chatlane.api.asked import Asked, Handle
     from chatlane.domain.transcripts import Link, Version
     from chatlane.store.transcripts import RowsBefore
     from chatlane_schemas.people import Person
@@ -77,6 +77,13 @@ class TranscriptHandlers:
     def __init__(self, reads: Reads, answering: Answering) -> None:
         self._reads = reads
         self._answering = answering
+
+    def requests(self) -> dict[str, Handle]:
+        """Return what answers each request."""
+        return {
+            "transcript.load": self.load,
+            "transcript.revisions": self.revisions,
+        }
 
     async def load(self, asked: Asked) -> bytes:
         """Answer `transcript.load`."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from chatlane.routing.session_cases import Case, Outcome
     from chatlane_schemas.session_changes import (
+        SessionArchive,
         SessionEnd,
         SessionReopen,
         SessionReset,
@@ -49,6 +50,14 @@ async def set_title(request: SessionTitle, case: Case) -> Outcome:
     connection = case.writing.connection
     if not await session_changes.set_title(connection, case.session, request.title):
         return refused(ApiErrorCode.CONFLICT, "another session of the owner has this title")
+    return case.session.id
+
+
+async def archive(request: SessionArchive, case: Case) -> UUID:
+    """Put a session away in lists, or take it out again."""
+    await session_changes.archive(
+        case.writing.connection, case.session.id, case.at, archived=request.archived
+    )
     return case.session.id
 
 

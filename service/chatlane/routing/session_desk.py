@@ -12,6 +12,7 @@ from chatlane.store import api_requests, lanes, lineage, owners, sessions
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_changes import (
+    SessionArchive,
     SessionChange,
     SessionEnd,
     SessionFork,
@@ -50,6 +51,7 @@ async def decide(request: SessionChange, case: Case) -> Outcome:
 
 decide.register(SessionUpdate, session_decisions.update)
 decide.register(SessionTitle, session_decisions.set_title)
+decide.register(SessionArchive, session_decisions.archive)
 decide.register(SessionEnd, session_decisions.end)
 decide.register(SessionReopen, session_decisions.reopen)
 decide.register(SessionReset, session_decisions.reset)

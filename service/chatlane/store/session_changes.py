@@ -9,6 +9,7 @@ from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -90,6 +91,19 @@ async def write_titles(connection: "PoolConnectionProxy", rows: "Iterable[TitleR
         await connection.execute(WRITE_TITLES_SQL, *columns(given, 3))
     except asyncpg.UniqueViolationError as exc:
         raise SupersededError("titles") from exc
+
+
+ARCHIVE_SQL: Final[LiteralString] = """
+-- session_changes: put away, since when it is, or taken out again
+UPDATE sessions SET archived_at = CASE WHEN $2 THEN coalesce(archived_at, $3) END WHERE id = $1
+"""
+
+
+async def archive(
+    connection: "PoolConnectionProxy", session_id: "UUID", at: "datetime", *, archived: bool
+) -> None:
+    """Put a locked session away in lists, or take it out again."""
+    await connection.execute(ARCHIVE_SQL, session_id, archived, at)
 
 
 REOPEN_SQL: Final[LiteralString] = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from pydantic_core import from_json
 
@@ -13,15 +12,13 @@ from chatlane_schemas.sessions import SessionView
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from uuid import UUID
 
     import asyncpg
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.store.pool import Store
     from chatlane_schemas.people import Person
-
-# Session ids start with the time of their first message: above all of them is no cursor at all.
-_ABOVE_ALL: Final = UUID(int=2**128 - 1)
 
 
 class SessionReads:
@@ -35,7 +32,7 @@ class SessionReads:
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
                last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner,
                suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-               usage
+               usage, origin, archived_at, parent_id, link_kind
         FROM sessions
         WHERE id = $1
     """
@@ -45,7 +42,7 @@ class SessionReads:
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(self._FIND, session_id)
             is_visible = row is not None and await _is_of(connection, row, person)
-        return _session(row) if row is not None and is_visible else None
+        return session_view(row) if row is not None and is_visible else None
 
     async def count_rounds(
         self, session_id: UUID, since: datetime | None, person: Person | None = None
@@ -73,14 +70,15 @@ class SessionReads:
     ) -> SessionView | None:
         """Return a session as the transaction in progress sees it."""
         row = await connection.fetchrow(self._FIND, session_id)
-        return None if row is None else _session(row)
+        return None if row is None else session_view(row)
 
     _FIND_BY_KEY: Final = """
         -- session_reads.find_by_key: the session a lane leads to now, by its key or an old one
         SELECT s.id, s.session_key, s.agent, s.platform, s.started_at, s.ended_at, s.end_reason,
                s.last_activity_at, s.next_seq, s.seq_gaps, s.title, s.active_turn, s.cwd, s.model,
                s.config, s.owner, s.suspended_at, s.resume_marked_at, s.resume_reason,
-               s.held_until, s.model_override, s.answers, s.usage
+               s.held_until, s.model_override, s.answers, s.usage, s.origin, s.archived_at,
+               s.parent_id, s.link_kind
         FROM lanes l
         JOIN sessions s ON s.id = l.session_id
         WHERE l.session_key = coalesce(
@@ -94,14 +92,14 @@ class SessionReads:
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(self._FIND_BY_KEY, session_key)
             is_visible = row is not None and await _is_of(connection, row, person)
-        return _session(row) if row is not None and is_visible else None
+        return session_view(row) if row is not None and is_visible else None
 
     _FIND_BY_TITLE: Final = """
         -- session_reads.find_by_title: the newest of the sessions with a title
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
                last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner,
                suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-               usage
+               usage, origin, archived_at, parent_id, link_kind
         FROM sessions
         WHERE title = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
         ORDER BY id DESC
@@ -115,62 +113,7 @@ class SessionReads:
         async with self._store.transaction() as connection:
             theirs = None if person is None else sorted(await owners.find(connection, person))
             rows = await connection.fetch(self._FIND_BY_TITLE, title, theirs, limit)
-        return tuple(map(_session, rows))
-
-    # One statement per index: with an optional filter the planner may settle on a plan that
-    # walks all sessions to find a rare platform.
-    _LIST: Final = """
-        -- session_reads.list: sessions, newest first
-        SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config,
-               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-               usage
-        FROM sessions
-        WHERE id < $1
-        ORDER BY id DESC
-        LIMIT $2
-    """
-    _LIST_OF_PLATFORM: Final = """
-        -- session_reads.list_of_platform: sessions of one platform, perhaps of one agent
-        SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config,
-               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-               usage
-        FROM sessions
-        WHERE platform = $3 AND id < $1 AND ($4::text IS NULL OR agent = $4)
-        ORDER BY id DESC
-        LIMIT $2
-    """
-    _LIST_OF_AGENT: Final = """
-        -- session_reads.list_of_agent: sessions of one agent
-        SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
-               last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config,
-               suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-               usage
-        FROM sessions
-        WHERE agent = $3 AND id < $1
-        ORDER BY id DESC
-        LIMIT $2
-    """
-
-    async def list(
-        self,
-        *,
-        platform: str | None = None,
-        agent: str | None = None,
-        older_than: UUID | None = None,
-        limit: int,
-    ) -> tuple[SessionView, ...]:
-        """Return up to `limit` sessions, newest first, that began before `older_than`."""
-        upper = older_than or _ABOVE_ALL
-        async with self._store.transaction() as connection:
-            if platform is not None:
-                rows = await connection.fetch(self._LIST_OF_PLATFORM, upper, limit, platform, agent)
-            elif agent is not None:
-                rows = await connection.fetch(self._LIST_OF_AGENT, upper, limit, agent)
-            else:
-                rows = await connection.fetch(self._LIST, upper, limit)
-        return tuple(map(_session, rows))
+        return tuple(map(session_view, rows))
 
 
 async def _is_of(
@@ -179,7 +122,8 @@ async def _is_of(
     return person is None or row["owner"] in await owners.find(connection, person)
 
 
-def _session(row: asyncpg.Record) -> SessionView:
+def session_view(row: asyncpg.Record) -> SessionView:
+    """Return a session as it is shown, from the columns that every statement here selects."""
     return SessionView(
         id=row["id"],
         session_key=row["session_key"],
@@ -206,4 +150,8 @@ def _session(row: asyncpg.Record) -> SessionView:
         held_until=row["held_until"],
         answer_count=row["answers"],
         usage={} if row["usage"] is None else from_json(row["usage"]),
+        origin=row["origin"],
+        archived_at=row["archived_at"],
+        parent_id=row["parent_id"],
+        link_kind=row["link_kind"],
     )

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
 import nats
@@ -14,6 +14,7 @@ from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.session_changes import SessionChangeHandlers
+from chatlane.api.session_lists import SessionListHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.stopping import StopHandlers
 from chatlane.api.transcript_changes import TranscriptChangeHandlers
@@ -23,6 +24,7 @@ from chatlane.bus.connection import BusOptions
 from chatlane.domain.transcripts import Link, Version
 from chatlane.errors import StoreUnavailableError
 from chatlane.metrics import Metrics
+from chatlane.store.session_lists import SessionPage
 from chatlane.store.transcripts import RowsBefore
 from chatlane_client import (
     ConflictingRequestError,
@@ -63,6 +65,9 @@ from chatlane_schemas.sessions import (
     ApiError,
     ApiErrorCode,
     ApiReply,
+    SessionCount,
+    SessionCounts,
+    SessionFilter,
     SessionGet,
     SessionList,
     SessionListReply,
@@ -97,6 +102,9 @@ from chatlane_schemas.turns import (
     TurnTake,
 )
 from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from chatlane.api.routes import Handlers
 
 pytestmark = pytest.mark.integration
 
@@ -156,21 +164,20 @@ class FakeReads:
         self.asked_for = person
         return tuple(s for s in self.sessions if s.title == title)[:limit]
 
-    async def list(
-        self,
-        *,
-        platform: str | None = None,
-        agent: str | None = None,
-        older_than: UUID | None = None,
-        limit: int,
-    ) -> tuple[SessionView, ...]:
-        del agent
+    async def page(self, wanted: SessionFilter, *, below: UUID | None, limit: int) -> SessionPage:
+        self.asked_for = wanted.acting_for
         newest_first = sorted(self.sessions, key=lambda s: s.id, reverse=True)
-        return tuple(
+        found = tuple(
             s
             for s in newest_first
-            if (older_than is None or s.id < older_than) and platform in {None, s.platform}
-        )[:limit]
+            if (below is None or s.id < below) and wanted.platform in {None, s.platform}
+        )
+        page = found[:limit]
+        return SessionPage(page, page[-1].id if len(found) > limit else None)
+
+    async def count(self, wanted: SessionFilter) -> SessionCounts:
+        self.asked_for = wanted.acting_for
+        return SessionCounts(total=len(self.sessions), open=1, archived=0)
 
 
 class FakeTranscripts:
@@ -289,6 +296,16 @@ class Api:
         self.stop_desk = FakeStopDesk()
         self.metrics = Metrics()
 
+    def handlers(self, answering: Answering) -> list["Handlers"]:
+        return [
+            SessionHandlers(self.reads, answering),
+            SessionListHandlers(self.reads, answering),
+            SessionChangeHandlers(self.session_desk, answering),
+            StopHandlers(self.stop_desk, answering),
+            TranscriptHandlers(self.transcripts, answering),
+            TranscriptChangeHandlers(self.changes, answering),
+        ]
+
     async def ask(self, subject: str, request: Envelope | bytes, reply: type[ReplyT]) -> ReplyT:
         body = encode(request) if isinstance(request, Envelope) else request
         answer = await self.client.request(subject, body, timeout=5)
@@ -301,12 +318,8 @@ async def api(nats_url: str) -> AsyncIterator[Api]:
     api = Api(client)
     answering = Answering(api.metrics)
     router = build_router(
-        SessionHandlers(api.reads, answering),
-        TranscriptHandlers(api.transcripts, answering),
-        SessionChangeHandlers(api.session_desk, answering),
-        TranscriptChangeHandlers(api.changes, answering),
+        api.handlers(answering),
         [TurnHandlers("main", api.desk, answering, api.metrics)],
-        stops=StopHandlers(api.stop_desk, answering),
     )
     async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
         yield api
@@ -344,6 +357,8 @@ async def test_reads_are_told_whom_they_are_for(api: Api) -> None:
         ("get", SessionGet(id="r1", at=AT, session_id=SESSION_ID, acting_for=person)),
         ("peek", SessionPeek(id="r2", at=AT, session_key="k", acting_for=person)),
         ("find", SessionFind(id="r3", at=AT, title="plan", acting_for=person)),
+        ("list", SessionList(id="r4", at=AT, acting_for=person)),
+        ("count", SessionCount(id="r5", at=AT, acting_for=person)),
     ]
     for verb, request in requests:
         api.reads.asked_for = None
@@ -536,12 +551,8 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
     answering = Answering(api.metrics)
     handlers = TurnHandlers("other", desk, answering, api.metrics)
     router = build_router(
-        SessionHandlers(api.reads, answering),
-        TranscriptHandlers(api.transcripts, answering),
-        SessionChangeHandlers(api.session_desk, answering),
-        TranscriptChangeHandlers(api.changes, answering),
+        api.handlers(answering),
         [handlers],
-        stops=StopHandlers(api.stop_desk, answering),
     )
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
 
@@ -609,12 +620,8 @@ async def test_answer_goes_to_an_inbox_only(api: Api) -> None:
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
     answering = Answering(api.metrics)
     router = build_router(
-        SessionHandlers(api.reads, answering),
-        TranscriptHandlers(api.transcripts, answering),
-        SessionChangeHandlers(api.session_desk, answering),
-        TranscriptChangeHandlers(api.changes, answering),
+        api.handlers(answering),
         [],
-        stops=StopHandlers(api.stop_desk, answering),
     )
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()

@@ -94,25 +94,3 @@ async def test_key_leads_to_the_session_of_its_lane(
 
     assert session is not None
     assert session.id == current
-
-
-async def test_list_is_newest_first_and_filtered(
-    reads: SessionReads, connection: asyncpg.Connection
-) -> None:
-    for number, (platform, agent) in enumerate(
-        [("telegram", "main"), ("slack", "main"), ("slack", "notes"), ("telegram", "notes")]
-    ):
-        await add_session(connection, number, platform=platform, agent=agent)
-
-    async def listed(
-        platform: str | None = None, agent: str | None = None, older_than: UUID | None = None
-    ) -> list[UUID]:
-        found = await reads.list(platform=platform, agent=agent, older_than=older_than, limit=3)
-        return [session.id for session in found]
-
-    assert await listed() == [session_id(n) for n in (3, 2, 1)]
-    assert await listed(older_than=session_id(1)) == [session_id(0)]
-    assert await listed(platform="slack") == [session_id(n) for n in (2, 1)]
-    assert await listed(agent="notes") == [session_id(n) for n in (3, 2)]
-    assert await listed(platform="slack", agent="main") == [session_id(1)]
-    assert await listed(platform="slack", older_than=session_id(2)) == [session_id(1)]

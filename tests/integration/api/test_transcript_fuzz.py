@@ -59,16 +59,13 @@ class Api:
     ) -> None:
         self.connection = connection
 
-        async def load(asked: Asked) -> bytes:
-            return await reads.load(asked)
-
         self.handlers: dict[str, Handle] = {
-            "TranscriptLoad": load,
-            "TranscriptAppend": changes.append,
-            "TranscriptReplace": changes.replace,
-            "TranscriptCompact": changes.compact,
-            "TranscriptRewind": changes.rewind,
-            "TranscriptRetry": changes.retry,
+            "TranscriptLoad": reads.load,
+            "TranscriptAppend": changes.requests()["transcript.append"],
+            "TranscriptReplace": changes.requests()["transcript.replace"],
+            "TranscriptCompact": changes.requests()["transcript.compact"],
+            "TranscriptRewind": changes.requests()["transcript.rewind"],
+            "TranscriptRetry": changes.requests()["transcript.retry"],
         }
 
     async def new_session(self) -> UUID:

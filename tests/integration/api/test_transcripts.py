@@ -56,7 +56,7 @@ class Api:
     def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
         answering = Answering(Metrics())
         self._handlers = TranscriptHandlers(TranscriptReads(store), answering)
-        self.changes = TranscriptChangeHandlers(transcript_desk(store), answering)
+        self.changes = TranscriptChangeHandlers(transcript_desk(store), answering).requests()
         self.store = store
         self.connection = connection
 
@@ -120,7 +120,7 @@ class Api:
         request = TranscriptAppend(
             id=request_id or new_envelope_id(), at=AT, session_id=session_id(number), rows=rows
         )
-        body = await self.changes.append(Asked(principal, encode(request)))
+        body = await self.changes["transcript.append"](Asked(principal, encode(request)))
         return decode(TranscriptChanged, body)
 
     async def replace(
@@ -137,7 +137,7 @@ class Api:
             rows=rows,
             **fields,
         )
-        body = await self.changes.replace(Asked("someone", encode(request)))
+        body = await self.changes["transcript.replace"](Asked("someone", encode(request)))
         return decode(TranscriptChanged, body)
 
     async def compact(
@@ -149,7 +149,7 @@ class Api:
         request = TranscriptCompact(
             id=new_envelope_id(), at=AT, session_id=session_id(number), rows=rows, **fields
         )
-        body = await self.changes.compact(Asked("someone", encode(request)))
+        body = await self.changes["transcript.compact"](Asked("someone", encode(request)))
         return decode(TranscriptChanged, body)
 
     async def rewind(
@@ -162,7 +162,7 @@ class Api:
         request = TranscriptRewind(
             id=request_id or new_envelope_id(), at=AT, session_id=session_id(number), **fields
         )
-        body = await self.changes.rewind(Asked("someone", encode(request)))
+        body = await self.changes["transcript.rewind"](Asked("someone", encode(request)))
         return decode(TranscriptChanged, body)
 
     async def seqs(self, number: int) -> list[int]:

@@ -172,8 +172,8 @@ async def test_a_reset_that_was_confirmed_is_not_undone_by_a_restart(
     ended = await caller.reads.find(first)
     assert ended is not None
     assert ended.end_reason == "requested"
-    listed = [one.id for one in await caller.reads.list(limit=10)]
-    assert listed == [following.id, first]
+    listed = await kernel.fetch("SELECT id FROM sessions ORDER BY id DESC")
+    assert [one["id"] for one in listed] == [following.id, first]
 
 
 async def test_a_note_is_given_to_the_next_session_once(kernel: Kernel) -> None:

@@ -48,7 +48,7 @@ class Api:
         self._handlers = {
             SessionGet: sessions.get,
             TranscriptLoad: transcripts.load,
-            SessionEnd: changes.end,
+            SessionEnd: changes.requests()["session.end"],
         }
 
     async def refusal(self, request: Envelope, **subject: Any) -> ApiErrorCode | None:  # noqa: ANN401 - what a subject says

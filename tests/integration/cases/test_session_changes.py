@@ -67,7 +67,7 @@ class Caller:
         self._principal = principal
 
     async def send(self, verb: str, body: object) -> ApiReply:
-        handle = getattr(self._handlers, verb)
+        handle = self._handlers.requests()[f"session.{verb}"]
         reply = await handle(Asked(self._principal, json.dumps(body).encode()))
         return decode(SessionReply, reply)
 

@@ -43,7 +43,7 @@ class Caller:
         return decode(StopReply, await self._stops.cancel(asked))
 
     async def reset(self, session_id: UUID) -> UUID:
-        reply = await self._changes.reset(_asked(session_id=str(session_id)))
+        reply = await self._changes.requests()["session.reset"](_asked(session_id=str(session_id)))
         shown = decode(SessionReply, reply)
         assert shown.session is not None, shown.error
         return shown.session.id

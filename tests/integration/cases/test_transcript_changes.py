@@ -44,7 +44,7 @@ class Caller:
     async def ask(self, verb: str, session_id: UUID, **fields: Any) -> TranscriptChanged:  # noqa: ANN401 - any field of a request
         identity = fields.pop("id", None) or uuid4().hex
         body = {"v": 1, "id": identity, "at": DAY.isoformat(), "session_id": str(session_id)}
-        handle = getattr(self._handlers, verb)
+        handle = self._handlers.requests()[f"transcript.{verb}"]
         return decode(
             TranscriptChanged, await handle(Asked("web", json.dumps(body | fields).encode()))
         )

@@ -89,6 +89,24 @@ async def test_a_chat_is_led_back_and_on_to_a_branch(client: Client) -> None:
         await api.fork(branch.id, through_seq=99)
 
 
+async def test_sessions_are_listed_counted_and_put_away(client: Client) -> None:
+    first = await opened(client, "1")
+    await opened(client, "2")
+    api = acting_for(client, "1")
+    second = await api.reset(first.id)
+
+    archived = await api.archive(first.id)
+
+    listed = [one.id async for one in api.list_all(page_size=1)]
+    assert listed == [second.id, first.id]
+    assert [one async for one in api.list_all(archived=True)] == [archived]
+    counts = await api.count(platform=PLATFORM)
+    assert (counts.total, counts.open, counts.archived) == (2, 1, 1)
+    assert (await api.archive(first.id, archived=False)).archived_at is None
+    everybodys = SessionApi(client, principal=PRINCIPAL)
+    assert (await everybodys.count(origin="chat")).total == 3
+
+
 async def test_a_request_is_made_once_over_a_restart(client: Client) -> None:
     session = await opened(client, "1")
     first = await acting_for(client, "1").reset(session.id, request_id="reset-1")

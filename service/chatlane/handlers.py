@@ -1,0 +1,47 @@
+"""Everything that answers requests, put together from what it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane.api.session_changes import SessionChangeHandlers
+from chatlane.api.session_lists import SessionListHandlers
+from chatlane.api.sessions import SessionHandlers
+from chatlane.api.stopping import StopHandlers
+from chatlane.api.transcript_changes import TranscriptChangeHandlers
+from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.routing.session_desk import SessionDesk
+from chatlane.routing.stopping import StopDesk
+from chatlane.routing.transcript_desk import TranscriptDesk
+from chatlane.store.session_lists import SessionLists
+from chatlane.store.session_reads import SessionReads
+from chatlane.store.transcripts import TranscriptReads
+
+if TYPE_CHECKING:
+    from chatlane.api.answering import Answering
+    from chatlane.api.routes import Handlers
+    from chatlane.domain.catalog import Catalog
+    from chatlane.routing.writing import Writer
+    from chatlane.store.pool import Store
+
+
+def every_handler(
+    store: Store, writer: Writer, catalog: Catalog, slots: int, answering: Answering
+) -> tuple[Handlers, ...]:
+    """Return what answers all requests but those for turns, which are of one agent each.
+
+    Args:
+        writer: Opens the transactions of what publishes something.
+        slots: How many slots a `stream` agent's messages are spread over.
+        answering: Decodes requests and encodes answers.
+    """
+    reads = SessionReads(store)
+    transcript_desk = TranscriptDesk(store, writer, catalog.agents, slots)
+    return (
+        SessionHandlers(reads, answering),
+        SessionListHandlers(SessionLists(store), answering),
+        SessionChangeHandlers(SessionDesk(writer, reads, catalog), answering),
+        StopHandlers(StopDesk(writer), answering),
+        TranscriptHandlers(TranscriptReads(store), answering),
+        TranscriptChangeHandlers(transcript_desk, answering),
+    )

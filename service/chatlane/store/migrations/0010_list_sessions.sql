@@ -1,0 +1,11 @@
+-- migrate:up
+
+-- `origin`: what opened the session: `chat` for a message of a platform, else the kind that a
+-- caller named, such as `acp`. Neither column changes with a message.
+ALTER TABLE sessions
+    ADD COLUMN origin text COLLATE "C" NOT NULL DEFAULT 'chat',
+    ADD COLUMN archived_at timestamptz;
+
+CREATE INDEX sessions_origin_id_idx ON sessions (origin, id);
+
+-- migrate:down
