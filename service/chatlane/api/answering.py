@@ -12,7 +12,6 @@ from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
-from chatlane_schemas.turns import ClaimRequest, RenewRequest, TurnTake
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -96,14 +95,13 @@ class Answering:
     async def _unlawful(self, asked: Asked, request: Envelope) -> ApiReply | None:
         """Return the refusal of what the subject does not let its caller ask.
 
-        The only place that looks at this, so that no handler can forget it; whose turn is claimed
-        is for the handlers of the agent to say. A session of
-        another agent is answered like one that does not exist; one never gets another agent but
-        by the settings, so it may be looked up before the handler locks it.
+        The only place that looks at this, so that no handler can forget it. A session of another
+        agent is answered like one that does not exist; one never gets another agent but by the
+        settings, so it may be looked up before the handler locks it.
         """
         if asked.account is not None and not _acts_for(request, asked.account):
             return refusal(ApiErrorCode.FORBIDDEN, "acting_for: nobody who talks to this account")
-        if asked.agent is None or isinstance(request, ClaimRequest | RenewRequest | TurnTake):
+        if asked.agent is None:
             return None
         session_id = getattr(request, "session_id", None)
         if session_id is None:

@@ -48,9 +48,9 @@ def build_router(handlers: Iterable[Handlers], turns: Iterable[TurnHandlers]) ->
         for method, handle in one.requests().items():
             _bind_request(router, method, handle)
     for of_agent in turns:
-        _bind(router, f"turn.claim.{of_agent.agent}", of_agent.claim)
-        _bind(router, f"turn.renew.{of_agent.agent}", of_agent.renew)
-        _bind(router, f"turn.take.{of_agent.agent}", of_agent.take)
+        _bind_turn(router, f"turn.claim.{of_agent.agent}", of_agent.claim)
+        _bind_turn(router, f"turn.renew.{of_agent.agent}", of_agent.renew)
+        _bind_turn(router, f"turn.take.{of_agent.agent}", of_agent.take)
     return router
 
 
@@ -59,6 +59,15 @@ def _bind_request(router: NatsRouter, method: str, handle: Handle) -> None:
     _bind(router, method, handle)
     _bind(router, f"{method}.*", handle)
     _bind(router, f"{method}.*.*", handle)
+
+
+def _bind_turn(router: NatsRouter, method: str, handle: Handle) -> None:
+    """Bind a request of the workers of the handler's agent, which looks at whose turn it is."""
+
+    async def handle_of_agent(asked: Asked) -> bytes:
+        return await handle(Asked(asked.principal, asked.body))
+
+    _bind(router, method, handle_of_agent)
 
 
 def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
