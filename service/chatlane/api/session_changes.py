@@ -64,6 +64,7 @@ REQUESTS: Final[Mapping[str, type[SessionChange]]] = MappingProxyType(
         "session.hold": SessionHold,
         "session.release": SessionRelease,
         "session.override": SessionOverride,
+        "session.note": SessionNote,
     }
 )
 
@@ -78,10 +79,6 @@ class SessionChangeHandlers:
     def requests(self) -> dict[str, Handle]:
         """Return what answers each request."""
         return {method: partial(self._answer, method, model) for method, model in REQUESTS.items()}
-
-    async def note(self, asked: Asked) -> bytes:
-        """Answer `session.note`."""
-        return await self._answer("session.note", SessionNote, asked)
 
     async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
         async def act(request: ChangeT) -> SessionReply:
