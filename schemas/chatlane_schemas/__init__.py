@@ -7,7 +7,13 @@ from chatlane_schemas.answers import answer_to
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
 from chatlane_schemas.envelope import Envelope, new_envelope_id
-from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
+from chatlane_schemas.events import (
+    EndReason,
+    ResetReason,
+    SessionEnded,
+    SessionEnding,
+    SessionStarted,
+)
 from chatlane_schemas.inbound import Attachment, Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
 from chatlane_schemas.people import Person
@@ -93,6 +99,7 @@ __all__ = [
     "Sender",
     "SessionEnd",
     "SessionEnded",
+    "SessionEnding",
     "SessionFind",
     "SessionGet",
     "SessionHold",

@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import Field
 
 from chatlane_schemas.envelope import ServiceEnvelope
-from chatlane_schemas.fields import Name
+from chatlane_schemas.fields import Instant, Name
 from chatlane_schemas.source import Source
 
 
@@ -54,6 +54,21 @@ class SessionStarted(ServiceEnvelope):
         "conversation goes on behind a summary.",
     )
     previous_session_id: UUID | None = Field(default=None, description="The session before.")
+
+
+class SessionEnding(ServiceEnvelope):
+    """A conversation is about to be closed by time, unless somebody writes before.
+
+    Whoever keeps summaries has until then to leave a note for the next one. Told again with
+    another deadline when somebody has written. A message that comes at the right moment may end
+    a conversation without an announcement.
+    """
+
+    session_id: UUID = Field(description="The session that will end.")
+    session_key: str = Field(description="Key of its lane.")
+    agent: Name = Field(description="Agent that serves it.")
+    deadline: Instant = Field(description="It does not end before by itself.")
+    reason: ResetReason = Field(description="Why it will end.")
 
 
 class SessionEnded(ServiceEnvelope):

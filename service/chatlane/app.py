@@ -46,6 +46,7 @@ from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
 from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
+from chatlane.routing.timed_ends import TimedEnds
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.writing import Writer
 from chatlane.store import partitions, probe, seen_days
@@ -433,7 +434,9 @@ def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> t
         collect_undeliverable=undeliverable.collect,
         keep_logs=retention.keep,
     )
-    return (*routine, *survey.jobs(), *reconciler.jobs())
+    log_access = LogAccess(bus)
+    ends = TimedEnds(app.store, writer, app.catalog, lambda: log_access.get_state("inbound"))
+    return (*routine, *survey.jobs(), *reconciler.jobs(), *ends.jobs())
 
 
 @asynccontextmanager

@@ -110,6 +110,12 @@ class ResetSettings(Group):
         default=True,
         description="The chat is told of a reset by time, if anything was answered before.",
     )
+    warning: Duration = Field(
+        default=timedelta(minutes=5),
+        ge=timedelta(0),
+        le=timedelta(hours=24),
+        description="How long before a reset by time `session.ending` announces it; 0: not at all.",
+    )
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -137,6 +143,7 @@ class ResetSettings(Group):
             quiet=self.quiet,
             resume_window=self.resume_window,
             notify=self.notify,
+            warning=self.warning,
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.catalog import Manners
+from chatlane.domain.clocks import clock_of
 from chatlane.domain.effects import (
     Effects,
     Meeting,
@@ -21,7 +22,7 @@ from chatlane.domain.effects import (
 from chatlane.domain.ids import derived_id
 from chatlane.domain.openings import follow, is_told_in, reason_after, tell_agent, tell_chat
 from chatlane.domain.owners import owner_of
-from chatlane.domain.policy import SessionClock, reset_reason, served_boundary_at
+from chatlane.domain.policy import reset_reason, served_boundary_at
 from chatlane.domain.prompted import prompted_message
 from chatlane.domain.session_life import end_session, model_override_of, resume_mark_of
 from chatlane.domain.states import Lane, Session
@@ -386,19 +387,6 @@ class Placement:
         if self._originals is not None:
             marks = self._originals.without_resumed(marks, self._effects)
         self._effects.seen += marks
-
-
-def clock_of(session: Session) -> SessionClock:
-    """Return the times of a session that a reset depends on."""
-    return SessionClock(
-        last_activity_at=session.last_activity_at,
-        served_boundary=session.served_boundary,
-        started_at=session.started_at,
-        is_held=session.active_turn is not None,
-        held_until=session.held_until,
-        suspended_at=session.suspended_at,
-        resume_marked_at=session.resume_marked_at,
-    )
 
 
 def not_before(now: datetime, last: datetime | None) -> datetime:

@@ -42,6 +42,7 @@ class ResetPolicy:
         resume_window: For how long the mark of an interruption keeps a session; for ever if it
             is not positive.
         notify: Whether the chat is told of a reset by time, if anything was answered before.
+        warning: How long before an end by time it is announced; 0 for not at all.
     """
 
     mode: ResetMode = "none"
@@ -51,12 +52,18 @@ class ResetPolicy:
     quiet: timedelta = timedelta(minutes=30)
     resume_window: timedelta = timedelta(hours=1)
     notify: bool = True
+    warning: timedelta = timedelta(minutes=5)
 
     def __post_init__(self) -> None:
         """Refuse here what could otherwise fail only when a message arrives."""
         if not 0 <= self.at_hour <= _LAST_HOUR:
             raise ValueError(f"hour of the daily boundary is not 0 to 23: {self.at_hour}")
         _zone(self.timezone)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether time alone ends a session."""
+        return self.mode != "none"
 
     @property
     def resets_idle(self) -> bool:
@@ -162,7 +169,7 @@ def next_reset(clock: SessionClock, policy: ResetPolicy, now: datetime) -> NextR
     A turn or hold that puts it off now is expected to be over by then. An idle reset comes
     strictly after its time.
     """
-    clock = clock._replace(is_held=False)
+    clock = SessionClock(clock.last_activity_at, clock.served_boundary, clock.started_at)
     active_at = clock.last_activity_at or clock.started_at or now
     found = []
     if policy.resets_idle:
@@ -176,6 +183,17 @@ def next_reset(clock: SessionClock, policy: ResetPolicy, now: datetime) -> NextR
                 found.append(NextReset(at, ResetReason.DAILY))
                 break
     return min(found, default=None)
+
+
+def timed_end(clock: SessionClock, policy: ResetPolicy) -> NextReset | None:
+    """Return when silence since the last message ends a session, whatever keeps it now."""
+    if clock.resume_marked_at is not None:
+        if policy.resume_window <= timedelta(0):
+            return None
+        ends_at = clock.resume_marked_at + policy.resume_window
+        return NextReset(ends_at, ResetReason.RESUME_PENDING_EXPIRED)
+    active_at = clock.last_activity_at or clock.started_at
+    return None if active_at is None else next_reset(clock, policy, active_at)
 
 
 def _boundaries_ahead(now: datetime, policy: ResetPolicy) -> list[_Boundary]:

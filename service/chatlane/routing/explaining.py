@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.domain import replies
 from chatlane.domain.aliases import AliasBook
+from chatlane.domain.clocks import clock_of
 from chatlane.domain.commanding import may_use
 from chatlane.domain.commands import PASSED_ON, CommandName
 from chatlane.domain.keys import is_shared, parse_session_key
-from chatlane.domain.lanes import STARTS_TURN, clock_of, not_before
+from chatlane.domain.lanes import STARTS_TURN, not_before
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import next_reset, reset_reason
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound

@@ -13,7 +13,7 @@ from chatlane.domain.session_life import (
     unmark_interrupted,
 )
 from chatlane.routing.session_cases import refused
-from chatlane.store import lanes, session_life
+from chatlane.store import lanes, session_life, timed_ends
 from chatlane_schemas.sessions import ApiErrorCode
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ async def mark(request: SessionMark, case: Case) -> Outcome:
     if session.suspended_at is not None:
         return refused(ApiErrorCode.CONFLICT, "the session is suspended")
     mark_interrupted(session, case.at, request.reason)
+    await timed_ends.look_soon(case.writing.connection, session.id)
     return await _flagged(case)
 
 
@@ -56,6 +57,7 @@ async def unmark(_request: SessionUnmark, case: Case) -> Outcome:
     if case.session.ended_at is not None:
         return _has_ended()
     unmark_interrupted(case.session)
+    await timed_ends.look_soon(case.writing.connection, case.session.id)
     return await _flagged(case)
 
 
@@ -84,7 +86,9 @@ async def hold(request: SessionHold, case: Case) -> Outcome:
 
 async def release(request: SessionRelease, case: Case) -> Outcome:
     """End a hold, also of a session that has ended meanwhile."""
-    await session_life.release(case.writing.connection, case.session.id, request.name, case.at)
+    connection, session_id = case.writing.connection, case.session.id
+    await session_life.release(connection, session_id, request.name, case.at)
+    await timed_ends.look_soon(connection, session_id)
     return case.session.id
 
 

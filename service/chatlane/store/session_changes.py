@@ -110,7 +110,8 @@ REOPEN_SQL: Final[LiteralString] = """
 -- session_changes: the end is taken back
 UPDATE sessions SET
     ended_at = NULL, end_reason = NULL, last_activity_at = $2, served_boundary = $3,
-    suspended_at = NULL, resume_marked_at = NULL, resume_reason = NULL
+    suspended_at = NULL, resume_marked_at = NULL, resume_reason = NULL,
+    check_at = clock_timestamp(), ending_at = NULL
 WHERE id = $1
 """
 

@@ -167,6 +167,7 @@ INSERT INTO lanes (session_key, session_id)
     SELECT session_key, id FROM sessions;
 INSERT INTO session_holds (session_id, name, held_until)
     SELECT id, 'job', now() FROM sessions;
+UPDATE sessions SET check_at = now() + random() * interval '1 day' WHERE random() < 0.1;
 INSERT INTO lane_aliases (alias, session_key)
     SELECT 'old ' || session_key, session_key FROM sessions;
 INSERT INTO turns (id, session_id, agent, state, source, due_at)
