@@ -29,7 +29,7 @@ from chatlane_client.session_api import SessionApi
 from chatlane_client.session_life import SessionLifeApi
 from chatlane_client.sessions import SessionClient
 from chatlane_client.transcripts import TranscriptApi
-from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
+from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn, prompt_of
 from chatlane_client.wire import Stored
 from chatlane_client.worker import TurnWorker
 
@@ -69,5 +69,6 @@ __all__ = [
     "deleted",
     "edited",
     "open_connection",
+    "prompt_of",
     "reacted",
 ]

@@ -1,6 +1,6 @@
 """What a turn handler gets and what it may answer."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -20,6 +20,13 @@ from chatlane_schemas.turns import CancelReason
 
 async def _nothing() -> tuple[TurnMessage, ...]:
     return ()
+
+
+def prompt_of(messages: Iterable[TurnMessage]) -> str:
+    """Return messages as a model may be given them: after their senders where these are told."""
+    return "\n".join(
+        " ".join(filter(None, (one.sender_prefix, one.text))) for one in messages if one.text
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,11 @@ class Turn:
         return "\n".join(message.text for message in self.messages if message.text)
 
     @property
+    def prompt(self) -> str:
+        """The same for a model: where several people talk, each message after its sender."""
+        return prompt_of(self.messages)
+
+    @property
     def cancel_reason(self) -> CancelReason | None:
         """Why the turn is to end before it is answered, once that is so."""
         return self.signals.cancel_reason
@@ -87,15 +99,6 @@ class Turn:
     async def take_steered(self) -> tuple[TurnMessage, ...]:
         """Return what came since, without waiting for more; `steered` at one moment."""
         return await self.take_in() if self.signals.has_news.is_set() else ()
-
-    @property
-    def prompt(self) -> str:
-        """The same for a model: where several people talk, each message after its sender."""
-        return "\n".join(
-            f"{message.sender_prefix} {message.text}" if message.sender_prefix else message.text
-            for message in self.messages
-            if message.text
-        )
 
     async def history(self, limit: int = 100) -> tuple[TranscriptEntry, ...]:
         """Return the newest rows of the transcript before this turn, oldest first."""

@@ -36,15 +36,22 @@ def prompted(
         session_key: Key of the session.
         messages: What the turn answers.
     """
+    shown = with_senders(prompts, session_key, messages)
     if prompts is None or target is None:
-        return Prompted(tuple(messages))
+        return Prompted(shown)
+    return Prompted(shown, prompts.context(_of_a_person(target, messages), session_key))
+
+
+def with_senders(
+    prompts: Prompts | None, session_key: str, messages: Sequence[TurnMessage]
+) -> tuple[TurnMessage, ...]:
+    """Return messages of a turn, each with its sender where several people talk."""
+    if prompts is None:
+        return tuple(messages)
     prefixes = [prompts.sender_prefix(one.source, session_key, one.kind) for one in messages]
-    return Prompted(
-        tuple(
-            one if prefix is None else one.model_copy(update={"sender_prefix": prefix})
-            for one, prefix in zip(messages, prefixes, strict=True)
-        ),
-        prompts.context(_of_a_person(target, messages), session_key),
+    return tuple(
+        one if prefix is None else one.model_copy(update={"sender_prefix": prefix})
+        for one, prefix in zip(messages, prefixes, strict=True)
     )
 
 

@@ -27,6 +27,7 @@ from chatlane_schemas.turns import (
     RenewReply,
     RenewRequest,
     RenewStatus,
+    TakeReply,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns import WaitingHead
     from chatlane.store.pool import Store
-    from chatlane_schemas.turns import TakeReply, TurnMessage, TurnTake
+    from chatlane_schemas.turns import TurnMessage, TurnTake
 
 _MAX_BATCH: Final = 128
 # So often one batch waits for a lock; who comes after that asks again.
@@ -101,7 +102,11 @@ class ClaimDesk:
         Raises:
             TransientError: To be repeated.
         """
-        return await take_in(self._store, agent, request)
+        known = self._agents.get(agent)
+        if known is None:
+            now = datetime.now(UTC)
+            return TakeReply(id=request.id, at=now, status=RenewStatus.UNKNOWN)
+        return await take_in(self._store, known, request)
 
     def _enqueue(self, asked: _Claim | _Renewal) -> None:
         self._queue.append(asked)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.claims import held_status
+from chatlane.domain.prompted import with_senders
 from chatlane.domain.steering import steerable
 from chatlane.store import messages, sessions, turns, waiting
 from chatlane_schemas.turns import RenewStatus, TakeReply, TurnTake
@@ -13,6 +14,7 @@ from chatlane_schemas.turns import RenewStatus, TakeReply, TurnTake
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
+    from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Session, Turn
     from chatlane.store.pool import Store
 
@@ -20,7 +22,7 @@ MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
 
 
-async def take_in(store: Store, agent: str, request: TurnTake) -> TakeReply:
+async def take_in(store: Store, agent: Agent, request: TurnTake) -> TakeReply:
     """Give what may be taken in its place in the transcript and return all of it that is newer.
 
     Only the current attempt of a turn that is not to end takes anything in. Asking again with
@@ -33,14 +35,16 @@ async def take_in(store: Store, agent: str, request: TurnTake) -> TakeReply:
         homes = await turns.find_sessions(connection, [request.turn_id])
         locked = await sessions.lock(connection, homes.values())
         turn = (await turns.lock(connection, homes)).get(request.turn_id)
-        status = held_status(turn, agent, request.attempt, request.token)
+        status = held_status(turn, agent.name, request.attempt, request.token)
         if turn is None or status is not RenewStatus.RENEWED:
             return TakeReply(id=request.id, at=datetime.now(UTC), status=status)
+        session = locked[turn.session_id]
         if turn.cancel is None:
-            await _take(connection, turn, locked[turn.session_id])
+            await _take(connection, turn, session)
         said = (await messages.of_turns(connection, [turn.id])).get(turn.id, [])
-    newer = tuple(one for one in said if one.seq > request.after_seq)
-    return TakeReply(id=request.id, at=datetime.now(UTC), status=status, messages=newer)
+    newer = [one for one in said if one.seq > request.after_seq]
+    shown = with_senders(agent.prompts, session.session_key, newer)
+    return TakeReply(id=request.id, at=datetime.now(UTC), status=status, messages=shown)
 
 
 async def _take(connection: PoolConnectionProxy, turn: Turn, session: Session) -> None:

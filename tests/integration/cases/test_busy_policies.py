@@ -47,7 +47,7 @@ async def take(kernel: Kernel, claimed: ClaimReply, after_seq: int | None = None
         token=claimed.token,
         after_seq=claimed.messages[-1].seq if after_seq is None else after_seq,
     )
-    return await take_in(kernel.store, "main", request)
+    return await take_in(kernel.store, kernel.catalog.agents["main"], request)
 
 
 def told(taken: TakeReply) -> list[str | None]:

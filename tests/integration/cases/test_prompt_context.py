@@ -9,6 +9,7 @@ from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.context import Prompts
 from chatlane.domain.policy import KeyRules
 from chatlane_schemas.inbound import InboundEvent
+from chatlane_schemas.turns import TurnTake
 from tests.support.kernel import Fields, Kernel, at, catalog, event
 
 pytestmark = pytest.mark.integration
@@ -107,3 +108,23 @@ async def test_routed_messages_bring_none_unless_asked(kernel_with: KernelWith) 
     (routed,) = await kernel.published("ROUTED")
 
     assert not {"prompt_context", "sender_prefix"} & routed.keys()
+
+
+async def test_what_a_running_turn_takes_in_says_whose_it_is(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(prompting(Agent("main", busy="steer")))
+    placed = await kernel.say(said("1", "Ann"), at("09:00"))
+    claimed = await kernel.claim_live(placed.session)
+    assert claimed.attempt is not None
+    assert claimed.token is not None
+    await kernel.say(said("2", "Ben"), at("09:01"))
+    request = TurnTake(
+        id="t1",
+        at=at("09:02"),
+        turn_id=claimed.turn_id,
+        attempt=claimed.attempt,
+        token=claimed.token,
+        after_seq=1,
+    )
+    taken = await kernel.desk.take("main", request)
+
+    assert [(one.text, one.sender_prefix) for one in taken.messages] == [("from Ben", "[Ben]")]

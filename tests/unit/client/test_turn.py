@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from chatlane_client import Turn
+from chatlane_client import Turn, prompt_of
 from chatlane_client.worker import default_worker_name
 from chatlane_schemas import Chat, ClaimRequest, Source, TurnMessage, new_envelope_id
 from chatlane_schemas.transcripts import TranscriptEntry
@@ -60,3 +60,11 @@ def test_the_name_of_a_worker_fits_into_a_claim() -> None:
         turn_id=uuid4(),
         worker=default_worker_name(),
     )
+
+
+def test_a_model_is_told_who_says_what_where_several_people_talk() -> None:
+    first, second, empty = turn_with("hi", "a\nb", None).messages
+    ann = first.model_copy(update={"sender_prefix": "[Ann]"})
+
+    assert prompt_of([ann, second, empty]) == "[Ann] hi\na\nb"
+    assert turn_with("hi", "there").prompt == "hi\nthere"
