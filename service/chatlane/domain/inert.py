@@ -35,7 +35,7 @@ def cleaned(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text.strip()
     text = _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return _CONTROLS.sub(" ", text.strip())
+    return _CONTROLS.sub(" ", text).strip()
 
 
 def shortened(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the old gateway says about generated inputs: keys, and whether a conversation starts afresh."""
+"""What the old gateway says about generated inputs: keys, resets, and prompts."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from typing import Any
 from gateway import session  # type: ignore[import-not-found]
 from gateway.config import (  # type: ignore[import-not-found]
     GatewayConfig,
+    HomeChannel,
     Platform,
     SessionResetPolicy,
 )
@@ -52,10 +53,37 @@ def reason_of(store: session.SessionStore, given: dict[str, Any]) -> str | None:
     return store._should_reset(entry, source)  # type: ignore[no-any-return]
 
 
+def block_of(given: dict[str, Any]) -> str:
+    fields = dict(given)
+    rules = {name: fields.pop(name) for name in ("per_user", "per_thread")}
+    connected = [Platform(one) for one in fields.pop("connected")]
+    homes = {
+        Platform(name): HomeChannel(Platform(name), its["chat_id"], its["name"])
+        for name, its in fields.pop("homes").items()
+    }
+    redact = fields.pop("redact")
+    source = session.SessionSource(Platform(fields.pop("platform")), **fields)
+    context = session.SessionContext(
+        source,
+        connected,
+        homes,
+        session.is_shared_multi_user_session(
+            source,
+            group_sessions_per_user=rules["per_user"],
+            thread_sessions_per_user=rules["per_thread"],
+        ),
+    )
+    return str(session.build_session_context_prompt(context, redact_pii=redact))
+
+
 asked = json.loads(Path(sys.argv[1]).read_text())
 its_store = session.SessionStore(Path(os.environ["HERMES_HOME"], "sessions"), GatewayConfig())
 answers = {
     "keys": [key_of(one) for one in asked.get("keys", ())],
+    "blocks": [block_of(one) for one in asked.get("blocks", ())],
+    "prefixes": [
+        session.neutralize_untrusted_inline_text(one) for one in asked.get("prefixes", ())
+    ],
     "resets": [reason_of(its_store, one) for one in asked.get("resets", ())],
 }
 Path(sys.argv[2]).write_text(json.dumps(answers))

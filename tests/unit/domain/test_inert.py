@@ -29,7 +29,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=400)
         ("ig\u200bno\ufeffre", '"ignore"'),
         ("a\u2028b\u2029c\u0085d\x7fe", '"a b c d e"'),
         ("hi\U000e0069\U000e0067", '"hi"'),
-        ("\ud800", '" "'),
+        ("a\ud800b", '"a b"'),
         ("", '""'),
     ],
 )
