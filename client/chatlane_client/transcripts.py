@@ -18,6 +18,8 @@ from chatlane_schemas.transcripts import (
     TranscriptChanged,
     TranscriptCompact,
     TranscriptEntry,
+    TranscriptHit,
+    TranscriptHits,
     TranscriptLoad,
     TranscriptReplace,
     TranscriptReply,
@@ -25,6 +27,7 @@ from chatlane_schemas.transcripts import (
     TranscriptRevisions,
     TranscriptRevisionsReply,
     TranscriptRewind,
+    TranscriptSearch,
 )
 
 MAX_PAGE_ROWS: Final = 500
@@ -146,6 +149,48 @@ class TranscriptApi:
                 yield revision
             before = reply.next_before
             if before is None:
+                return
+
+    async def search(
+        self,
+        query: str,
+        *,
+        session_id: UUID | None = None,
+        agent: str | None = None,
+        page_size: int = 20,
+    ) -> AsyncIterator[TranscriptHit]:
+        """Yield the rows that match a query, the best first.
+
+        What was said a moment ago may not be found yet. Of more than a thousand rows that
+        match, the newest are found.
+
+        Args:
+            query: Words that all have to be there, in at most 512 characters. `"Words in
+                quotes"` follow each other, `word*` may go on, `-word` must not be there.
+            session_id: Only rows of this session.
+            agent: Only rows of this agent's sessions.
+            page_size: Rows to ask for at once, at most 50.
+
+        Raises:
+            RefusedRequestError: No word of the query says what has to be there.
+        """
+        cursor = None
+        while True:
+            request = TranscriptSearch(
+                id=new_envelope_id(),
+                at=datetime.now(UTC),
+                query=query,
+                acting_for=self._acting_for,
+                session_id=session_id,
+                agent=agent,
+                limit=page_size,
+                cursor=cursor,
+            )
+            reply = await self._requests.ask("transcript", "search", request, TranscriptHits)
+            for hit in reply.hits:
+                yield hit
+            cursor = reply.next_cursor
+            if cursor is None:
                 return
 
     async def append(

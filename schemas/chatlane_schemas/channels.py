@@ -49,6 +49,7 @@ from chatlane_schemas.transcripts import (
     TranscriptAppend,
     TranscriptChanged,
     TranscriptCompact,
+    TranscriptHits,
     TranscriptLoad,
     TranscriptReplace,
     TranscriptReply,
@@ -56,6 +57,7 @@ from chatlane_schemas.transcripts import (
     TranscriptRevisions,
     TranscriptRevisionsReply,
     TranscriptRewind,
+    TranscriptSearch,
 )
 from chatlane_schemas.turns import (
     ClaimReply,
@@ -248,6 +250,13 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         TranscriptRevisions,
         TranscriptRevisionsReply,
         "Shows what a row said before it was edited or deleted.",
+    ),
+    _request(
+        "transcript",
+        "search",
+        TranscriptSearch,
+        TranscriptHits,
+        "Finds rows of transcripts by what they say.",
     ),
     _request(
         "transcript", "append", TranscriptAppend, TranscriptChanged, "Adds rows to a transcript."

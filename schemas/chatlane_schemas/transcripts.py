@@ -12,6 +12,7 @@ from chatlane_schemas.fields import (
     BigNumber,
     Flag,
     Instant,
+    Name,
     Number,
     PlatformId,
     Text,
@@ -23,12 +24,17 @@ from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
 from chatlane_schemas.sessions import ApiReply
 
 MAX_REWIND_TURNS: Final = 1000
+MAX_QUERY_CHARACTERS: Final = 512
 
 TranscriptVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,19}$")]
 """What a transcript was when it was read; every change gives another one."""
 
 ChainCursor = Annotated[str, Field(pattern=r"^[0-9a-f]{32}\.[0-9]{1,19}$")]
 """A place in a chain of sessions: a session and a row of it."""
+
+
+HitCursor = Annotated[str, Field(pattern=r"^[0-9a-f]{8}\.[0-9]{1,19}$")]
+"""A place in what a search found: how well a row matches, and which one it is."""
 
 
 class TranscriptLoad(Envelope):
@@ -119,6 +125,45 @@ class AppendedRow(TranscriptRow):
 AppendedRows = Annotated[
     tuple[AppendedRow, ...], Field(max_length=MAX_TRANSCRIPT_ROWS, fail_fast=True)
 ]
+
+
+class TranscriptSearch(Envelope):
+    """Looks for rows by what they say, in transcripts and in what summaries stand for.
+
+    Every word has to be there, in whatever case and with or without accents. `"Words in quotes"`
+    have to follow each other, a word ending in `*` may go on, and `-word` must not be there. Any
+    piece of a sentence is found in scripts that write no spaces. What was taken back is not found.
+    """
+
+    query: Annotated[Text, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)] = Field(
+        description="What to look for."
+    )
+    acting_for: Person | None = Field(
+        default=None,
+        description="Who asks; the sessions of others are not searched.",
+    )
+    session_id: UUID | None = Field(default=None, description="Only rows of this session.")
+    agent: Name | None = Field(default=None, description="Only rows of this agent's sessions.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
+        default=20, description="How many rows to show at most."
+    )
+    cursor: HitCursor | None = Field(default=None, description="`next_cursor` of the page before.")
+
+
+class TranscriptHit(Record):
+    """A row that was found."""
+
+    session_id: UUID = Field(description="Session it is of.")
+    seq: BigNumber = Field(description="Its place in the transcript.")
+    is_summed_up: Flag = Field(
+        default=False,
+        description="Whether a summary stands for it by now, so that it is in the archive.",
+    )
+    role: Role = Field(description="Who speaks.")
+    author: Text | None = Field(default=None, description="Person who wrote it.")
+    snippet: Text = Field(description="A piece of it around what was looked for, on one line.")
+    created_at: Instant = Field(description="When the row was written.")
+    title: Text | None = Field(default=None, description="Title of the session.")
 
 
 class TranscriptChange(Envelope):
@@ -258,6 +303,17 @@ class TranscriptReply(ApiReply):
     version: TranscriptVersion | None = Field(
         default=None,
         description="For `expected_version` of a change that is made from these rows.",
+    )
+
+
+class TranscriptHits(ApiReply):
+    """Answer to `TranscriptSearch`."""
+
+    hits: tuple[TranscriptHit, ...] = Field(
+        default=(), description="What was found, the best first; of what is alike, the newest."
+    )
+    next_cursor: HitCursor | None = Field(
+        default=None, description="`cursor` of the next page; none when there is no more."
     )
 
 

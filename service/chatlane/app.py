@@ -44,6 +44,7 @@ from chatlane.routing.ownership import Ownership
 from chatlane.routing.reconciling import Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
+from chatlane.routing.searchable import SearchFilling
 from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
 from chatlane.routing.timed_ends import TimedEnds
@@ -336,7 +337,8 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             duplicate_window=app.settings.streams.duplicate_window,
         )
         bus.listen(reconnected=relay.hurry)
-        writer = Writer(app.store, relay, app.metrics, publisher.tell)
+        filling = SearchFilling(transaction, app.metrics)
+        writer = Writer(app.store, relay, app.metrics, publisher.tell, filling.written)
         desk = ClaimDesk(app.store, app.catalog.agents)
         # All partitions of both logs may be this router's.
         per_partition = router.buffer_bytes // (2 * router.partitions)
@@ -380,7 +382,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             access=access,
             transaction=transaction,
         )
-        sweeper = Sweeper(_jobs(app, bus, writer, relay, intake), jitter)
+        sweeper = Sweeper((*_jobs(app, bus, writer, relay, intake), *filling.jobs()), jitter)
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chatlane.api.search import SearchHandlers
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.session_lists import SessionListHandlers
 from chatlane.api.sessions import SessionHandlers
@@ -13,6 +14,7 @@ from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.routing.session_desk import SessionDesk
 from chatlane.routing.stopping import StopDesk
 from chatlane.routing.transcript_desk import TranscriptDesk
+from chatlane.store.search import SearchReads
 from chatlane.store.session_lists import SessionLists
 from chatlane.store.session_reads import SessionReads
 from chatlane.store.transcripts import TranscriptReads
@@ -44,4 +46,5 @@ def every_handler(
         StopHandlers(StopDesk(writer), answering),
         TranscriptHandlers(TranscriptReads(store), answering),
         TranscriptChangeHandlers(transcript_desk, answering),
+        SearchHandlers(SearchReads(store), answering),
     )

@@ -100,6 +100,16 @@ SESSIONS_STARTED: Final = Metric(
     "Sessions opened; reason is `new` or the reset that ended the one before.",
     ("agent", "reason"),
 )
+SEARCHABLE_ROWS: Final = Metric(
+    "chatlane_searchable_rows_total",
+    "counter",
+    "Rows of transcripts that this router made searchable.",
+)
+UNSEARCHABLE_SESSIONS: Final = Metric(
+    "chatlane_unsearchable_sessions",
+    "gauge",
+    "Sessions of which this router knows that not all of them is searchable yet.",
+)
 BATCHES: Final = Metric(
     "chatlane_batches_total",
     "counter",
@@ -368,6 +378,8 @@ METRICS: Final = (
     COMMANDS,
     DEAD_LETTERS,
     SESSIONS_STARTED,
+    SEARCHABLE_ROWS,
+    UNSEARCHABLE_SESSIONS,
     BATCHES,
     BATCH_SECONDS,
     BATCH_MESSAGES,
@@ -479,6 +491,11 @@ class Metrics:
         """Count what a committed transaction decided: (name, labels...) → how often."""
         for (name, *labels), count in counts.items():
             self._add(_DECIDED[name], count, *labels)
+
+    def searchable(self, rows: int, sessions: int) -> None:
+        """Count rows that became searchable; show how many sessions have some to come."""
+        self._add(SEARCHABLE_ROWS, rows)
+        self._set(UNSEARCHABLE_SESSIONS, sessions)
 
     def batch_committed(self, messages: int, took: timedelta) -> None:
         """Count a committed batch of either or both logs."""

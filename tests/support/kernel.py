@@ -8,7 +8,7 @@ outbox: a kernel that follows another one on the same database finds everything 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -524,10 +524,14 @@ def message_id_of(message: LogMessage, declared: Catalog) -> UUID | None:
     return derived_id(message.stored_at, first, "message")
 
 
-def transcript_desk(store: Store, writer: Writer | None = None) -> TranscriptDesk:
+def transcript_desk(
+    store: Store,
+    writer: Writer | None = None,
+    written: Callable[[set[UUID]], None] | None = None,
+) -> TranscriptDesk:
     """Return the desk of transcripts with the agents `main`, and `desk` of delivery `stream`."""
     agents = {"main": Agent("main"), "desk": Agent("desk", delivery="stream")}
-    recording = Writer(store, RecordingRelay(), Metrics())  # type: ignore[arg-type]
+    recording = Writer(store, RecordingRelay(), Metrics(), written=written)  # type: ignore[arg-type]
     return TranscriptDesk(store, writer or recording, agents, SLOTS)
 
 

@@ -64,7 +64,13 @@ class TranscriptDesk:
         Raises:
             TransientError: Nothing was changed, or that is unknown; to be repeated.
         """
-        asked = transcript_changes.Request(principal, request, digest)
+        answer = await self._change(transcript_changes.Request(principal, request, digest))
+        if answer.session_id is not None:
+            self._writer.wrote({answer.session_id, request.session_id})
+        return answer
+
+    async def _change(self, asked: Request) -> TranscriptChanged:
+        request = asked.request
         if not _publishes(request):
             async with self._store.transaction() as connection:
                 return await transcript_changes.once(

@@ -20,6 +20,7 @@ from chatlane.store import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -97,16 +98,28 @@ class Writer:
     """
 
     def __init__(
-        self, store: Store, relay: Relay, metrics: Metrics, tell: Tell | None = None
+        self,
+        store: Store,
+        relay: Relay,
+        metrics: Metrics,
+        tell: Tell | None = None,
+        written: Callable[[set[UUID]], None] | None = None,
     ) -> None:
         """Make one; `tell` says something to whoever listens now, and fails silently.
 
-        What it would say is in the database as well, so without it everything works, later.
+        What it would say is in the database as well, so without it everything works, later. So
+        it is with `written`, which is told the sessions that have new rows.
         """
+        self._written = written
         self._store = store
         self._relay = relay
         self._metrics = metrics
         self._tell = tell
+
+    def wrote(self, sessions: set[UUID]) -> None:
+        """Tell of sessions that have new rows, in transactions that were committed."""
+        if self._written is not None:
+            self._written(sessions)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Writing]:
@@ -120,6 +133,8 @@ class Writer:
             self._metrics.stages_took(writing.laps)
         for effects in writing.effects:
             self._metrics.decided(effects.counts)
+            if effects.messages:
+                self.wrote({row.session_id for row in effects.messages})
             if self._tell is not None:
                 for control in effects.controls:
                     await self._tell(control.subject, control.payload)

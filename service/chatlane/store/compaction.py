@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Final, LiteralString
 from uuid import UUID
 
+from chatlane.store import search_index
+
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
@@ -51,6 +53,7 @@ async def move_tail(
 ) -> None:
     """Move the rows behind a place to the places of another session from `first_seq` on."""
     await connection.execute(MOVE_TAIL_SQL, session_id, through_seq, to_session, first_seq)
+    await search_index.forget_rows(connection, session_id, through_seq + 1)
 
 
 GIVE_TITLE_UP_SQL: Final[LiteralString] = """
@@ -61,14 +64,18 @@ WHERE sessions.id = $1 RETURNING before.title, before.title_scope
 """
 
 INHERIT_SQL: Final[LiteralString] = """
--- sessions: what users have chosen, from the session that a new one continues
+-- sessions: what users chose and what is in force, from the session that a new one continues
+WITH holds AS (UPDATE session_holds SET session_id = $2 WHERE session_id = $1)
 UPDATE sessions AS child SET
-    title = $3, title_scope = $4, cwd = parent.cwd, model = parent.model, config = parent.config
+    title = $3, title_scope = $4, cwd = parent.cwd, model = parent.model, config = parent.config,
+    model_override = parent.model_override, suspended_at = parent.suspended_at,
+    resume_marked_at = parent.resume_marked_at, resume_reason = parent.resume_reason,
+    held_until = parent.held_until, answers = parent.answers
 FROM sessions AS parent WHERE child.id = $2 AND parent.id = $1
 """
 
 
 async def inherit(connection: "PoolConnectionProxy", parent: UUID, child: UUID) -> None:
-    """Give a session the title, which only one has, and the preferences of the one before."""
+    """Give a session the title, which only one has, and what holds of the one before."""
     [[title, scope]] = await connection.fetch(GIVE_TITLE_UP_SQL, parent)
     await connection.execute(INHERIT_SQL, parent, child, title, scope)

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from chatlane.domain.dedupe import digest_of
 from chatlane.domain.originals import Edit, Original
+from chatlane.store import search_index
 from chatlane.store.columns import columns
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.source import Source
@@ -172,6 +173,8 @@ async def change_rows(
     last = {(one.session_id, one.seq): one for one in changes}
     if last:
         await connection.execute(CHANGE_ROWS_SQL, *columns(last.values(), 5))
+        said = [(one.session_id, one.seq, one.content) for one in last.values()]
+        await search_index.rewrite(connection, said)
     if revisions:
         await connection.execute(INSERT_REVISIONS_SQL, *columns(revisions, 7))
         changed = sorted({one.session_id for one in revisions})

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from chatlane.domain.retries import Said
 from chatlane.domain.transcripts import UserRow, turn_starts
+from chatlane.store import search_index
 from chatlane_schemas.fields import MAX_INT64
 
 if TYPE_CHECKING:
@@ -136,4 +137,5 @@ async def take_out(
         reason: `undone`, or `replaced` where a summary or another row stands for them.
     """
     status = await connection.execute(TAKE_OUT_SQL, session_id, from_seq, through_seq, reason)
+    await search_index.forget_rows(connection, session_id, from_seq, through_seq)
     return int(status.rpartition(" ")[2])

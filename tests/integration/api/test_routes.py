@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
+from chatlane.api.search import SearchHandlers
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.session_lists import SessionListHandlers
 from chatlane.api.sessions import SessionHandlers
@@ -21,9 +22,11 @@ from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus.connection import BusOptions
+from chatlane.domain.search import Search
 from chatlane.domain.transcripts import Link, Version
 from chatlane.errors import StoreUnavailableError
 from chatlane.metrics import Metrics
+from chatlane.store.search import Hit, Place
 from chatlane.store.session_lists import SessionPage
 from chatlane.store.transcripts import RowsBefore
 from chatlane_client import (
@@ -216,6 +219,34 @@ class FakeTranscripts:
         )[:limit]
 
 
+class FakeSearch:
+    """Finds the same rows for everybody, the best first."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Person | None]] = []
+        self.hits = [
+            Hit(1 / n, 9 - n, SESSION_ID, 0, n, "user", None, f"hit {n}", AT, None)
+            for n in range(1, 4)
+        ]
+
+    async def search(
+        self,
+        search: Search,
+        *,
+        person: Person | None,
+        session_id: UUID | None,
+        agent: str | None,
+        behind: Place,
+        limit: int,
+        max_length: int,
+    ) -> tuple[Hit, ...]:
+        del session_id, agent, max_length
+        self.asked.append((search.tsquery(), person))
+        # As near to each other as four bytes tell apart.
+        left = [hit for hit in self.hits if (hit.rank, hit.id) < (behind.rank - 1e-6, behind.id)]
+        return tuple(left[:limit])
+
+
 class FakeChanges:
     """Changes nothing and says who asked."""
 
@@ -291,6 +322,7 @@ class Api:
         self.reads = FakeReads()
         self.transcripts = FakeTranscripts()
         self.changes = FakeChanges()
+        self.search = FakeSearch()
         self.desk = FakeDesk()
         self.session_desk = FakeSessionDesk()
         self.stop_desk = FakeStopDesk()
@@ -304,6 +336,7 @@ class Api:
             StopHandlers(self.stop_desk, answering),
             TranscriptHandlers(self.transcripts, answering),
             TranscriptChangeHandlers(self.changes, answering),
+            SearchHandlers(self.search, answering),
         ]
 
     async def ask(self, subject: str, request: Envelope | bytes, reply: type[ReplyT]) -> ReplyT:
@@ -632,3 +665,22 @@ async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
         await answers.next_msg(timeout=5)
         with pytest.raises(nats.errors.TimeoutError):
             await answers.next_msg(timeout=timedelta(milliseconds=200).total_seconds())
+
+
+async def test_a_search_is_read_page_by_page(api: Api) -> None:
+    person = Person(platform="telegram", account="bot", id="701")
+    transcripts = TranscriptApi(api.client, principal="someone", acting_for=person)
+
+    found = [hit async for hit in transcripts.search("hit -miss", page_size=1)]
+
+    assert [hit.snippet for hit in found] == ["hit 1", "hit 2", "hit 3"]
+    assert api.search.asked == [("('hit') & !('miss')", person)] * 3
+
+
+async def test_a_search_for_nothing_is_refused(api: Api) -> None:
+    transcripts = TranscriptApi(api.client, principal="someone")
+
+    for query in ("...", "-miss"):
+        with pytest.raises(RefusedRequestError):
+            await anext(transcripts.search(query))
+    assert api.search.asked == []

@@ -141,7 +141,14 @@ def scanned_through(node: dict[str, Any]) -> Iterator[str]:
         yield from scanned_through(child)
 
 
-SMALL = {"partitions", "routers", "log_marks", "schema_migrations", "reconciliation"}
+SMALL = {
+    "partitions",
+    "routers",
+    "log_marks",
+    "schema_migrations",
+    "searchable_id_seq",
+    "reconciliation",
+}
 
 # A plan for parameters that are not known, which is what a prepared statement ends up with.
 EXPLAIN = """
@@ -178,6 +185,9 @@ INSERT INTO messages (session_id, seq, id, role, content, created_at, turn_id)
 INSERT INTO removed_messages (session_id, removal, seq, reason, id, role, created_at,
                               platform_message_id)
     SELECT id, 1, 1, 'undone', id, 'user', now(), session_key FROM sessions;
+INSERT INTO searchable (session_id, removal, seq, id, terms)
+    SELECT id, 0, 1, nextval('searchable_id_seq'), array_to_tsvector(ARRAY['hello', session_key, '=b:' || (currval('searchable_id_seq') >> 13)]) FROM sessions;
+INSERT INTO search_progress (session_id, seq) SELECT id, 1 FROM sessions;
 INSERT INTO api_requests (principal, id, digest, at)
     SELECT 'someone', session_key, 'x', now() - random() * interval '1 day'
     FROM sessions;
