@@ -12,7 +12,7 @@ from typing import Final
 from chatlane.dev.diary import Diary, Entry, Line
 from chatlane.dev.mishaps import broken, company, copies, odd_but_fine, replay, second_thoughts
 from chatlane.dev.phrases import Chance, read_phrases
-from chatlane.dev.rooms import make_people
+from chatlane.dev.rooms import Person, make_people
 from chatlane.dev.scenes import (
     DISCORD_BLOCKS,
     HOUR,
@@ -21,6 +21,7 @@ from chatlane.dev.scenes import (
     slack,
     telegram_channel,
     telegram_chats,
+    telegram_commands,
     telegram_forum,
     telegram_groups,
     telegram_move,
@@ -40,14 +41,16 @@ _CUES: Final = (("router", 8.4), ("worker", 13.0), ("nats", 14.8), ("postgres", 
 def day(seed: str = SEED) -> str:
     """Return the whole feed as JSON Lines."""
     diary = Diary(Chance(seed), read_phrases())
-    _scenes(diary)
+    people = _scenes(diary)
     _mishaps(diary)
+    # Behind all others, so that none of them changes with it.
+    telegram_commands(diary, people[28])
     _stage_directions(diary)
     ordered = sorted(diary.entries, key=lambda entry: entry.at)
     return "".join(_text(_with_hears(entry)) for entry in ordered)
 
 
-def _scenes(diary: Diary) -> None:
+def _scenes(diary: Diary) -> list[Person]:
     people = make_people(diary.chance)
     telegram_chats(diary, people[:26])
     telegram_groups(diary, people[36:51])
@@ -57,6 +60,7 @@ def _scenes(diary: Diary) -> None:
     discord(diary, people[:12])
     slack(diary, people[12:22])
     whatsapp(diary, [person for person in people if person.language != "en"][:14])
+    return people
 
 
 def _mishaps(diary: Diary) -> None:

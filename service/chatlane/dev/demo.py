@@ -132,7 +132,7 @@ class _Demo:
         narrator.headline("What came of it")
         narrator.table(
             "Sessions",
-            ("platform", "agent", "sessions", "ended by silence", "messages", "answers"),
+            ("platform", "agent", "sessions", "ended", "messages", "answers"),
             reports.session_rows(history),
         )
         narrator.table(

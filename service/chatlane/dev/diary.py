@@ -108,6 +108,15 @@ class Diary:
         line["agent"] = room.agent
         return self.add(Entry(at, line, room, person))
 
+    def tell(
+        self, at: float, room: Room, person: Person, text: str, reply: str, *, begins: bool = False
+    ) -> Entry:
+        """Write down a command, with what the router answers."""
+        event = self.event(at, room, person, text=text)
+        line: Line = {"event": event, "expect": "obeyed", "talk": room.talk(person)}
+        line |= {"reply": reply} | ({"begins": True} if begins else {})
+        return self.add(Entry(at, line, room, person))
+
     def happen(self, at: float, room: Room, person: Person | None, **fields: object) -> Entry:
         """Write down an event that is kept but starts nothing, such as a reaction."""
         line: Line = {"event": self.event(at, room, person, **fields), "expect": "kept"}

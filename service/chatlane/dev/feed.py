@@ -2,8 +2,9 @@
 
 A line is an `event` (published through the adapter client) or a `subject` with a `body` (text)
 or `raw` (base64) that goes out as it is. `expect` says what must come of it: `accepted`,
-`duplicate`, `kept` (stored in the log, starts nothing) or `dead:<reason>`; accepted lines name
-their conversation (`talk`) and agent. Other lines direct the player: `settle` waits until all
+`duplicate`, `kept` (stored in the log, starts nothing), `obeyed` (a command, answered with
+`reply`; `begins` a new session or not) or `dead:<reason>`; accepted and obeyed lines name their
+conversation (`talk`), accepted ones their agent. Other lines direct the player: `settle` waits until all
 is answered, `pause` waits some seconds, `cue` lets something break. Nothing here asks the
 router's own rules: the expectations were written down with the events.
 """
@@ -16,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
-Expect = Literal["accepted", "duplicate", "kept", "dead"]
+Expect = Literal["accepted", "duplicate", "kept", "obeyed", "dead"]
 
 _UNSTORABLE: Final = frozenset({"\x00"})
 
@@ -63,6 +64,8 @@ class Publication:
         talk: Name of its conversation.
         text: Its text as the transcript must have it.
         hears: What the agent says it heard.
+        reply: What the router answers to a command.
+        begins: The command begins a new session.
         settles: How many times the player waited for all answers before it.
     """
 
@@ -77,6 +80,8 @@ class Publication:
     agent: str = ""
     text: str = ""
     hears: str = ""
+    reply: str = ""
+    begins: bool = False
     settles: int = 0
 
     @property
@@ -192,7 +197,7 @@ def _publication(number: int, line: Mapping[str, Any], settles: int) -> Publicat
     expect, _, reason = line["expect"].partition(":")
     body = None if "event" in line else _raw_body(line)
     event = line["event"] if body is None else _event_in(body)
-    is_readable = expect in {"accepted", "duplicate", "kept"}
+    is_readable = expect in {"accepted", "duplicate", "kept", "obeyed"}
     text = cleaned(event.get("text") or "") if is_readable else ""
     return Publication(
         number=number,
@@ -207,13 +212,15 @@ def _publication(number: int, line: Mapping[str, Any], settles: int) -> Publicat
         agent=line.get("agent", ""),
         text=text,
         hears=line.get("hears", text),
+        reply=line.get("reply", ""),
+        begins=line.get("begins", False),
         settles=settles,
     )
 
 
 def _expectation(word: str) -> Expect:
     match word:
-        case "accepted" | "duplicate" | "kept" | "dead":
+        case "accepted" | "duplicate" | "kept" | "obeyed" | "dead":
             return word
         case _:
             raise ValueError(f"unknown expectation {word!r}")

@@ -21,6 +21,7 @@ from chatlane.dev.waiting import until
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.connection import until_connected
 from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
+from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.subjects import inbound_for, partition_of
 
 _IN_FLIGHT: Final = 200
@@ -38,6 +39,8 @@ class Score:
         published: Lines of the feed that the log confirmed.
         due: Accepted messages among those that were published.
         heard: Messages that agents said they heard.
+        commanded: Ids of commands that were published.
+        told: Ids of messages that a notice replied to.
         refused_copies: Envelopes that NATS itself recognised as copies.
         answers: Everything that was received, in the order of arrival.
         last_answer_at: Monotonic time of the newest answer.
@@ -46,6 +49,8 @@ class Score:
     published: int = 0
     due: int = 0
     heard: int = 0
+    commanded: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
     refused_copies: int = 0
     answers: list[Answer] = field(default_factory=list)
     last_answer_at: float = 0.0
@@ -149,7 +154,7 @@ class Player:
             await asyncio.gather(*self._tasks)
 
     async def _is_settled(self) -> bool:
-        if self.score.heard < self.score.due:
+        if self.score.heard < self.score.due or not self.score.commanded <= self.score.told:
             return False
         cursors = await self._observer.cursors()
         return all(cursors.get(number, 0) >= last for number, last in self._stored.items())
@@ -217,12 +222,16 @@ class Player:
         self._stored[number] = max(self._stored.get(number, 0), sequence)
         self.score.published += 1
         self.score.due += publication.expect == "accepted"
+        if publication.expect == "obeyed":
+            self.score.commanded.add(publication.message_id)
         self.score.refused_copies += is_repeat and publication.expect == "duplicate"
 
     async def _receive(self, message: OutboundMessage) -> None:
         answer = answer_of(message)
         self.score.answers.append(answer)
         self.score.heard += sum(1 for _ in answer.heard())
+        if message.kind is OutboundKind.NOTICE and message.reply_to is not None:
+            self.score.told.add(message.reply_to)
         self.score.last_answer_at = monotonic()
 
 

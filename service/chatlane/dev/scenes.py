@@ -27,6 +27,25 @@ def telegram_chats(diary: Diary, people: Sequence[Person]) -> None:
             diary.sitting(room, [person], start, "chat", scripts=1 + diary.chance.below(3))
 
 
+def telegram_commands(diary: Diary, person: Person) -> None:
+    """Somebody names a conversation and begins another; what an adapter tells again does nothing.
+
+    At the hour of a settle, so that all is answered when the conversation ends.
+    """
+    chat = {"id": person.ids["telegram"], "kind": "dm", "name": person.name}
+    room = _direct(person, "telegram", "assistant", chat)
+    start = DISCORD_BLOCKS[0][0] * HOUR
+    diary.say(start - HOUR, room, person, "Which bread keeps longest?")
+    diary.tell(start + 2, room, person, "/title Bread", "This conversation is called “Bread”.")
+    anew = "A new conversation. What was said before stays in the old one."
+    again = diary.tell(start + 3, room, person, "/new@assistant_bot", anew, begins=True)
+    diary.say(start + 4, room, person, "How do I get wax out of linen?")
+    event = again.event | {"id": diary.chance.hexadecimal(24)}
+    diary.add(Entry(start + 60, {"event": event, "expect": "duplicate"}, room, person))
+    diary.happen(start + 90, room, person, text="/new@dice_bot")
+    diary.say(start + 95, room, person, "/etc/fstab: which column is the file system?")
+
+
 def telegram_groups(diary: Diary, people: Sequence[Person]) -> None:
     """Groups in which each person has a conversation of their own."""
     names: list[tuple[str, int, Kind]] = [

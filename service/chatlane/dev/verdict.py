@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from chatlane.dev.feed import Address, Publication
 from chatlane.dev.history import DeadLetter, Heard, History, LogEntry, Row, Session
+from chatlane.dev.obedience import beginnings, commands_in, notice_problems
 
 _HEARD_ROLES: Final = frozenset({"user", "system"})
 # Two ways to write "no thread".
@@ -113,13 +114,17 @@ def judge(
             _hearing_problems(feed, found, history),
         ),
         _Judgement("every session is one conversation with one agent").on(
-            len(history.sessions), _session_problems(expected, found, history)
+            len(history.sessions), _session_problems(feed, expected, found, history)
         ),
         _Judgement("transcripts are numbered without a gap").on(
             len(history.rows), _numbering_problems(history.rows)
         ),
         _Judgement("every answer reached its chat once, in order").on(
             len(history.answers), _answer_problems(history)
+        ),
+        _Judgement("commands and new beginnings were told once, in their chat").on(
+            sum(its.kind == "notice" for its in history.answers),
+            notice_problems(feed, found, history),
         ),
         _Judgement("what is broken is a dead letter with its reason, and nothing else is").on(
             len(history.dead_letters), _dead_letter_problems(feed, history)
@@ -149,14 +154,18 @@ def conversations(
     for publication in feed:
         if publication.expect == "accepted":
             by_talk[publication.talk].append(publication)
+    begins = beginnings(feed, entries)
     return {
-        talk: _conversation(said, entries, idle_after.get(said[0].platform))
+        talk: _conversation(said, entries, idle_after.get(said[0].platform), begins.get(talk, []))
         for talk, said in by_talk.items()
     }
 
 
 def _conversation(
-    said: list[Publication], entries: Mapping[str, LogEntry], idle: timedelta | None
+    said: list[Publication],
+    entries: Mapping[str, LogEntry],
+    idle: timedelta | None,
+    begins: Sequence[int],
 ) -> Conversation:
     last = max((entry.sequence for entry in entries.values()), default=0) + 1
     in_order = sorted(
@@ -168,28 +177,34 @@ def _conversation(
     return Conversation(
         said[0].agent,
         tuple(map(_said, in_order)),
-        tuple(_cuts(in_order, entries, idle)),
+        tuple(_cuts(in_order, entries, idle, begins)),
         tuple(map(tuple, strands.values())),
     )
 
 
 def _cuts(
-    said: list[Publication], entries: Mapping[str, LogEntry], idle: timedelta | None
+    said: list[Publication],
+    entries: Mapping[str, LogEntry],
+    idle: timedelta | None,
+    begins: Sequence[int],
 ) -> Iterator[Cut]:
-    """Cut where a person speaks strictly later than `idle` after a person spoke last.
+    """Cut where somebody asked for it, or speaks strictly later than `idle` after the last person.
 
     Surely so only when everything before was answered before the person spoke.
     """
     last_activity: datetime | None = None
-    settles = 0
+    settles = last_place = 0
     for its in said:
         entry = entries.get(its.nats_id)
+        place = entry.sequence if entry else last_place
         spoke_at = entry.stored_at if entry and its.is_from_person else None
-        if not (idle and spoke_at and last_activity) or spoke_at - last_activity <= idle:
+        if last_place and any(last_place < asked < place for asked in begins):
+            yield Cut.YES
+        elif not (idle and spoke_at and last_activity) or spoke_at - last_activity <= idle:
             yield Cut.NO
         else:
             yield Cut.YES if its.settles > settles else Cut.EITHER
-        last_activity, settles = spoke_at or last_activity, its.settles
+        last_activity, settles, last_place = spoke_at or last_activity, its.settles, place
 
 
 def _said(publication: Publication) -> Said:
@@ -355,7 +370,10 @@ def _misheard(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[tuple[Row
 
 
 def _session_problems(
-    expected: Mapping[str, Conversation], found: Mapping[str, list[Session]], history: History
+    feed: Sequence[Publication],
+    expected: Mapping[str, Conversation],
+    found: Mapping[str, list[Session]],
+    history: History,
 ) -> Iterator[str]:
     owners: dict[str, list[str]] = defaultdict(list)
     for talk, sessions in found.items():
@@ -368,14 +386,17 @@ def _session_problems(
         for session in found.get(talk, []):
             if session.agent != conversation.agent:
                 yield f"{talk} was answered by {session.agent}, not {conversation.agent}"
-    yield from _ending_problems(found, history)
+    yield from _ending_problems(feed, found, history)
 
 
-def _ending_problems(found: Mapping[str, list[Session]], history: History) -> Iterator[str]:
+def _ending_problems(
+    feed: Sequence[Publication], found: Mapping[str, list[Session]], history: History
+) -> Iterator[str]:
     """Compare how sessions ended with how many followed another in the same conversation."""
     due = sum(len(sessions) - 1 for sessions in found.values())
     ended = Counter(session.end_reason for session in history.sessions if session.end_reason)
-    if ended != Counter({"idle": due} if due else {}):
+    asked = sum(its.begins for its in commands_in(feed))
+    if ended != +Counter({"idle": due - asked, "requested": asked}):
         yield f"{due} sessions were followed by another; ended were: {dict(ended)}"
 
 
@@ -402,7 +423,7 @@ def _answer_problems(history: History) -> Iterator[str]:
     yield from (
         f"session {its.session_id}: a {its.kind} came: {shortened(its.text)!r}"
         for its in history.answers
-        if its.kind != "answer"
+        if its.kind not in {"answer", "notice"}
     )
     yield from _answer_text_problems(history)
 
@@ -410,7 +431,7 @@ def _answer_problems(history: History) -> Iterator[str]:
 def _answer_text_problems(history: History) -> Iterator[str]:
     """Compare what the chats received with what the transcripts say was answered."""
     sent: dict[str, list[str]] = defaultdict(list)
-    for answer in history.answers:
+    for answer in (its for its in history.answers if its.kind == "answer"):
         sent[answer.session_id].append(answer.text)
     kept: dict[str, list[str]] = defaultdict(list)
     for row in sorted(history.rows, key=lambda its: its.seq):

@@ -19,6 +19,7 @@ from chatlane.dev.history import (
     Row,
     Session,
 )
+from chatlane.dev.obedience import NEW_AFTER_SILENCE
 from chatlane.dev.verdict import Said, Verdict, is_interleaving, judge
 
 NOON: Final = datetime(2026, 3, 12, 12, tzinfo=UTC)
@@ -123,7 +124,7 @@ def test_a_faultless_run_is_good() -> None:
     verdict = judge(FEED, faultless(), IDLE)
     assert problems(verdict) == ""
     assert verdict.is_good
-    assert [check.counted for check in verdict.checks] == [5, 4, 4, 2, 7, 3, 1, 1]
+    assert [check.counted for check in verdict.checks] == [5, 4, 4, 2, 7, 3, 0, 1, 1]
 
 
 def test_an_answer_says_what_was_heard_over_several_lines() -> None:
@@ -310,7 +311,7 @@ def foreign(history: History) -> History:
         (nowhere, "session s1 belongs to no conversation of the feed"),
         (by_another_agent, "telegram/ann was answered by notes, not main"),
         (misheard, "session s1: 'one' was heard as 'once'"),
-        (notice_came, "session s1: a notice came: '#1 heard: one'"),
+        (notice_came, "1 times told for nothing: '#1 heard: one' to turn 1"),
         (gap_in_the_numbers, "session s1 is numbered [1, 3, 3, 4, 6]"),
         (ended, "0 sessions were followed by another; ended were: {'daily': 1}"),
         (no_dead_letter, f"no row for {BROKEN_DIGEST[:12]}, which is not_json"),
@@ -337,6 +338,11 @@ EVENING = (
 )
 
 
+def told_of_silence(name: str, first: Publication) -> Answer:
+    cause = f"message {first.message_id}"
+    return Answer(name, 2, "main", first.address, "notice", cause, 0, NEW_AFTER_SILENCE)
+
+
 def evening(seconds: Sequence[float], *chapters: Sequence[Publication]) -> History:
     rows: list[Row] = []
     answers: list[Answer] = []
@@ -345,6 +351,8 @@ def evening(seconds: Sequence[float], *chapters: Sequence[Publication]) -> Histo
         name = f"s{number}"
         more_rows, more_answers = talked(name, chapter)
         rows, answers = [*rows, *more_rows], [*answers, *more_answers]
+        if number:
+            answers.append(told_of_silence(name, chapter[0]))
         reason = "idle" if number < len(chapters) - 1 else None
         sessions.append(session(name, number=number, end_reason=reason))
     log = logged(EVENING, seconds)
@@ -394,7 +402,7 @@ def test_a_timer_is_not_a_sign_of_life() -> None:
     more_rows, more_answers = talked("s2", feed[2:])
     history = History(
         log=logged(feed, (0, 1.5, 3)),
-        answers=[*answers, *more_answers],
+        answers=[*answers, *more_answers, told_of_silence("s2", feed[2])],
         sessions=[session("s1", end_reason="idle"), session("s2", number=1)],
         rows=[*rows, *more_rows],
         dead_letters=[],
@@ -456,3 +464,42 @@ def test_an_interleaving_may_need_a_look_ahead() -> None:
 
 def _said(text: str) -> Said:
     return Said("", text)
+
+
+def commanded(text: str, reply: str, *, begins: bool = False) -> Publication:
+    line = {
+        "event": dict(ONE.event) | {"id": "c", "message_id": 9, "text": text},
+        "expect": "obeyed",
+        "talk": ONE.talk,
+        "reply": reply,
+        "begins": begins,
+    }
+    step = parse_step(9, line)
+    assert isinstance(step, Publication)
+    return step
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ([("9", "done", "u")], ""),
+        ([], "1 times not told: 'done' to 9"),
+        ([("9", "other", "u")], "1 times told for nothing: 'other' to 9"),
+        ([("9", "done", "u"), ("9", "done", "u")], "1 times told for nothing: 'done' to 9"),
+        ([("9", "done", "v")], "told in the wrong place: 'done'"),
+    ],
+)
+def test_commands_are_answered_once_and_where_they_came_from(
+    told: Sequence[tuple[str, str, str]], words: str
+) -> None:
+    command = commanded("/title done", "done")
+    rows, answers = talked("s1", [ONE])
+    for replied_to, text, sender in told:
+        place = replace(command.address, sender=sender)
+        number = len(answers) + 1
+        cause = f"message {replied_to}"
+        answers.append(Answer("s1", number, "main", place, "notice", cause, 0, text))
+    feed = (ONE, command)
+    history = History(logged(feed), answers, [session("s1")], rows, [], [], Leftovers())
+    found = problems(judge(feed, history, IDLE))
+    assert words in found if words else found == ""

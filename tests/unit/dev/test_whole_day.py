@@ -10,6 +10,7 @@ import pytest
 from chatlane.dev.day import DAY_FILE
 from chatlane.dev.feed import Pause, Publication, Step, publications, read_feed
 from chatlane.dev.history import Answer, DeadLetter, History, Leftovers, LogEntry, Row, Session
+from chatlane.dev.obedience import NEW_AFTER_SILENCE
 from chatlane.dev.verdict import Cut, conversations, judge
 
 STEPS = read_feed(DAY_FILE)
@@ -36,32 +37,50 @@ def play(steps: tuple[Step, ...]) -> list[LogEntry]:
 
 def answered(log: list[LogEntry]) -> History:
     """Answer each message by itself, in a session that ends by the rule of the verdict."""
-    by_id = {its.nats_id: its for its in FEED if its.expect == "accepted"}
+    by_id = {its.nats_id: its for its in FEED if its.expect in {"accepted", "obeyed"}}
     expected = conversations(FEED, log, IDLE)
     rows, answers, sessions = list[Row](), list[Answer](), dict[str, Session]()
     heard: dict[str, int] = defaultdict(int)
     heard_in_session: dict[str, int] = defaultdict(int)
+    spoken: dict[str, int] = defaultdict(int)
     current: dict[str, str] = {}
+    asked_for: set[str] = set()
+
+    def speak(its: Publication, kind: str, cause: str, text: str) -> None:
+        name = current[its.talk]
+        spoken[name] += 1
+        answers.append(
+            Answer(name, spoken[name], its.agent or "main", its.address, kind, cause, 0, text)
+        )
+
     for entry in log:
         its = by_id.get(entry.nats_id)
         if its is None:
             continue
+        if its.expect == "obeyed":
+            speak(its, "notice", f"message {its.message_id}", its.reply)
+            asked_for |= {its.talk} if its.begins else set()
+            continue
         told, count = heard[its.talk], heard_in_session[its.talk]
-        if told and expected[its.talk].cuts[told] is not Cut.NO:
+        is_cut = told and expected[its.talk].cuts[told] is not Cut.NO
+        if is_cut:
             ended = current[its.talk]
-            sessions[ended] = replace(sessions[ended], end_reason="idle")
+            reason = "requested" if its.talk in asked_for else "idle"
+            sessions[ended] = replace(sessions[ended], end_reason=reason)
             count = 0
         if not count:
             name = current[its.talk] = f"{its.talk} from {told}"
             key = f"agent:main:{its.platform}:{its.talk}"
             sessions[name] = Session(name, key, its.agent, entry.stored_at)
+        if is_cut and its.talk not in asked_for:
+            speak(its, "notice", f"message {its.message_id}", NEW_AFTER_SILENCE)
+        asked_for.discard(its.talk)
         name = current[its.talk]
         heard[its.talk], heard_in_session[its.talk] = told + 1, count + 1
         text = f"#{2 * count + 1} heard: {its.hears}"
         rows.append(Row(name, 2 * count + 1, "user", its.text, its.message_id))
         rows.append(Row(name, 2 * count + 2, "assistant", text))
-        cause = f"turn {its.number}"
-        answers.append(Answer(name, count + 1, its.agent, its.address, "answer", cause, 0, text))
+        speak(its, "answer", f"turn {its.number}", text)
     letters = [
         DeadLetter(hashlib.sha256(its.body).hexdigest(), its.reason)
         for its in FEED
@@ -88,3 +107,21 @@ def test_any_single_message_is_missed(number: int) -> None:
     answers = list(HISTORY.answers)
     del answers[number]
     assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
+
+
+def test_a_command_that_is_not_obeyed_is_missed() -> None:
+    answers = [its for its in HISTORY.answers if its.kind != "notice"]
+    assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
+
+
+def test_a_conversation_that_goes_on_where_another_was_asked_for_is_named() -> None:
+    talk = next(its.talk for its in FEED if its.begins)
+    first, second = sorted(its.id for its in HISTORY.sessions if its.id.startswith(talk))
+    rows = list[Row]()
+    for its in HISTORY.rows:
+        moved = its.session_id == second
+        rows.append(replace(its, session_id=first, seq=its.seq + 2) if moved else its)
+    sessions = [its for its in HISTORY.sessions if its.id != second]
+    verdict = judge(FEED, replace(HISTORY, rows=rows, sessions=sessions), IDLE)
+    problems = [problem for check in verdict.checks for problem in check.problems]
+    assert any("did not begin a new one" in problem for problem in problems)
