@@ -17,6 +17,7 @@ from pydantic import (
 
 from chatlane.domain.admission import Limit, Limits
 from chatlane.domain.catalog import (
+    BOT_BUDGET,
     Account,
     Agent,
     BusyMode,
@@ -265,6 +266,9 @@ class AccountSettings(Group):
         description="Our name where commands are addressed to one of several bots (/new@our_bot).",
     )
     home: HomeSettings | None = Field(default=None, description="Its home channel.")
+    bots_allowed: bool | None = Field(
+        default=None, description="As the setting of the platform, and goes before it."
+    )
 
     def account(self, name: str) -> Account:
         """Return the account as the domain takes it."""
@@ -274,6 +278,7 @@ class AccountSettings(Group):
             self.own_ids,
             self.bot_name,
             None if self.home is None else self.home.channel(),
+            self.bots_allowed,
         )
 
 
@@ -292,6 +297,11 @@ class PlatformSettings(KeySettings):
         description="One person has several ids here (true for whatsapp and signal).",
     )
     bots_allowed: bool = Field(default=False, description="Messages of other bots may run.")
+    bot_budget: LimitSettings = Field(
+        default=LimitSettings(messages=BOT_BUDGET.messages, per=BOT_BUDGET.per),
+        description="How many messages of one bot run in one chat; one that says more is not "
+        "heard until it was quiet for as long or a person speaks.",
+    )
     limits: LimitsSettings | None = Field(
         default=None, description="Limits of this platform, in place of the default ones."
     )
@@ -341,6 +351,7 @@ class PlatformSettings(KeySettings):
             if self.person_aliases is None
             else self.person_aliases,
             bots_allowed=self.bots_allowed,
+            bot_budget=self.bot_budget.limit(),
             limits=(limits if self.limits is None else self.limits).limits(),
             commands=self.commands.rules(name),
             busy=self.busy,

@@ -70,7 +70,7 @@ KEPT: Final = Metric(
     "chatlane_kept_events_total",
     "counter",
     "Events that start nothing: edit, delete, reaction, receipt, service, migration, bot,"
-    " other_bot.",
+    " other_bot, silenced_bot.",
     ("kind",),
 )
 MESSAGE_CHANGES: Final = Metric(

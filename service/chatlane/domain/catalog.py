@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
+from chatlane.domain.admission import Limit
 from chatlane.domain.commands import CommandRules
 from chatlane_schemas.dead import DeadReason
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Delivery = Literal["turns", "stream"]
 BusyMode = Literal["collect", "queue", "interrupt", "steer"]
 
+# What another bot may say in one chat before it is not heard any more.
+BOT_BUDGET: Final = Limit(5, timedelta(minutes=1))
 MAIN_PROFILE: Final = "main"
 _MAIN_SPELLINGS: Final = frozenset({"", "default", MAIN_PROFILE})
 
@@ -89,7 +92,7 @@ class Account:
 
     `profiles` holds the names as they stand in session keys (`main`, never `default`);
     `own_ids` are the sender ids of our own messages, which never run. `bot_name` is how commands
-    are addressed to us among other bots.
+    are addressed to us among other bots. `bots_allowed` goes before that of the platform.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Account:
     own_ids: frozenset[str] = frozenset()
     bot_name: str | None = None
     home: HomeChannel | None = None
+    bots_allowed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ class Platform:
     accounts: Mapping[str, Account] = field(default_factory=lambda: MappingProxyType({}))
     person_aliases: bool = False
     bots_allowed: bool = False
+    bot_budget: Limit = BOT_BUDGET
     limits: Limits | None = None
     commands: CommandRules = field(default_factory=CommandRules)
     busy: BusyMode | None = None

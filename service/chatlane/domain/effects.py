@@ -219,6 +219,7 @@ class Effects:
         dropped_waiting: Session and arrival of what was deleted before its turn.
         early: Edits of messages that have not come, by digest.
         early_over: Digests whose early edits are of no more use.
+        silenced: Session keys of bots that have said too much just now.
         resumed: Marks of early edits, whose message has come or never will.
     """
 
@@ -241,6 +242,7 @@ class Effects:
     early: list[EarlyRow] = field(default_factory=list)
     early_over: list[bytes] = field(default_factory=list)
     resumed: list[SeenRow] = field(default_factory=list)
+    silenced: list[str] = field(default_factory=list)
     counts: dict[Count, int] = field(default_factory=dict)
 
     def trace(self, begin: int, trace: Trace | None) -> None:

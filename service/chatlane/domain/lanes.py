@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.admission import Counted
+    from chatlane.domain.bots import Bots, Pair
     from chatlane.domain.catalog import Agent, BusyMode
     from chatlane.domain.commands import Command
     from chatlane.domain.log import Trace
@@ -80,6 +81,7 @@ class Arrived(NamedTuple):
         manners: How messages of its platform meet a running turn.
         busy: How this one does, where it says so itself.
         targets: Digests of the message that it edits or deletes.
+        pair: The other bot that says it and the chat, where it may speak; None for people.
     """
 
     event: InboundEvent
@@ -99,6 +101,7 @@ class Arrived(NamedTuple):
     trace: Trace | None = None
     command: Command | None = None
     targets: tuple[bytes, ...] = ()
+    pair: Pair | None = None
     counted: Counted | None = None
     manners: Manners = _CALM
     busy: BusyMode | None = None
@@ -119,6 +122,7 @@ class Placement:
         sessions: By id, every session a lane leads to; loaded under lock.
         seen: Digests that were routed before.
         slots: How many slots a `stream` agent's messages are spread over.
+        bots: What other bots may say; None in a batch in which none speaks.
         originals: What edits and deletes are about; None in a batch that has nothing to do with
             any.
     """
@@ -132,6 +136,7 @@ class Placement:
         slots: int,
         *,
         originals: Originals | None = None,
+        bots: Bots | None = None,
     ) -> None:
         self.lanes = lanes
         self.sessions = sessions
@@ -139,6 +144,7 @@ class Placement:
         self._effects = effects
         self._slots = slots
         self._originals = originals
+        self._bots = bots
 
     def place(self, arrived: Arrived) -> None:
         """Route one message, or count why it starts nothing."""
@@ -156,7 +162,7 @@ class Placement:
             arrived = changed
         if arrived.event.kind not in STARTS_TURN or arrived.is_ignored:
             self._keep(arrived)
-        else:
+        elif arrived.pair is None or self._is_heard(arrived, arrived.pair):
             self.route(arrived)
 
     def _after_edits(self, arrived: Arrived, originals: Originals) -> Arrived | None:
@@ -172,6 +178,19 @@ class Placement:
         self._keep(arrived)
         return None
 
+    def _is_heard(self, arrived: Arrived, pair: Pair) -> bool:
+        """Whether another bot has not said too much; what is not heard is kept as seen."""
+        if self._bots is None:
+            return True
+        hearing = self._bots.hear(pair, arrived.session_key, arrived.stored_at)
+        if hearing == "heard":
+            return True
+        self.mark_seen(arrived)
+        self._effects.count(("kept", "silenced_bot"))
+        if hearing == "silenced":
+            self._effects.silenced.append(arrived.session_key)
+        return False
+
     def _keep(self, arrived: Arrived) -> None:
         self.mark_seen(arrived)
         self._effects.count(("kept", "bot" if arrived.is_ignored else arrived.event.kind))
@@ -180,7 +199,9 @@ class Placement:
         """Bring a message that is none of these to its session and its agent."""
         kind = arrived.event.kind
         session = self._session_for(arrived)
-        if kind is Kind.MESSAGE:
+        if kind is Kind.MESSAGE and arrived.pair is None:
+            if self._bots is not None:
+                self._bots.hear_person(arrived.session_key, arrived.stored_at)
             session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)
             if session.owner is None:
                 # Also where a timer opened it: the first person to write is whose it is.

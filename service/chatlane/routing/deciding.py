@@ -11,7 +11,7 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement
 from chatlane.domain.turns import ArrivedResult
 from chatlane.logs import get_logger
-from chatlane.routing import edited
+from chatlane.routing import bots, edited
 from chatlane.routing.admission import Admission
 from chatlane.routing.commands import open_reads
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
@@ -21,6 +21,7 @@ from chatlane.routing.obeying import Obeying
 from chatlane.routing.refused import Refused
 from chatlane.routing.results import Settlement, prepare_result
 from chatlane.store import aliases, lanes, lineage, seen, sessions
+from chatlane.store import bots as store_bots
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.events import EndReason
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
+    from chatlane.domain.bots import Bots
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.log import LogMessage
@@ -124,6 +126,7 @@ class Deciding:
     ) -> _Loaded:
         connection = writing.connection
         admission = await Admission.load(connection, arrived)
+        speaking_bots = await bots.load(connection, arrived)
         keys = {key for one in arrived for key in (one.session_key, *one.former_keys)}
         bound = await lanes.find(connection, keys)
         homes = {lane.session_id for lane in bound.values()}
@@ -146,6 +149,7 @@ class Deciding:
             locked=locked,
             marks=marks,
             admission=admission,
+            bots=speaking_bots,
             cards=Cards() if reads is None else await reads.read(bound, locked),
             effects=self._effects,
         )
@@ -189,6 +193,7 @@ class _Loaded:
         marks: Marks,
         cards: Cards,
         admission: Admission,
+        bots: Bots | None,
         effects: Effects,
     ) -> None:
         self._writing = writing
@@ -201,6 +206,7 @@ class _Loaded:
         self._homes: set[UUID] = set()
         self._originals: Originals | None = None
         self._admission = admission
+        self._bots = bots
         self._cards = cards
         self._start(effects)
 
@@ -213,6 +219,7 @@ class _Loaded:
             effects,
             self._slots,
             originals=self._originals,
+            bots=self._bots,
         )
         self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
 
@@ -304,6 +311,8 @@ class _Loaded:
             self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
         )
         await self._admission.write(self._writing.connection)
+        if self._bots is not None:
+            await store_bots.write(self._writing.connection, self._bots.spent.values())
 
     async def _go_on(self) -> None:
         await self.write()

@@ -8,6 +8,7 @@ from pydantic_core import from_json
 
 from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
+from chatlane.domain.bots import pair_of
 from chatlane.domain.commands import CommandName, parse_command
 from chatlane.domain.dedupe import digests, targets
 from chatlane.domain.effects import without_nulls
@@ -24,6 +25,7 @@ from chatlane_schemas.source import source_json
 from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
 
 if TYPE_CHECKING:
+    from chatlane.domain.bots import Pair
     from chatlane.domain.catalog import Account, Agent, Catalog, Manners, Platform
     from chatlane.domain.commands import Command
     from chatlane.domain.log import LogMessage
@@ -60,13 +62,27 @@ class Heard(NamedTuple):
             return False
         if self._is_own(sender):
             return True
-        return _is_bot(sender) and not self.platform.bots_allowed
+        return _is_bot(sender) and not self._may_bots_speak
+
+    @property
+    def _may_bots_speak(self) -> bool:
+        of_account = self.account.bots_allowed
+        return self.platform.bots_allowed if of_account is None else of_account
+
+    @property
+    def is_of_bot(self) -> bool:
+        """Whether another bot says something that could start a turn."""
+        sender, event = self.event.sender, self.event
+        starts = event.kind is Kind.MESSAGE or event.counts_as_new
+        return bool(starts and sender is not None and _is_bot(sender))
 
     def _is_own(self, sender: Sender) -> bool:
         own_ids = self.account.own_ids
         if not own_ids:
             return False
-        theirs = {one for one in (sender.id, sender.alt_id, *sender.aliases) if one}
+        # A channel that we post for is ours where it is declared so.
+        ids = (sender.id, sender.alt_id, sender.sender_chat_id, *sender.aliases)
+        theirs = {one for one in ids if one}
         if not own_ids.isdisjoint(theirs):
             return True
         # A platform that knows a person under several forms of an id knows us so, too.
@@ -185,7 +201,13 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         targets=targets(heard.event, heard.address, resolved.person)
         if heard.event.kind in _CHANGES
         else (),
+        pair=_pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
     )
+
+
+def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
+    bot = resolved.person or resolved.address.participant or ""
+    return pair_of(key, bot, heard.platform.bot_budget)
 
 
 def _stops(command: Command | None) -> bool:

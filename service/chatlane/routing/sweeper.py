@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
-from chatlane.store import admission, api_requests, dead_letters, originals, routers, seen_days
+from chatlane.store import (
+    admission,
+    api_requests,
+    bots,
+    dead_letters,
+    originals,
+    routers,
+    seen_days,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -157,6 +165,13 @@ class Upkeep:
                     connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE
                 )
 
+    async def forget_bots(self) -> None:
+        """Delete what other bots have spent that have said nothing for long."""
+        after: bytes | None = b""
+        while after is not None:
+            async with self._transaction() as connection:
+                after = await bots.forget(connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE)
+
     async def forget_requests(self) -> None:
         """Delete the answers of requests that nobody repeats any more."""
         while await self._forget_some_requests() == _REQUESTS_AT_ONCE:
@@ -188,4 +203,5 @@ def sweeping_jobs(
         Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
         Job("requests", timedelta(minutes=10), upkeep.forget_requests),
         Job("admission", timedelta(minutes=10), upkeep.forget_full_buckets),
+        Job("bots", timedelta(minutes=10), upkeep.forget_bots),
     )

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from chatlane.logs import get_logger
 from chatlane.store import (
     dead_letters,
     lanes,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from chatlane.store.pool import Store
 
     Tell = Callable[[str, bytes], Awaitable[None]]
+
+
+_log = get_logger("writing")
 
 
 class Writing:
@@ -135,6 +139,8 @@ class Writer:
             self._metrics.decided(effects.counts)
             if effects.messages:
                 self.wrote({row.session_id for row in effects.messages})
+            for session_key in effects.silenced:
+                _log.warning("bot_silenced", session_key=session_key)
             if self._tell is not None:
                 for control in effects.controls:
                     await self._tell(control.subject, control.payload)

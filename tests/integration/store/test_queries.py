@@ -207,6 +207,9 @@ INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM se
 INSERT INTO aliases (platform, account, kind, alias, canonical, first_seen_at)
     SELECT 'whatsapp', 'bot', 'person', 'alias' || n, 'canonical' || n, now()
     FROM generate_series(1, 60000) AS n;
+INSERT INTO bot_budgets (key, opened_at, last_at, messages, is_silenced)
+    SELECT decode(md5(n::text), 'hex'), now(), now(), 1, false
+    FROM generate_series(1, 60000) AS n;
 INSERT INTO admission (key, full_at) SELECT decode(md5(n::text), 'hex'), now()
     FROM generate_series(1, 60000) AS n;
 ANALYZE;
