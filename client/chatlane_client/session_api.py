@@ -1,6 +1,6 @@
 """The session API for callers that change sessions, typed."""
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from chatlane_client.errors import InvalidAnswerError, SessionNotFoundError
 from chatlane_client.requests import Requests
 from chatlane_schemas import new_envelope_id
+from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import (
     Preference,
@@ -26,6 +27,7 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
+from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
 from chatlane_schemas.sessions import (
     SessionCount,
     SessionCountReply,
@@ -183,6 +185,79 @@ class SessionApi:
             archived=archived,
         )
         return await self._change("archive", request)
+
+    async def create(
+        self,
+        *,
+        origin: str = "api",
+        session_key: str | None = None,
+        profile: str | None = None,
+        cwd: str | None = None,
+        model: str | None = None,
+        config: Mapping[str, JsonValue] | None = None,
+        request_id: str | None = None,
+    ) -> SessionView:
+        """Open a session, on a lane or on none.
+
+        Args:
+            origin: Kind of caller, such as `acp`; not `chat`.
+            session_key: Key of the lane that shall lead to it, whose session must have ended.
+            profile: Persona of a session without a lane; None for the default one.
+            cwd: Directory in which tools work, at most 4,096 characters.
+            model: Model that is to answer, at most 256 characters.
+            config: Whatever else the agent reads, at most 16 kB of JSON; never credentials.
+            request_id: Of a request that is made again.
+
+        Raises:
+            SessionNotFoundError: The lane led to no session of the person who is acted for.
+            ConflictingRequestError: The lane leads to a session that goes on, or another request
+                had this request id.
+            RefusedRequestError: Profile, account or key are not declared.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = SessionCreate(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            acting_for=self._acting_for,
+            origin=origin,
+            session_key=session_key,
+            profile=profile,
+            cwd=cwd,
+            model=model,
+            config=None if config is None else dict(config),
+        )
+        reply = await self._requests.ask("session", "create", request, SessionReply)
+        if reply.session is None:
+            raise InvalidAnswerError(self._requests.subject("session", "create"), "no session")
+        return reply.session
+
+    async def submit(
+        self,
+        session_id: UUID,
+        text: str,
+        *,
+        attachments: Sequence[Attachment] = (),
+        request_id: str | None = None,
+    ) -> SessionView:
+        """Say something in a session, queued like a message of a chat.
+
+        Returns:
+            The session it was said in: another one if it was compacted.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: It has ended, or another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = SessionSubmit(
+            id=request_id or new_envelope_id(),
+            at=_now(),
+            session_id=session_id,
+            acting_for=self._acting_for,
+            text=text,
+            attachments=tuple(attachments),
+        )
+        return await self._change("submit", request)
 
     async def update(
         self,

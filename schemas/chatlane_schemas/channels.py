@@ -34,6 +34,7 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
+from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
 from chatlane_schemas.sessions import (
     ApiReply,
     SessionCount,
@@ -218,6 +219,8 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "count", SessionCount, SessionCountReply, "Counts sessions."),
     _request("session", "archive", SessionArchive, SessionReply, "Puts a session away in lists."),
     _request("session", "find", SessionFind, SessionListReply, "Finds sessions by title."),
+    _request("session", "create", SessionCreate, SessionReply, "Opens a session."),
+    _request("session", "submit", SessionSubmit, SessionReply, "Says something in a session."),
     _request("session", "update", SessionUpdate, SessionReply, "Sets directory, model, config."),
     _request("session", "title", SessionTitle, SessionReply, "Gives a session a title."),
     _request("session", "end", SessionEnd, SessionReply, "Ends a session."),

@@ -180,6 +180,7 @@ class SessionReply(ApiReply):
     """Answer to a request about one session."""
 
     session: SessionView | None = Field(default=None, description="The session, if there is one.")
+    message_id: UUID | None = Field(default=None, description="Id of what was said in it.")
 
 
 class SessionListReply(ApiReply):

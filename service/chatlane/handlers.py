@@ -42,7 +42,7 @@ def every_handler(
     return (
         SessionHandlers(reads, answering),
         SessionListHandlers(SessionLists(store), answering),
-        SessionChangeHandlers(SessionDesk(writer, reads, catalog), answering),
+        SessionChangeHandlers(SessionDesk(writer, reads, catalog, slots), answering),
         StopHandlers(StopDesk(writer), answering),
         TranscriptHandlers(TranscriptReads(store), answering),
         TranscriptChangeHandlers(transcript_desk, answering),

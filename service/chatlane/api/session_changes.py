@@ -27,6 +27,7 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
+from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,16 +41,18 @@ if TYPE_CHECKING:
         """Decides changes, each with its answer in one transaction."""
 
         async def change(
-            self, principal: str, request: SessionChange, digest: bytes
+            self, principal: str, request: SessionChange | SessionCreate, digest: bytes
         ) -> SessionReply:
             """Make a change once; a repeated request gets the first answer."""
 
 
-ChangeT = TypeVar("ChangeT", bound=SessionChange)
+ChangeT = TypeVar("ChangeT", bound=SessionChange | SessionCreate)
 
 
-REQUESTS: Final[Mapping[str, type[SessionChange]]] = MappingProxyType(
+REQUESTS: Final[Mapping[str, type[SessionChange | SessionCreate]]] = MappingProxyType(
     {
+        "session.create": SessionCreate,
+        "session.submit": SessionSubmit,
         "session.update": SessionUpdate,
         "session.title": SessionTitle,
         "session.archive": SessionArchive,

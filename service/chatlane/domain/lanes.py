@@ -197,9 +197,11 @@ class Placement:
 
     def route(self, arrived: Arrived) -> None:
         """Bring a message that is none of these to its session and its agent."""
-        kind = arrived.event.kind
-        session = self._session_for(arrived)
-        if kind is Kind.MESSAGE and arrived.pair is None:
+        self.deliver(arrived, self._session_for(arrived))
+
+    def deliver(self, arrived: Arrived, session: Session) -> None:
+        """Bring a message to a session, whoever chose it, and to its agent."""
+        if arrived.event.kind is Kind.MESSAGE and arrived.pair is None:
             if self._bots is not None:
                 self._bots.hear_person(arrived.session_key, arrived.stored_at)
             session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)

@@ -18,6 +18,7 @@ from chatlane_schemas.subjects import event as event_subject
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from uuid import UUID
 
     from chatlane.domain.effects import Effects
     from chatlane.domain.policy import ResetPolicy
@@ -75,6 +76,38 @@ def next_session(
     return session
 
 
+def opened_session(
+    session_id: UUID,
+    *,
+    session_key: str,
+    agent: str,
+    at: datetime,
+    policy: ResetPolicy,
+    owner: str | None,
+    effects: Effects,
+) -> Session:
+    """Return a session that somebody asked for, and that follows no other one.
+
+    Args:
+        session_key: Key of its lane, or a name of its own where none leads to it.
+        at: When it was asked for.
+        policy: In force on the lane.
+        owner: Whose it is, if that is known before somebody writes.
+    """
+    session = Session(
+        id=session_id,
+        session_key=session_key,
+        agent=agent,
+        platform=parse_session_key(session_key).platform,
+        started_at=at,
+        served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
+        owner=owner,
+        is_new=True,
+    )
+    _announce_start(session, None, effects)
+    return session
+
+
 def branch_of(
     parent: Session,
     *,
@@ -114,22 +147,23 @@ def branch_of(
     return session
 
 
-def _announce_start(session: Session, previous: Session, effects: Effects) -> None:
+def _announce_start(session: Session, previous: Session | None, effects: Effects) -> None:
+    reason = None if previous is None else ResetReason.REQUESTED
     started = SessionStarted(
         id=str(derived_id(session.started_at, session.id.bytes, "session.started")),
         at=session.started_at,
         session_id=session.id,
         session_key=session.session_key,
         agent=session.agent,
-        reason=ResetReason.REQUESTED,
-        previous_session_id=previous.id,
+        reason=reason,
+        previous_session_id=None if previous is None else previous.id,
     )
     effects.publications.append(
         Publication(
             None, "EVENTS", event_subject("session", "started"), started.id, encode(started)
         )
     )
-    effects.count(("sessions_started", session.agent, ResetReason.REQUESTED))
+    effects.count(("sessions_started", session.agent, reason or "new"))
 
 
 def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:

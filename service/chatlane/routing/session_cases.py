@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Lane, Session
     from chatlane.routing.writing import Writing
 
-Outcome: TypeAlias = UUID | ApiError
+
+class Shown(NamedTuple):
+    """A session to show, and the message that was put into it."""
+
+    session_id: UUID
+    message_id: UUID
+
+
+Outcome: TypeAlias = UUID | Shown | ApiError
 """The session to show, or the refusal; what is refused has written nothing."""
 
 
@@ -28,6 +36,7 @@ class Case(NamedTuple):
         lane: The one that the request names, if there is one and it leads to what is theirs.
         locked: Every session that the request may change, by id.
         theirs: Who may own what the request finds; None where it acts for nobody.
+        slots: How many slots a `stream` agent's messages are spread over.
     """
 
     writing: Writing
@@ -38,6 +47,7 @@ class Case(NamedTuple):
     lane: Lane | None
     locked: dict[UUID, Session]
     theirs: set[str] | None
+    slots: int
 
     def is_visible(self, session: Session | None) -> bool:
         """Return whether whom the request acts for may know of a session."""

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from chatlane.routing import life_changes, rebinding, session_decisions
-from chatlane.routing.session_cases import Case, refused
+from chatlane.routing import life_changes, rebinding, session_decisions, session_openings
+from chatlane.routing.session_cases import Case, Shown, refused
+from chatlane.routing.session_openings import Opening
 from chatlane.store import api_requests, lanes, lineage, owners, sessions
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
@@ -31,6 +32,7 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
+from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, SessionReply
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ decide.register(SessionArchive, session_decisions.archive)
 decide.register(SessionEnd, session_decisions.end)
 decide.register(SessionReopen, session_decisions.reopen)
 decide.register(SessionReset, session_decisions.reset)
+decide.register(SessionSubmit, session_openings.submit)
 decide.register(SessionSwitch, rebinding.switch)
 decide.register(SessionFork, rebinding.fork)
 decide.register(SessionSuspend, life_changes.suspend)
@@ -73,14 +76,18 @@ class SessionDesk:
         writer: Opens the transactions.
         reads: Shows what a session has become.
         catalog: The policies in force.
+        slots: How many slots a `stream` agent's messages are spread over.
     """
 
-    def __init__(self, writer: Writer, reads: SessionReads, catalog: Catalog) -> None:
+    def __init__(self, writer: Writer, reads: SessionReads, catalog: Catalog, slots: int) -> None:
         self._writer = writer
         self._reads = reads
         self._catalog = catalog
+        self._slots = slots
 
-    async def change(self, principal: str, request: SessionChange, digest: bytes) -> SessionReply:
+    async def change(
+        self, principal: str, request: SessionChange | SessionCreate, digest: bytes
+    ) -> SessionReply:
         """Make a change once and return its answer, the same for every repetition.
 
         Args:
@@ -96,22 +103,32 @@ class SessionDesk:
             at = await api_requests.begin(connection, principal, request.id, digest)
             if at is None:
                 return await _first_answer(connection, principal, request.id, digest)
-            reply = await self._decide(writing, request, at, f"{principal}:{request.id}".encode())
+            trigger = f"{principal}:{request.id}".encode()
+            if isinstance(request, SessionCreate):
+                opening = Opening(writing, self._catalog, principal, at, trigger)
+                outcome = await opening.create(request)
+            else:
+                outcome = await self._decide(writing, request, at, trigger)
+            reply = await self._reply(connection, outcome)
             await api_requests.finish(connection, principal, request.id, encode(reply))
         return reply
 
     async def _decide(
         self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
-    ) -> SessionReply:
+    ) -> Outcome:
         case = await self._looked_up(writing, request, at, trigger)
         if case is None:
-            outcome: Outcome = refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
-        else:
-            outcome = await decide(request, case)
+            return refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
+        return await decide(request, case)
+
+    async def _reply(self, connection: PoolConnectionProxy, outcome: Outcome) -> SessionReply:
         if isinstance(outcome, ApiError):
             return _refusal(outcome)
-        view = await self._reads.find_within(writing.connection, outcome)
-        return SessionReply(id=new_envelope_id(), at=datetime.now(UTC), session=view)
+        shown, message_id = outcome if isinstance(outcome, Shown) else (outcome, None)
+        view = await self._reads.find_within(connection, shown)
+        return SessionReply(
+            id=new_envelope_id(), at=datetime.now(UTC), session=view, message_id=message_id
+        )
 
     async def _looked_up(
         self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
@@ -123,7 +140,7 @@ class SessionDesk:
         subject = request.session_id
         key = request.session_key if isinstance(request, SessionSwitch | SessionFork) else None
         lane = None if key is None else await lanes.find_by_any_key(connection, key)
-        if isinstance(request, SessionSwitch):
+        if isinstance(request, SessionSwitch | SessionSubmit):
             tips = await lineage.find_tips(connection, [subject])
             subject = tips.get(subject, subject)
         wanted = {request.session_id, subject} | (set() if lane is None else {lane.session_id})
@@ -131,7 +148,7 @@ class SessionDesk:
         session = locked.get(subject)
         if session is None:
             return None
-        case = Case(writing, self._catalog, session, at, trigger, lane, locked, theirs)
+        case = Case(writing, self._catalog, session, at, trigger, lane, locked, theirs, self._slots)
         if not (case.is_visible(session) and case.is_visible(locked.get(request.session_id))):
             return None
         is_theirs = lane is None or theirs is None or case.is_visible(locked.get(lane.session_id))

@@ -34,6 +34,26 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[MessageRow]"
         await connection.execute(INSERT_MESSAGES_SQL, *columns(rows, 13))
 
 
+LAST_SOURCE_SQL: Final[LiteralString] = """
+-- messages: where the last message of a session came from, as far as a look back goes
+SELECT source FROM (
+    (SELECT 1 AS age, arrival AS place, source FROM waiting
+     WHERE session_id = $1 ORDER BY arrival DESC LIMIT 1)
+    UNION ALL
+    (SELECT 2, seq, source FROM messages WHERE session_id = $1 ORDER BY seq DESC LIMIT $2)
+) AS newest
+WHERE source IS NOT NULL ORDER BY age, place DESC LIMIT 1
+"""
+
+
+async def find_last_source(
+    connection: "PoolConnectionProxy", session_id: UUID, rows: int
+) -> str | None:
+    """Return the `Source` of the newest message as JSON text, of what waits and the last rows."""
+    source: str | None = await connection.fetchval(LAST_SOURCE_SQL, session_id, rows)
+    return source
+
+
 OF_TURNS_SQL: Final[LiteralString] = """
 -- messages: what people said and did not take back, of each turn, in order; copies in branches
 -- have no id

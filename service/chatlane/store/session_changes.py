@@ -40,6 +40,25 @@ async def update_preferences(
     await connection.execute(UPDATE_PREFERENCES_SQL, session_id, cwd, model, config, list(clear))
 
 
+DESCRIBE_SQL: Final[LiteralString] = """
+-- session_changes: what a session that somebody asked for begins with
+UPDATE sessions SET origin = $2, cwd = $3, model = $4, config = $5::jsonb WHERE id = $1
+"""
+
+
+async def describe(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    *,
+    origin: str,
+    cwd: str | None,
+    model: str | None,
+    config: str | None,
+) -> None:
+    """Write what a new session is for; `config` is JSON text."""
+    await connection.execute(DESCRIBE_SQL, session_id, origin, cwd, model, config)
+
+
 SET_TITLE_SQL: Final[LiteralString] = """
 -- session_changes: a title that no other session of the same owner has
 UPDATE sessions SET title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END

@@ -64,6 +64,7 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
+from chatlane_schemas.session_openings import SessionCreate
 from chatlane_schemas.sessions import (
     ApiError,
     ApiErrorCode,
@@ -292,9 +293,11 @@ class FakeSessionDesk:
     """Changes nothing, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, SessionChange]] = []
+        self.asked: list[tuple[str, SessionChange | SessionCreate]] = []
 
-    async def change(self, principal: str, request: SessionChange, digest: bytes) -> SessionReply:
+    async def change(
+        self, principal: str, request: SessionChange | SessionCreate, digest: bytes
+    ) -> SessionReply:
         del digest
         self.asked.append((principal, request))
         return SessionReply(id="a", at=AT, session=session())

@@ -25,7 +25,7 @@ from chatlane_schemas.session_changes import SessionEnd
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply, SessionGet
 from chatlane_schemas.transcripts import TranscriptLoad
 from tests.integration.cases.test_resets import KernelWith
-from tests.support.kernel import DAY, Kernel, catalog, event
+from tests.support.kernel import DAY, SLOTS, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +43,7 @@ class Api:
         sessions = SessionHandlers(reads, answering)
         transcripts = TranscriptHandlers(TranscriptReads(kernel.store), answering)
         changes = SessionChangeHandlers(
-            SessionDesk(kernel.writer, reads, kernel.catalog), answering
+            SessionDesk(kernel.writer, reads, kernel.catalog, SLOTS), answering
         )
         self._handlers = {
             SessionGet: sessions.get,

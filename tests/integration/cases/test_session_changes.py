@@ -26,7 +26,7 @@ from chatlane_schemas.codec import decode
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply, SessionReply, SessionView
 from tests.integration.cases.test_resets import KernelWith
-from tests.support.kernel import DAY, Fields, Kernel, catalog, event
+from tests.support.kernel import DAY, SLOTS, Fields, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -62,7 +62,7 @@ class Caller:
 
     def __init__(self, kernel: Kernel, principal: str = "web") -> None:
         self.reads = SessionReads(kernel.store)
-        desk = SessionDesk(kernel.writer, self.reads, kernel.catalog)
+        desk = SessionDesk(kernel.writer, self.reads, kernel.catalog, SLOTS)
         self._handlers = SessionChangeHandlers(desk, Answering(Metrics()))
         self._principal = principal
 

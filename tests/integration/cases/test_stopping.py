@@ -17,7 +17,7 @@ from chatlane.store.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.sessions import SessionReply
 from chatlane_schemas.turns import ClaimReply, StopReply
-from tests.support.kernel import DAY, Fields, Kernel, Placed, at, event, texts
+from tests.support.kernel import DAY, SLOTS, Fields, Kernel, Placed, at, event, texts
 
 pytestmark = pytest.mark.integration
 
@@ -31,7 +31,7 @@ class Caller:
     def __init__(self, kernel: Kernel) -> None:
         answering = Answering(Metrics())
         self._stops = StopHandlers(StopDesk(kernel.writer), answering)
-        desk = SessionDesk(kernel.writer, SessionReads(kernel.store), kernel.catalog)
+        desk = SessionDesk(kernel.writer, SessionReads(kernel.store), kernel.catalog, SLOTS)
         self._changes = SessionChangeHandlers(desk, answering)
 
     async def stop(self, session_id: UUID, **fields: object) -> StopReply:

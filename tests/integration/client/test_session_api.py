@@ -107,6 +107,19 @@ async def test_sessions_are_listed_counted_and_put_away(client: Client) -> None:
     assert (await everybodys.count(origin="chat")).total == 3
 
 
+async def test_a_session_is_opened_and_spoken_in_without_a_chat(client: Client) -> None:
+    api = acting_for(client, "1")
+
+    created = await api.create(origin="acp", cwd="/srv", request_id="create-1")
+    again = await api.create(origin="acp", cwd="/srv", request_id="create-1")
+    said_in = await api.submit(created.id, "hello")
+
+    assert (again, created.cwd, created.origin) == (created, "/srv", "acp")
+    assert (said_in.id, said_in.is_busy) == (created.id, True)
+    with pytest.raises(SessionNotFoundError):
+        await acting_for(client, "2").submit(created.id, "hello")
+
+
 async def test_a_request_is_made_once_over_a_restart(client: Client) -> None:
     session = await opened(client, "1")
     first = await acting_for(client, "1").reset(session.id, request_id="reset-1")

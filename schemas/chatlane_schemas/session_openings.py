@@ -1,0 +1,76 @@
+"""Requests that open a session, and that say something in one, without a message of a chat."""
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.fields import Name, Text
+from chatlane_schemas.inbound import Attachments
+from chatlane_schemas.people import Person
+from chatlane_schemas.session_changes import Config, SessionChange
+from chatlane_schemas.sessions import CHAT_ORIGIN, SessionKey
+
+
+def _not_chat(origin: str) -> str:
+    if origin == CHAT_ORIGIN:
+        raise PydanticCustomError("origin", "origin is the one of what messages open")
+    return origin
+
+
+class SessionCreate(Envelope):
+    """Opens a session, which is the answer: on a lane, or one that only its id leads to."""
+
+    origin: Annotated[Name, AfterValidator(_not_chat)] = Field(
+        default="api",
+        description="Kind of caller, such as `acp`; what `SessionCleanup` goes by.",
+    )
+    session_key: SessionKey | None = Field(
+        default=None,
+        description="Key of the lane that shall lead to it; refused as `conflict` if the lane "
+        "leads to a session that has not ended.",
+    )
+    profile: Name | None = Field(
+        default=None,
+        description="Persona of a session without a lane; the default one if none is named.",
+    )
+    cwd: Annotated[Text, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description="Directory in which tools of the agent work.",
+    )
+    model: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="Model that is to answer.",
+    )
+    config: Config | None = Field(
+        default=None,
+        description="Whatever else the agent reads, as one object; never credentials.",
+    )
+    acting_for: Person | None = Field(
+        default=None,
+        description="Whose it shall be; their lane must have led to a session of theirs before.",
+    )
+
+    @model_validator(mode="after")
+    def _names_one_profile(self) -> Self:
+        if self.session_key is not None and self.profile is not None:
+            raise PydanticCustomError("profile", "the key of the lane says the profile")
+        return self
+
+
+class SessionSubmit(SessionChange):
+    """Says something in a session, whatever leads to it; queued like a message of a chat.
+
+    Said in a session that was compacted, it is heard in the one the conversation goes on in,
+    which is the answer. The answer of the agent goes where the last message came from.
+    """
+
+    text: Text = Field(description="What is said; empty only with attachments.")
+    attachments: Attachments = Field(default=(), description="References to files.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.text and not self.attachments:
+            raise PydanticCustomError("nothing", "neither text nor attachments")
+        return self
