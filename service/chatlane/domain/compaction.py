@@ -45,6 +45,8 @@ def session_behind(parent: Session, at: datetime, trigger: bytes, effects: Effec
         next_arrival=1,
         next_out_seq=1,
         is_new=True,
+        # Whatever of them is in force: they were written for the parent only.
+        has_new_flags=True,
     )
     started = SessionStarted(
         id=str(derived_id(at, child.id.bytes, "session.started")),

@@ -68,9 +68,8 @@ INHERIT_SQL: Final[LiteralString] = """
 WITH holds AS (UPDATE session_holds SET session_id = $2 WHERE session_id = $1)
 UPDATE sessions AS child SET
     title = $3, title_scope = $4, cwd = parent.cwd, model = parent.model, config = parent.config,
-    model_override = parent.model_override, suspended_at = parent.suspended_at,
-    resume_marked_at = parent.resume_marked_at, resume_reason = parent.resume_reason,
-    held_until = parent.held_until, answers = parent.answers
+    model_override = parent.model_override, held_until = parent.held_until,
+    answers = parent.answers, origin = parent.origin, archived_at = parent.archived_at
 FROM sessions AS parent WHERE child.id = $2 AND parent.id = $1
 """
 

@@ -250,6 +250,33 @@ async def test_a_conversation_goes_on_behind_its_summary(kernel: Kernel, caller:
     assert told == [(str(parent), None), (str(parent), "compression"), (str(child), None)]
 
 
+async def test_what_holds_of_a_session_holds_behind_its_summary(
+    kernel: Kernel, caller: Caller
+) -> None:
+    parent = await talk(kernel, "a", "b")
+    await kernel.fetch(
+        """
+        UPDATE sessions SET model_override = '{"model": "m"}', origin = 'acp', answers = 7,
+            held_until = now() + interval '1 hour', carry_over = 'remember', suspended_at = now()
+        """
+    )
+    await kernel.fetch(
+        "INSERT INTO session_holds SELECT id, 'build', now() + interval '1 hour' FROM sessions"
+    )
+
+    await caller.done(
+        "compact", parent, rows=SUMMARY, through_seq=2, expected_version="0.5", in_child=True
+    )
+
+    [old, new] = await kernel.fetch(
+        "SELECT model_override, origin, answers, held_until, carry_over, suspended_at"
+        " FROM sessions ORDER BY id"
+    )
+    assert old == new
+    [hold] = await kernel.fetch("SELECT session_id FROM session_holds")
+    assert hold["session_id"] != parent
+
+
 async def test_what_waits_is_answered_behind_the_summary(kernel: Kernel, caller: Caller) -> None:
     parent = await talk(kernel, "a", "b")
     await kernel.say(event(**ANN, mid="8", text="c"))
@@ -348,3 +375,56 @@ async def test_what_comes_at_the_same_moment_is_said_in_the_child(
         assert (await kernel.placed(message)).session == session
         await kernel.run_turn(session, f"re m{number}")
         assert (await kernel.said(session))[-2:] == [f"m{number}", f"re m{number}"]
+
+
+async def test_what_was_taken_back_is_gone_after_a_restart(kernel: Kernel, caller: Caller) -> None:
+    session = (await kernel.say(event(**ANN, mid="1", text="u1"))).session
+    called: list[Fields] = [
+        {"role": "assistant", "tool_calls": [{"id": "t2"}, {"id": "t3"}]},
+        {"role": "tool", "tool_call_id": "t2", "content": "r2"},
+        {"role": "tool", "tool_call_id": "t3", "content": "r3"},
+        {"role": "assistant", "content": "a"},
+    ]
+    await kernel.answer(await kernel.claim_live(session), transcript=called)
+    await kernel.say(event(**ANN, mid="2", text="u2"))
+    await kernel.answer(await kernel.claim_live(session), transcript=called)
+    before = await kernel.said(session)
+
+    await caller.done("rewind", session, id="undo")
+    restarted = kernel.restarted()
+    await Caller(restarted).done("rewind", session, id="undo")
+
+    assert await restarted.said(session) == before[:5]
+    await restarted.say(event(**ANN, mid="3", text="u3"))
+    assert texts(await restarted.claim_live(session)) == ["u3"]
+
+
+async def test_rows_with_what_the_database_refuses_are_shown(
+    kernel: Kernel, caller: Caller
+) -> None:
+    session = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    await kernel.run_turn(session, "one")
+    out: Fields = {
+        "role": "assistant",
+        "content": "a\u0000b",
+        "tool_calls": [{"id": "t", "k\u0000": {"out": "a\u0000b"}, "lone": "\ud800"}],
+    }
+    answer: Fields = {"role": "tool", "tool_call_id": "t", "content": "\u0000"}
+
+    reply = await caller.done("append", session, rows=[out, answer])
+
+    assert [place.seq for place in reply.placed] == [3, 4]
+    assert await kernel.said(session) == ["a", "one", "a\ufffdb", "\ufffd"]
+    [details] = await kernel.fetch("SELECT details FROM messages WHERE seq = 3")
+    assert json.loads(details[0])["tool_calls"] == [
+        {"id": "t", "k\ufffd": {"out": "a\ufffdb"}, "lone": "\ufffd"}
+    ]
+
+
+async def test_a_title_with_what_the_database_refuses_is_shown(kernel: Kernel) -> None:
+    session = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    await kernel.say(event(**ANN, mid="2", text="/title fi\u0000g"))
+
+    title = await kernel.value("SELECT title FROM sessions WHERE id = $1", session)
+
+    assert title == "fi\ufffdg"
