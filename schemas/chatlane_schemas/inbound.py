@@ -25,7 +25,8 @@ class Kind(StrEnum):
 
     `edit` and `delete` change the message they name by `message_id`; they say the chat (and,
     where a chat has no id, the sender) as that message did. An edit brings the whole message as
-    it is now: what is not in it is gone.
+    it is now: what is not in it is gone. `attachments` brings the files of a message that came
+    with `awaits_files` and has the same `message_id`.
     """
 
     MESSAGE = "message"
@@ -36,6 +37,7 @@ class Kind(StrEnum):
     SERVICE = "service"
     MIGRATION = "migration"
     SYSTEM = "system"
+    ATTACHMENTS = "attachments"
 
 
 class Chat(Record):
@@ -134,4 +136,13 @@ class InboundEvent(Envelope):
         default=None,
         description="On an `edit`: whether it is a message where the message itself never came, "
         "as when the edit mentions us for the first time.",
+    )
+    album_id: PlatformId | None = Field(
+        default=None,
+        description="The same for messages that the platform shows as one; they are one turn.",
+    )
+    awaits_files: Flag | None = Field(
+        default=None,
+        description="Its files are still being prepared: it keeps its place, and an event of kind "
+        "`attachments` brings them. Without them it runs once it has waited long enough.",
     )

@@ -7,7 +7,16 @@ from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.events import ResetReason
-from chatlane_schemas.fields import BigNumber, EnvelopeId, Flag, Instant, Name, Number, Text
+from chatlane_schemas.fields import (
+    BigNumber,
+    EnvelopeId,
+    Flag,
+    Instant,
+    Name,
+    Number,
+    PlatformId,
+    Text,
+)
 from chatlane_schemas.inbound import Attachments, Kind
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
@@ -63,6 +72,9 @@ class TurnMessage(Record):
     kind: Kind = Field(default=Kind.MESSAGE, description="What happened.")
     text: Text | None = Field(default=None, description="What was written, as it is now.")
     attachments: Attachments = Field(default=(), description="References to files.")
+    album_id: PlatformId | None = Field(
+        default=None, description="The same for messages that the platform shows as one."
+    )
     source: Source = Field(description="Full address of the message, as it came.")
     sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
     stored_at: Instant = Field(description="When the message reached the log.")

@@ -34,6 +34,7 @@ from chatlane.handlers import every_handler
 from chatlane.health import Heartbeat, Probes, build_asgi, open_http
 from chatlane.logs import get_logger
 from chatlane.metrics import Metrics
+from chatlane.routing.alarm import Alarm
 from chatlane.routing.batch import Batches
 from chatlane.routing.claims import ClaimDesk
 from chatlane.routing.deadlines import Deadlines
@@ -338,7 +339,15 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
         )
         bus.listen(reconnected=relay.hurry)
         filling = SearchFilling(transaction, app.metrics)
-        writer = Writer(app.store, relay, app.metrics, publisher.tell, filling.written)
+        alarm = Alarm()
+        writer = Writer(
+            app.store,
+            relay,
+            app.metrics,
+            tell=publisher.tell,
+            written=filling.written,
+            ring_within=alarm.ring_within,
+        )
         desk = ClaimDesk(app.store, app.catalog.agents)
         # All partitions of both logs may be this router's.
         per_partition = router.buffer_bytes // (2 * router.partitions)
@@ -382,7 +391,9 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             access=access,
             transaction=transaction,
         )
-        sweeper = Sweeper((*_jobs(app, bus, writer, relay, intake), *filling.jobs()), jitter)
+        deadlines = Deadlines(app.store, writer, app.catalog, _unread(JetStream(bus.client)))
+        jobs = _jobs(app, bus, writer, relay, intake, deadlines=deadlines)
+        sweeper = Sweeper((*jobs, *filling.jobs()), jitter)
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
@@ -393,6 +404,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
                     app.running("batches", batches.run()),
                     app.running("idle check", idle.run()),
                     app.running("sweeper", sweeper.run()),
+                    app.running("alarm", alarm.run(deadlines.sweep)),
                     app.running("ownership", ownership.run()),
                 ):
                     try:
@@ -405,10 +417,10 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
                 await intake.close()
 
 
-def _jobs(app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake) -> tuple[Job, ...]:
-    jetstream = JetStream(bus.client)
+def _jobs(
+    app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake, *, deadlines: Deadlines
+) -> tuple[Job, ...]:
     transaction = app.store.transaction
-    deadlines = Deadlines(app.store, writer, app.catalog, _unread(jetstream))
     undeliverable = UndeliverableMessages(AdvisoryQueue(bus.client), transaction, app.metrics)
     retention = LogRetention(LogUpkeep(bus.client), transaction, app.settings.streams.replay_window)
     declared = declared_topology(app.settings)

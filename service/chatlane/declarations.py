@@ -30,6 +30,7 @@ from chatlane.domain.commands import CommandName, CommandRules
 from chatlane.domain.people import person_form
 from chatlane.domain.platform_notes import PRIVATE_IDS
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
+from chatlane.domain.resting import LONGEST_BURST
 from chatlane.durations import Duration
 
 if TYPE_CHECKING:
@@ -331,6 +332,31 @@ class PlatformSettings(KeySettings):
         default=None,
         description="Chats are told of resets by time (false for api_server and webhook).",
     )
+    debounce: Duration | None = Field(
+        default=None,
+        ge=timedelta(0),
+        le=LONGEST_BURST,
+        description="As the setting of agents; for this platform it goes first.",
+    )
+    debounce_cap: Duration | None = Field(
+        default=None,
+        ge=timedelta(0),
+        le=LONGEST_BURST,
+        description="As the setting of agents; for this platform it goes first.",
+    )
+    album_wait: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(0),
+        le=LONGEST_BURST,
+        description="How long a message of an album waits for the others, so that they are one "
+        "turn.",
+    )
+    files_wait: Duration = Field(
+        default=timedelta(minutes=1),
+        ge=timedelta(seconds=1),
+        le=timedelta(hours=1),
+        description="How long a message whose adapter still prepares its files waits for them.",
+    )
 
     def hides_ids(self, name: str, *, default: bool) -> bool:
         """Return whether prompts show digests of its ids."""
@@ -362,6 +388,10 @@ class PlatformSettings(KeySettings):
             reset_notices=name not in _PROGRAMS
             if self.reset_notices is None
             else self.reset_notices,
+            debounce=self.debounce,
+            debounce_cap=self.debounce_cap,
+            album_wait=self.album_wait,
+            files_wait=self.files_wait,
         )
 
 
@@ -388,6 +418,19 @@ class AgentSettings(Group):
         default="",
         description="What a chat is told when a message waits for a running turn, at most once "
         "in 30 s; nothing unless it is set.",
+    )
+    debounce: Duration = Field(
+        default=timedelta(0),
+        ge=timedelta(0),
+        le=LONGEST_BURST,
+        description="How long a message waits for others, so that what somebody writes in one go "
+        "is one turn; 0: not at all.",
+    )
+    debounce_cap: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(0),
+        le=LONGEST_BURST,
+        description="How long the first message of a burst is put off by others at most.",
     )
     lease: Duration = Field(
         default=timedelta(seconds=30),
@@ -424,6 +467,8 @@ class AgentSettings(Group):
             self.max_attempts,
             self.busy_note,
             prompts if has_context else None,
+            self.debounce,
+            self.debounce_cap,
         )
 
 

@@ -410,6 +410,7 @@ class Settings(BaseSettings):
             )
         yield from self._catalog_problems()
         yield from self._prompt_problems()
+        yield from self._patience_problems()
 
     def _catalog_problems(self) -> Iterator[str]:
         if {"default", MAIN_PROFILE} <= self.profiles.keys():
@@ -437,6 +438,18 @@ class Settings(BaseSettings):
                     f"platforms.{name}.has_tools needs the ids that redact_ids hides: set "
                     f"platforms.{name}.redact_ids = false or has_tools = false"
                 )
+
+    def _patience_problems(self) -> Iterator[str]:
+        """Yield what is wrong with bursts: an agent's settings, as each platform changes them."""
+        for agent, its in self.agents.items():
+            if its.debounce > its.debounce_cap:
+                yield _cap_problem(f"agents.{agent}")
+            for platform, theirs in self.platforms.items():
+                own = (theirs.debounce, theirs.debounce_cap)
+                debounce = its.debounce if own[0] is None else own[0]
+                cap = its.debounce_cap if own[1] is None else own[1]
+                if own != (None, None) and debounce > cap:
+                    yield _cap_problem(f"platforms.{platform} (with agents.{agent})")
 
     def _agents_of_profiles(self) -> Mapping[str, str]:
         declared = {
@@ -484,6 +497,13 @@ class Settings(BaseSettings):
                 "same"
             )
         return None
+
+
+def _cap_problem(place: str) -> str:
+    return (
+        f"{place}: debounce_cap must not be shorter than debounce: "
+        "raise debounce_cap or lower debounce"
+    )
 
 
 class _GivenEnvironment(EnvSettingsSource):

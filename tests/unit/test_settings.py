@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatlane.declarations import ResetSettings
-from chatlane.domain.catalog import HomeChannel
+from chatlane.domain.catalog import HomeChannel, Manners
 from chatlane.domain.commands import CommandName, CommandRules
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane.env_example import render_env_example
@@ -333,6 +333,55 @@ def test_turns_bring_a_prompt_context_and_streams_on_request(config: Config) -> 
     )
 
     assert {name for name, its in agents.items() if its.prompts} == {"main", "turner", "chatty"}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[agents.main]\ndebounce = "2s"', "agents.main"),
+        ('[platforms.slack]\ndebounce = "2s"', "platforms.slack (with agents.main)"),
+        (
+            '[agents.main]\ndebounce = "500ms"\n[platforms.slack]\ndebounce_cap = "100ms"',
+            "platforms.slack (with agents.main)",
+        ),
+    ],
+)
+def test_a_burst_may_last_as_long_as_one_message_waits(
+    config: Config, text: str, place: str
+) -> None:
+    assert f"{place}: debounce_cap must not be shorter" in config.refusal(text)
+    config.load('[agents.main]\ndebounce = "2s"\ndebounce_cap = "5s"')
+
+
+def test_a_platform_says_how_its_messages_meet_a_running_turn(config: Config) -> None:
+    declared = config.load(
+        """
+        [agents.main]
+        busy = "steer"
+        busy_note = "At it."
+        debounce = "350ms"
+        [platforms.slack]
+        busy = "queue"
+        busy_note = ""
+        debounce_cap = "3s"
+        album_wait = "2s"
+        files_wait = "5m"
+        [platforms.telegram]
+        """
+    ).catalog()
+    main = declared.agents["main"]
+    telegram, slack = (
+        declared.manners_of(main, declared.platforms[name]) for name in ("telegram", "slack")
+    )
+    assert telegram == Manners("steer", "At it.", timedelta(milliseconds=350))
+    assert slack == Manners(
+        "queue",
+        "",
+        timedelta(milliseconds=350),
+        timedelta(seconds=3),
+        timedelta(seconds=2),
+        timedelta(minutes=5),
+    )
 
 
 def test_commands_are_set_by_platform(config: Config) -> None:

@@ -46,10 +46,18 @@ class Manners:
         busy: `collect` makes what waits the next turn, `queue` makes a turn of each message,
             `interrupt` ends the running turn for it, `steer` lets the running turn take it in.
         note: What the chat is told when something waits, now and then; `""` is nothing.
+        debounce: How long a message waits for others of its burst.
+        debounce_cap: How long a burst may put its first message off.
+        album_wait: How long a message of an album waits for the others.
+        files_wait: How long a message waits for its files.
     """
 
     busy: BusyMode = "collect"
     note: str = ""
+    debounce: timedelta = timedelta(0)
+    debounce_cap: timedelta = timedelta(seconds=1)
+    album_wait: timedelta = timedelta(seconds=1)
+    files_wait: timedelta = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,8 @@ class Agent:
     max_attempts: int = 3
     busy_note: str = ""
     prompts: Prompts | None = field(default=None, repr=False, compare=False)
+    debounce: timedelta = timedelta(0)
+    debounce_cap: timedelta = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +137,10 @@ class Platform:
     has_tools: bool = False
     note: str | None = None
     reset_notices: bool = True
+    debounce: timedelta | None = None
+    debounce_cap: timedelta | None = None
+    album_wait: timedelta = timedelta(seconds=1)
+    files_wait: timedelta = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +187,12 @@ class Catalog:
             known = self._manners[agent.name, platform.name] = Manners(
                 busy=agent.busy if platform.busy is None else platform.busy,
                 note=agent.busy_note if platform.busy_note is None else platform.busy_note,
+                debounce=agent.debounce if platform.debounce is None else platform.debounce,
+                debounce_cap=agent.debounce_cap
+                if platform.debounce_cap is None
+                else platform.debounce_cap,
+                album_wait=platform.album_wait,
+                files_wait=platform.files_wait,
             )
         return known
 

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from chatlane.domain.log import Trace
@@ -47,6 +47,7 @@ class WaitingRow(NamedTuple):
     """A message that waits for its turn; `details` and `source` are JSON text.
 
     `busy` is how it met the turn that ran when it came: `queue` or `steer`, None for all others.
+    `ready_in` is how long it is not to be answered yet; None for at once.
     """
 
     session_id: UUID
@@ -61,6 +62,8 @@ class WaitingRow(NamedTuple):
     source: str
     stored_at: datetime
     busy: str | None = None
+    ready_in: timedelta | None = None
+    awaits_files: bool = False
 
 
 class MessageRow(NamedTuple):
@@ -187,6 +190,17 @@ class Meeting(NamedTuple):
     digest: bytes
 
 
+class Rest(NamedTuple):
+    """A message that came while its session had a turn, which is to rest for it, too.
+
+    `cap` is how long that turn may rest in all.
+    """
+
+    turn_id: UUID
+    span: timedelta
+    cap: timedelta
+
+
 class Control(NamedTuple):
     """What the worker of a running turn is told once it is committed; may get lost."""
 
@@ -233,6 +247,8 @@ class Effects:
     dead: list[DeadRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
     meetings: list[Meeting] = field(default_factory=list)
+    rests: list[Rest] = field(default_factory=list)
+    next_due: timedelta | None = None
     controls: list[Control] = field(default_factory=list)
     used: dict[UUID, Counter[str]] = field(default_factory=dict)
     waiting_changes: list[WaitingChange] = field(default_factory=list)
@@ -244,6 +260,11 @@ class Effects:
     resumed: list[SeenRow] = field(default_factory=list)
     silenced: list[str] = field(default_factory=list)
     counts: dict[Count, int] = field(default_factory=dict)
+
+    def due_within(self, span: timedelta) -> None:
+        """Note that something is to be looked at so long after the commit."""
+        if self.next_due is None or span < self.next_due:
+            self.next_due = span
 
     def trace(self, begin: int, trace: Trace | None) -> None:
         """Let publications from the one at `begin` on belong to a trace, if there is one."""

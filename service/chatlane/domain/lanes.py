@@ -16,6 +16,7 @@ from chatlane.domain.effects import (
     Meeting,
     MessageRow,
     Publication,
+    Rest,
     SeenRow,
     WaitingRow,
 )
@@ -24,6 +25,7 @@ from chatlane.domain.openings import follow, is_told_in, reason_after, tell_agen
 from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import reset_reason, served_boundary_at
 from chatlane.domain.prompted import prompted_message
+from chatlane.domain.resting import LONGEST_BURST, prolong
 from chatlane.domain.session_life import end_session, model_override_of, resume_mark_of
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn
@@ -37,7 +39,7 @@ from chatlane_schemas.subjects import routed as routed_subject
 from chatlane_schemas.subjects import slot_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from chatlane.domain.admission import Counted
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import Trace
     from chatlane.domain.originals import Originals
     from chatlane.domain.policy import ResetPolicy
+    from chatlane.domain.states import Turn
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
 
@@ -55,7 +58,7 @@ _PLAIN_DETAILS: Final = '{"kind":"message"}'
 # What a message tells the claim, and what it does to a running turn.
 _MARKED: Final = frozenset({"queue", "steer"})
 _DISTURBING: Final = frozenset({"interrupt", "steer"})
-_DETAIL_FIELDS: Final = {"kind", "reply_to", "sent_at"}
+_DETAIL_FIELDS: Final = {"kind", "reply_to", "sent_at", "album_id"}
 _DETAIL_FIELDS_WITH_FILES: Final = {*_DETAIL_FIELDS, "attachments"}
 
 
@@ -107,6 +110,21 @@ class Arrived(NamedTuple):
     busy: BusyMode | None = None
 
     @property
+    def rest(self) -> timedelta | None:
+        """How long it waits for others of its burst or album; None for not at all."""
+        manners = self.manners
+        if self.event.kind is Kind.SYSTEM:
+            return None
+        if self.event.album_id is not None:
+            return max(manners.debounce, manners.album_wait) or None
+        return manners.debounce or None
+
+    @property
+    def rest_cap(self) -> timedelta:
+        """How long a turn may rest for a burst that it is part of."""
+        return LONGEST_BURST if self.event.album_id is not None else self.manners.debounce_cap
+
+    @property
     def busy_mode(self) -> BusyMode:
         """What it does while a turn runs; a timer never disturbs one."""
         if self.busy is not None:
@@ -145,6 +163,8 @@ class Placement:
         self._slots = slots
         self._originals = originals
         self._bots = bots
+        # Turns that were opened here and rest: others are in the database.
+        self._resting: dict[UUID, Turn] = {}
 
     def place(self, arrived: Arrived) -> None:
         """Route one message, or count why it starts nothing."""
@@ -307,6 +327,7 @@ class Placement:
         event = arrived.event
         arrival = session.take_arrival()
         busy = arrived.busy_mode
+        rest = arrived.rest
         row = WaitingRow(
             session_id=session.id,
             arrival=arrival,
@@ -320,15 +341,34 @@ class Placement:
             source=arrived.source,
             stored_at=arrived.stored_at,
             busy=busy if busy in _MARKED else None,
+            ready_in=arrived.manners.files_wait if event.awaits_files else rest,
+            awaits_files=bool(event.awaits_files),
         )
         self._effects.waiting.append(row)
         if self._originals is not None:
             self._originals.placed(arrived.digests, row)
         self.mark_seen(arrived, session.id, arrival)
         if session.active_turn is None:
-            open_turn(session, arrived.stored_at, arrived.digests[0], self._effects)
-        elif busy in _DISTURBING or arrived.manners.note:
+            self._open(arrived, session, row.ready_in)
+            return
+        if rest is not None:
+            self._prolong(arrived, session.active_turn, rest)
+        if busy in _DISTURBING or arrived.manners.note:
             self._meet(arrived, session, session.active_turn, busy)
+
+    def _open(self, arrived: Arrived, session: Session, rest: timedelta | None) -> None:
+        """Give an idle session a turn, which rests for the message if that is not ready."""
+        turn = open_turn(session, arrived.stored_at, arrived.digests[0], self._effects, rest=rest)
+        if rest is not None:
+            self._resting[turn.id] = turn
+
+    def _prolong(self, arrived: Arrived, turn_id: UUID, rest: timedelta) -> None:
+        """Let the turn rest for this message, too, if nobody has been told of it yet."""
+        turn = self._resting.get(turn_id)
+        if turn is None:
+            self._effects.rests.append(Rest(turn_id, rest, arrived.rest_cap))
+        else:
+            prolong(turn, arrived.stored_at, rest, arrived.rest_cap)
 
     def _meet(self, arrived: Arrived, session: Session, turn_id: UUID, busy: BusyMode) -> None:
         self._effects.meetings.append(
@@ -428,6 +468,6 @@ def details_json(event: InboundEvent) -> str:
     if event.attachments:
         return encode_part(event, _DETAIL_FIELDS_WITH_FILES)
     # No attachments are an empty list, which is not left out by itself.
-    if event.kind is Kind.MESSAGE and not (event.reply_to or event.sent_at):
+    if event.kind is Kind.MESSAGE and not (event.reply_to or event.sent_at or event.album_id):
         return _PLAIN_DETAILS
     return encode_part(event, _DETAIL_FIELDS)

@@ -98,6 +98,7 @@ class Turn:
     claimed, to the next notification while ready. `source` is where answers go: that of the
     last message it was claimed with, None before. `token` outlives the lease: until somebody
     else claims, its holder may still renew or finish. `cancel` says that it is to end, and why.
+    `rest` is `resting` while nobody is to be told of it, and `rested` after that.
     """
 
     id: UUID
@@ -115,6 +116,7 @@ class Turn:
     outcome: str | None = None
     error: str | None = None
     cancel: CancelReason | None = None
+    rest: str | None = None
 
     @property
     def is_live(self) -> bool:

@@ -61,12 +61,20 @@ class Question:
     source: Source
 
 
-def open_turn(session: Session, at: datetime, trigger: bytes, effects: Effects) -> Turn:
-    """Give an idle session a turn and tell the agent's workers.
+def open_turn(
+    session: Session,
+    at: datetime,
+    trigger: bytes,
+    effects: Effects,
+    *,
+    rest: timedelta | None = None,
+) -> Turn:
+    """Give an idle session a turn and tell the agent's workers, unless it is to rest first.
 
     Args:
         at: Time the trigger was stored.
         trigger: Digest of the message, or id of the result, that makes the turn necessary.
+        rest: How long after the commit nobody is to be told.
     """
     turn = Turn(
         id=derived_id(at, trigger, f"turn:{session.id.hex}"),
@@ -76,7 +84,12 @@ def open_turn(session: Session, at: datetime, trigger: bytes, effects: Effects) 
     )
     session.active_turn = turn.id
     effects.new_turns.append(turn)
-    _notify(turn, at, effects)
+    if rest is None:
+        _notify(turn, at, effects)
+    else:
+        turn.dispatch = 0
+        turn.rest, turn.due_in = "resting", rest
+        effects.due_within(rest)
     return turn
 
 
@@ -87,6 +100,7 @@ def repeat_notice(turn: Turn, effects: Effects) -> None:
     """
     turn.dispatch += 1
     turn.state = "ready"
+    turn.rest = "rested" if turn.rest else None
     _notify(turn, time_of(turn.id), effects)
     effects.changed_turns.append(turn)
 
@@ -376,7 +390,8 @@ def _refuse(
 class WaitingHead:
     """What a claim must know of one waiting message to decide where its turn ends.
 
-    `is_alone`: it has a turn of its own.
+    `is_alone`: it has a turn of its own, or with the others of its album (album id and author).
+    `ready_in` is how long it is not to be answered yet.
     """
 
     arrival: int
@@ -384,6 +399,13 @@ class WaitingHead:
     size_bytes: int
     source: Source
     is_alone: bool = False
+    album: tuple[str, str | None] | None = None
+    ready_in: timedelta = timedelta(0)
+    awaits_files: bool = False
+
+    def is_one_with(self, other: WaitingHead) -> bool:
+        """Whether the platform shows both as one message."""
+        return self.album is not None and self.album == other.album
 
 
 def claimable(
@@ -396,7 +418,9 @@ def claimable(
         size += head.size_bytes
         if head.session_key != heads[0].session_key or (taken and size > max_bytes):
             break
-        if taken and (head.is_alone or heads[0].is_alone):
+        if taken and (head.is_alone or heads[0].is_alone) and not head.is_one_with(heads[0]):
+            break
+        if head.awaits_files and head.ready_in > timedelta(0):
             break
         taken += 1
     return heads[:taken]

@@ -13,6 +13,7 @@ from chatlane.domain import claims
 from chatlane.domain.effects import Effects
 from chatlane.domain.openings import is_told_in, tell_agent
 from chatlane.domain.prompted import prompted
+from chatlane.domain.resting import put_off, rest_of_line
 from chatlane.domain.session_life import model_override_of, resume_mark_of
 from chatlane.domain.turns import claimable, void_turn
 from chatlane.errors import StoreUnavailableError
@@ -211,6 +212,8 @@ class _Serving:
             status = claims.claim_status(turn, asked.agent.name, asked.request.id)
             if status is ClaimStatus.CLAIMED and asked.request.turn_id in emptied:
                 status = ClaimStatus.VOID
+            if turn is not None and turn.is_unclaimed and self._is_early(turn, lines):
+                status = ClaimStatus.TAKEN
             if turn is None or status is not ClaimStatus.CLAIMED:
                 self._answers.append((asked, status))
                 continue
@@ -247,6 +250,15 @@ class _Serving:
         """
         begun = [turn.id for turn in self._turns.values() if turn.is_live and turn.attempt]
         return await originals.emptied(connection, begun) if self._claims and begun else set()
+
+    def _is_early(self, turn: Turn, lines: dict[UUID, list[WaitingHead]]) -> bool:
+        """Return whether the turn is to rest first; it is told of again when it has."""
+        span = rest_of_line(lines.get(turn.session_id, ()), turn)
+        if span == timedelta(0):
+            return False
+        put_off(turn, span)
+        self._effects.changed_turns.append(turn)
+        return True
 
     def _change(self, turn: Turn) -> Session:
         """Return the session of a turn, which will be written."""

@@ -14,6 +14,7 @@ from chatlane.logs import get_logger
 from chatlane.routing import bots, edited
 from chatlane.routing.admission import Admission
 from chatlane.routing.commands import open_reads
+from chatlane.routing.files import bring_files
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.meeting import meet
 from chatlane.routing.moves import Joining, readdress
@@ -24,6 +25,7 @@ from chatlane.store import aliases, lanes, lineage, seen, sessions
 from chatlane.store import bots as store_bots
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.events import EndReason
+from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -253,6 +255,8 @@ class _Loaded:
             await self._go_on()
             await Joining(connection, self._bound, self._locked, self._effects).join(one)
             await self._reload_originals()
+        if one.event.kind is Kind.ATTACHMENTS:
+            one = await self._bring_files(one)
         if one.command is None:
             self._placement.place(one)
         else:
@@ -260,6 +264,19 @@ class _Loaded:
         if one.moves_to is not None:
             await self._go_on()
             await readdress(connection, one, self._catalog)
+
+    async def _bring_files(self, one: Arrived) -> Arrived:
+        lane = self._bound.get(one.session_key)
+        is_repeat = not self._marks.known.isdisjoint(one.digests)
+        if lane is None or one.is_ignored or is_repeat:
+            return one
+        await self._go_on()
+        session = self._locked.get(lane.session_id)
+        if session is None:
+            return one
+        left = await bring_files(self._writing.connection, one, session, self._effects)
+        await self._reload_originals()
+        return left
 
     def _is_over_a_limit(self, one: Arrived) -> bool:
         if not self._marks.known.isdisjoint(one.digests):

@@ -25,6 +25,9 @@ async def meet(connection: PoolConnectionProxy, effects: Effects) -> None:
     Before results are settled and anything is written: a turn that ends in the same batch ends
     after what was placed. A turn that is only in memory yet runs nowhere.
     """
+    rests, effects.rests = effects.rests, []
+    if rests and (due_in := await turns.prolong(connection, rests)) is not None:
+        effects.due_within(due_in)
     meetings, effects.meetings = effects.meetings, []
     if not meetings:
         return

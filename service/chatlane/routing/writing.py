@@ -21,6 +21,7 @@ from chatlane.store import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from datetime import timedelta
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -108,13 +109,21 @@ class Writer:
         metrics: Metrics,
         tell: Tell | None = None,
         written: Callable[[set[UUID]], None] | None = None,
+        *,
+        ring_within: Callable[[timedelta], None] | None = None,
     ) -> None:
-        """Make one; `tell` says something to whoever listens now, and fails silently.
+        """Make one.
 
-        What it would say is in the database as well, so without it everything works, later. So
-        it is with `written`, which is told the sessions that have new rows.
+        What these are told is in the database as well, so without them everything works, only
+        later.
+
+        Args:
+            tell: Says something to whoever listens now, and fails silently.
+            written: Is told the sessions that have new rows.
+            ring_within: Is told when the next turn that rests is due.
         """
         self._written = written
+        self._ring_within = ring_within
         self._store = store
         self._relay = relay
         self._metrics = metrics
@@ -141,6 +150,8 @@ class Writer:
                 self.wrote({row.session_id for row in effects.messages})
             for session_key in effects.silenced:
                 _log.warning("bot_silenced", session_key=session_key)
+            if self._ring_within is not None and effects.next_due is not None:
+                self._ring_within(effects.next_due)
             if self._tell is not None:
                 for control in effects.controls:
                     await self._tell(control.subject, control.payload)

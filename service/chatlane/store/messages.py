@@ -74,6 +74,22 @@ async def of_turns(
     return found
 
 
+HAS_PLATFORM_MESSAGE_SQL: Final[LiteralString] = """
+-- messages: is there one of this id of the platform's
+SELECT EXISTS (SELECT FROM messages WHERE session_id = $1 AND platform_message_id = $2)
+"""
+
+
+async def has_platform_message(
+    connection: "PoolConnectionProxy", session_id: UUID, platform_message_id: str
+) -> bool:
+    """Return whether a message is in the transcript."""
+    found: bool = await connection.fetchval(
+        HAS_PLATFORM_MESSAGE_SQL, session_id, platform_message_id
+    )
+    return found
+
+
 SIZE_OF_TURN_SQL: Final[LiteralString] = """
 -- messages: how much a turn answers already
 SELECT count(*), coalesce(sum(

@@ -59,9 +59,10 @@ WITH moved AS (
 )
 INSERT INTO waiting (
     session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
-    content, details, source, stored_at, busy)
+    content, details, source, stored_at, busy, ready_at, awaits_files)
 SELECT $2, $4 - 1 + row_number() OVER (ORDER BY arrival), $3, message_id, author,
-       platform_message_id, size_bytes, content, details, source, stored_at, busy
+       platform_message_id, size_bytes, content, details, source, stored_at, busy,
+       ready_at, awaits_files
 FROM moved
 """
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
+from chatlane.domain.effects import Rest
 from chatlane.domain.states import Turn
 from chatlane.store.columns import columns
 from chatlane_schemas.source import Source
@@ -31,7 +32,7 @@ LOCK_TURNS_SQL: Final[LiteralString] = """
 -- turns: lock after their sessions
 SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
-       claim_id, worker, token, result_id, outcome, error, cancel
+       claim_id, worker, token, result_id, outcome, error, cancel, rest
 FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -54,7 +55,8 @@ def _from_row(row: "Record") -> Turn:
 
 FIND_DUE_SQL: Final[LiteralString] = """
 -- turns: leases that ran out and notifications to repeat, longest overdue first
-SELECT turns.id, turns.agent, turns.state, turns.attempt, sessions.agent
+SELECT turns.id, turns.agent, turns.state, turns.attempt, sessions.agent,
+       turns.rest IS NOT DISTINCT FROM 'resting'
 FROM turns JOIN sessions ON sessions.id = turns.session_id
 WHERE turns.state IN ('ready', 'claimed') AND turns.due_at <= clock_timestamp()
 ORDER BY turns.due_at LIMIT $1
@@ -69,10 +71,13 @@ class DueTurn(NamedTuple):
     state: str
     attempt: int
     session_agent: str
+    is_resting: bool
 
     @property
     def may_be_unread(self) -> bool:
         """Whether its notification may still be on its way to the workers meant to have it."""
+        if self.is_resting:
+            return False
         return self.state == "ready" and self.attempt == 0 and self.agent == self.session_agent
 
 
@@ -93,6 +98,27 @@ async def postpone(
 ) -> None:
     """Look at unclaimed turns again after a pause."""
     await connection.execute(POSTPONE_SQL, sorted(ids), pause)
+
+
+PROLONG_SQL: Final[LiteralString] = """
+-- turns: those that rest do so for newer messages, too, up to their cap
+UPDATE turns SET due_at = greatest(
+    due_at, least(clock_timestamp() + want.span, created_at + want.cap))
+FROM (
+    SELECT turns.id, max(new.span) AS span, max(new.cap) AS cap
+    FROM unnest($1::uuid[], $2::interval[], $3::interval[]) AS new (id, span, cap)
+    JOIN (SELECT id FROM turns WHERE id = ANY($1::uuid[]) AND state = 'ready' AND rest = 'resting'
+          ORDER BY id FOR NO KEY UPDATE) AS turns ON turns.id = new.id
+    GROUP BY turns.id) AS want
+WHERE turns.id = want.id
+RETURNING due_at - clock_timestamp()
+"""
+
+
+async def prolong(connection: "PoolConnectionProxy", rests: Sequence[Rest]) -> "timedelta | None":
+    """Let turns of locked sessions rest longer; returns when the first of them is due."""
+    rows = await connection.fetch(PROLONG_SQL, *columns(rests, 3))
+    return min((row[0] for row in rows), default=None)
 
 
 INTERRUPT_SQL: Final[LiteralString] = """
@@ -119,21 +145,30 @@ async def interrupt(
 
 INSERT_TURNS_SQL: Final[LiteralString] = """
 -- turns: new ones; the partial unique index refuses a second live turn of a session
-INSERT INTO turns (id, session_id, agent, state, dispatch, due_at)
-SELECT id, session_id, agent, state, dispatch, clock_timestamp() + due_in
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::int[], $6::interval[])
-    AS new (id, session_id, agent, state, dispatch, due_in)
+INSERT INTO turns (id, session_id, agent, state, dispatch, due_at, rest)
+SELECT id, session_id, agent, state, dispatch, clock_timestamp() + due_in, rest
+FROM unnest(
+    $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::int[], $6::interval[], $7::text[])
+    AS new (id, session_id, agent, state, dispatch, due_in, rest)
 """
 
 
 async def insert(connection: "PoolConnectionProxy", turns: Sequence[Turn]) -> None:
     """Write new turns, none of them claimed."""
     rows = [
-        (turn.id, turn.session_id, turn.agent, turn.state, turn.dispatch, turn.due_in)
+        (
+            turn.id,
+            turn.session_id,
+            turn.agent,
+            turn.state,
+            turn.dispatch,
+            turn.due_in,
+            turn.rest,
+        )
         for turn in turns
     ]
     if rows:
-        await connection.execute(INSERT_TURNS_SQL, *columns(rows, 6))
+        await connection.execute(INSERT_TURNS_SQL, *columns(rows, 7))
 
 
 UPDATE_TURNS_SQL: Final[LiteralString] = """
@@ -143,16 +178,16 @@ UPDATE turns SET
     dispatch = new.dispatch,
     due_at = clock_timestamp() + new.due_in, claim_id = new.claim_id, worker = new.worker,
     token = new.token, result_id = new.result_id, outcome = new.outcome, error = new.error,
-    cancel = new.cancel,
+    cancel = new.cancel, rest = new.rest,
     claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()
                       ELSE turns.claimed_at END,
     ended_at = CASE WHEN new.state IN ('done', 'failed', 'void') THEN clock_timestamp() END
 FROM unnest(
     $1::uuid[], $2::text[], $3::jsonb[], $4::int[], $5::int[], $6::interval[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
-    $14::text[])
+    $14::text[], $15::text[])
     AS new (id, state, source, attempt, dispatch, due_in, claim_id, worker, token, result_id,
-            outcome, error, agent, cancel)
+            outcome, error, agent, cancel, rest)
 WHERE turns.id = new.id
 """
 
@@ -161,7 +196,7 @@ async def update(connection: "PoolConnectionProxy", turns: Iterable[Turn]) -> No
     """Write back turns that this transaction has locked, each once."""
     rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
     if rows:
-        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 14))
+        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 15))
 
 
 def _to_row(turn: Turn) -> tuple[object, ...]:
@@ -181,4 +216,5 @@ def _to_row(turn: Turn) -> tuple[object, ...]:
         turn.error,
         turn.agent,
         turn.cancel,
+        turn.rest,
     )

@@ -1,6 +1,9 @@
 """Messages that wait for a turn: the only place where they are until it is claimed."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, LiteralString
+
+from pydantic_core import from_json, to_json
 
 from chatlane.domain.steering import SteeringHead
 from chatlane.domain.turns import WaitingHead
@@ -11,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
+    from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
+    from pydantic import JsonValue
 
     from chatlane.domain.effects import WaitingRow
 
@@ -19,17 +24,22 @@ INSERT_WAITING_SQL: Final[LiteralString] = """
 -- waiting: messages of a batch
 INSERT INTO waiting (
     session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
-    content, details, source, stored_at, busy)
-SELECT * FROM unnest(
+    content, details, source, stored_at, busy, ready_at, awaits_files)
+SELECT session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
+       content, details, source, stored_at, busy, clock_timestamp() + ready_in, awaits_files
+FROM unnest(
     $1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::int[],
-    $8::text[], $9::jsonb[], $10::jsonb[], $11::timestamptz[], $12::text[])
+    $8::text[], $9::jsonb[], $10::jsonb[], $11::timestamptz[], $12::text[],
+    $13::interval[], $14::boolean[])
+    AS new (session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
+            content, details, source, stored_at, busy, ready_in, awaits_files)
 """
 
 
 async def insert(connection: "PoolConnectionProxy", rows: "Sequence[WaitingRow]") -> None:
     """Add messages at the places their sessions gave them."""
     if rows:
-        await connection.execute(INSERT_WAITING_SQL, *columns(rows, 12))
+        await connection.execute(INSERT_WAITING_SQL, *columns(rows, 14))
 
 
 FIND_BUSY_SQL: Final[LiteralString] = """
@@ -50,10 +60,13 @@ async def sessions_with_waiting(
 HEADS_SQL: Final[LiteralString] = """
 -- waiting: the first messages of each session's line
 SELECT head.session_id, head.arrival, head.session_key, head.size_bytes, head.source,
-       head.busy IS NOT DISTINCT FROM 'queue'
+       head.busy IS NOT DISTINCT FROM 'queue', head.album_id, head.author,
+       greatest(head.ready_at - clock_timestamp(), interval '0'), head.awaits_files
 FROM unnest($1::uuid[]) AS want (id)
 CROSS JOIN LATERAL (
-    SELECT session_id, arrival, session_key, size_bytes, source, busy FROM waiting
+    SELECT session_id, arrival, session_key, size_bytes, source, busy, author,
+           details ->> 'album_id' AS album_id, ready_at, awaits_files
+    FROM waiting
     WHERE waiting.session_id = want.id ORDER BY arrival LIMIT $2
 ) AS head
 ORDER BY head.session_id, head.arrival
@@ -66,9 +79,22 @@ async def heads(
     """Return up to `limit` waiting messages of each session, in order, without bodies."""
     lines: dict[UUID, list[WaitingHead]] = {}
     for row in await connection.fetch(HEADS_SQL, list(ids), limit):
-        head = WaitingHead(row[1], row[2], row[3], Source.model_validate_json(row[4]), row[5])
-        lines.setdefault(row[0], []).append(head)
+        lines.setdefault(row[0], []).append(_head(row))
     return lines
+
+
+def _head(row: "Record") -> WaitingHead:
+    album_id, author = row[6], row[7]
+    return WaitingHead(
+        arrival=row[1],
+        session_key=row[2],
+        size_bytes=row[3],
+        source=Source.model_validate_json(row[4]),
+        is_alone=row[5],
+        album=None if album_id is None else (album_id, author),
+        ready_in=row[8] or timedelta(0),
+        awaits_files=row[9],
+    )
 
 
 FIND_STEERED_SQL: Final[LiteralString] = """
@@ -87,7 +113,7 @@ async def sessions_with_steered(
 
 STEERED_HEADS_SQL: Final[LiteralString] = """
 -- waiting: the first messages that may steer a turn of one session
-SELECT arrival, size_bytes, source, details ? 'attachments' FROM waiting
+SELECT arrival, size_bytes, source, details ? 'attachments' OR awaits_files FROM waiting
 WHERE session_id = $1 AND busy = 'steer' ORDER BY arrival LIMIT $2
 """
 
@@ -100,6 +126,38 @@ async def steered_heads(
     return [
         SteeringHead(row[0], row[1], Source.model_validate_json(row[2]), row[3]) for row in rows
     ]
+
+
+LOCATE_SQL: Final[LiteralString] = """
+-- waiting: the message that waits for its files
+SELECT arrival, details FROM waiting
+WHERE session_id = $1 AND platform_message_id = $2 AND awaits_files ORDER BY arrival LIMIT 1
+"""
+
+BRING_SQL: Final[LiteralString] = """
+-- waiting: the files of a message are there
+UPDATE waiting SET details = $3::jsonb, size_bytes = size_bytes + $4,
+    ready_at = NULL, awaits_files = false
+WHERE session_id = $1 AND arrival = $2
+"""
+
+
+async def bring_files(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    platform_message_id: str,
+    attachments: "Sequence[JsonValue]",
+    size_bytes: int,
+) -> bool:
+    """Give a waiting message of a locked session its files; False if none waits for them."""
+    found = await connection.fetchrow(LOCATE_SQL, session_id, platform_message_id)
+    if found is None:
+        return False
+    details = from_json(found["details"]) | {"attachments": attachments}
+    await connection.execute(
+        BRING_SQL, session_id, found["arrival"], to_json(details).decode(), size_bytes
+    )
+    return True
 
 
 DROP_SQL: Final[LiteralString] = """

@@ -10,6 +10,7 @@ from nats.aio.client import Client
 
 from chatlane.domain.catalog import BusyMode
 from chatlane_client import Turn, open_connection
+from chatlane_schemas import Attachment, Kind
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import Chats, delivering, said, working
 from tests.support.eventually import eventually
@@ -172,3 +173,51 @@ async def test_what_a_worker_does_not_take_in_is_the_next_turn(meeting: Meeting)
         await adapter.publish(said("done?"))
         await chats.until_said("re: done?")
     assert ["B"] not in agent.turns
+
+
+async def test_a_slow_file_is_not_overtaken_and_slows_no_other_chat(meeting: Meeting) -> None:
+    """C26, with a real worker."""
+    chats = Chats()
+    turns: list[list[tuple[str | None, int]]] = []
+
+    async def note(turn: Turn) -> str:
+        turns.append([(its.text, len(its.attachments)) for its in turn.messages])
+        return f"{len(turn.messages)} messages"
+
+    photo = said("").model_copy(update={"awaits_files": True})
+    brought = said("").model_copy(
+        update={
+            "message_id": photo.message_id,
+            "kind": Kind.ATTACHMENTS,
+            "attachments": (Attachment(url="https://files/1", media_type="image/png"),),
+        }
+    )
+    async with (
+        meeting("collect") as client,
+        working(client, note),
+        delivering(client, chats.deliver) as adapter,
+    ):
+        await adapter.publish(photo)
+        for text in ("what is this?", *"abcdefgh"):
+            await adapter.publish(said(text))
+        await adapter.publish(said("hello", chat="2"))
+        await chats.until_said("1 messages", chat="2")
+        assert chats.texts() == []
+        await adapter.publish(brought)
+        await chats.until_said("10 messages")
+    texts = ["what is this?", *"abcdefgh"]
+    assert turns[1:] == [[("", 1), *((text, 0) for text in texts)]]
+
+
+async def test_an_album_is_one_turn_of_a_real_worker(meeting: Meeting) -> None:
+    chats, agent = Chats(), Agent()
+    async with (
+        meeting("queue") as client,
+        working(client, agent.answer),
+        delivering(client, chats.deliver) as adapter,
+    ):
+        for text in ("our holidays", "at sea", "ashore"):
+            await adapter.publish(said(text).model_copy(update={"album_id": "A"}))
+        await adapter.publish(said("nice?"))
+        await chats.until_said("re: nice?")
+    assert agent.turns == [["our holidays", "at sea", "ashore"], ["nice?"]]

@@ -1,0 +1,44 @@
+"""An alarm rings at each time it was set to."""
+
+import asyncio
+from datetime import timedelta
+
+from chatlane.bus.tasks import end_task
+from chatlane.errors import StoreUnavailableError
+from chatlane.routing.alarm import Alarm
+
+
+async def test_it_rings_for_the_earliest_first_and_for_the_others_too() -> None:
+    alarm, rung = Alarm(), asyncio.Queue[int]()
+    count = 0
+
+    async def ring() -> None:
+        nonlocal count
+        count += 1
+        await rung.put(count)
+
+    alarm.ring_within(timedelta(milliseconds=60))
+    ringing = asyncio.create_task(alarm.run(ring))
+    await asyncio.sleep(0)
+    alarm.ring_within(timedelta(0))
+    assert await rung.get() == 1
+    assert await rung.get() == 2
+    alarm.ring_within(timedelta(0))
+    assert await rung.get() == 3
+    assert rung.empty()
+    await end_task(ringing)
+
+
+async def test_what_fails_is_left_to_the_sweep() -> None:
+    alarm, rung = Alarm(), asyncio.Queue[int]()
+
+    async def fail() -> None:
+        await rung.put(1)
+        raise StoreUnavailableError(kind="away")
+
+    ringing = asyncio.create_task(alarm.run(fail))
+    for _ in range(2):
+        alarm.ring_within(timedelta(0))
+        await rung.get()
+    assert not ringing.done()
+    await end_task(ringing)
