@@ -18,6 +18,7 @@ from chatlane_schemas import (
     ClaimRequest,
     ClaimStatus,
     HistoryPointer,
+    Interruption,
     ModelOverride,
     RenewReply,
     RenewRequest,
@@ -60,6 +61,7 @@ class Grant:
     reset_reason: ResetReason | None
     reset_had_activity: bool = False
     opening_note: str | None = None
+    interruption: Interruption | None = None
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
 
@@ -194,6 +196,7 @@ def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
         reset_reason=reply.reset_reason,
         reset_had_activity=reply.reset_had_activity,
         opening_note=reply.opening_note,
+        interruption=reply.interruption,
         model_override=reply.model_override,
         resume_pending=reply.resume_pending,
     )

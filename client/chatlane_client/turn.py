@@ -6,6 +6,7 @@ from uuid import UUID
 
 from chatlane_client.control import Signals
 from chatlane_schemas import (
+    Interruption,
     ModelOverride,
     Part,
     ResetReason,
@@ -44,6 +45,7 @@ class Turn:
         take_in: Takes in what came since; use `steered`.
         reset_had_activity: Whether anything had been answered in it.
         opening_note: Note it left for this one.
+        interruption: How often earlier attempts at this turn were lost, and when last.
         model_override: Model that is to answer instead of the agent's own choice.
         resume_pending: The session was marked as interrupted, and no turn was complete since.
         load_history: Loads the newest rows before the turn; use `history`.
@@ -64,6 +66,7 @@ class Turn:
     take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
     reset_had_activity: bool = False
     opening_note: str | None = None
+    interruption: Interruption | None = None
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)

@@ -283,6 +283,7 @@ class TurnWorker:
             take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
             reset_had_activity=grant.reset_had_activity,
             opening_note=grant.opening_note,
+            interruption=grant.interruption,
             model_override=grant.model_override,
             resume_pending=grant.resume_pending,
             load_history=partial(self._history, grant),

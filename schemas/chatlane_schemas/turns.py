@@ -94,6 +94,13 @@ class HistoryPointer(Record):
     before_seq: BigNumber = Field(description="Rows below this one are the history.")
 
 
+class Interruption(Record):
+    """Earlier attempts at a turn were lost with their workers; tools may have been called."""
+
+    count: Number = Field(description="How many were.")
+    last_at: Instant = Field(description="When the last one was given up.")
+
+
 class ClaimRequest(Envelope):
     """Asks for a turn. The envelope id is the claim id: the same id gets the same answer."""
 
@@ -133,6 +140,10 @@ class ClaimReply(ServiceEnvelope):
     opening_note: Note | None = Field(
         default=None,
         description="Note the session before left, on the first turn of a new one.",
+    )
+    interruption: Interruption | None = Field(
+        default=None,
+        description="That earlier attempts at this turn were interrupted.",
     )
     model_override: ModelOverride | None = Field(
         default=None,

@@ -208,9 +208,18 @@ def count_answer(session: Session) -> None:
     """Note a complete result: whatever interrupted the session is over, and its note was read."""
     session.answers += 1
     unmark_interrupted(session)
+    if session.interruptions:
+        session.interruptions = 0
+        session.has_new_flags = True
     if session.opening_note is not None:
         session.opening_note = None
         session.has_new_flags = True
+
+
+def count_interruption(session: Session) -> None:
+    """Note an attempt that was lost with its worker."""
+    session.interruptions += 1
+    session.has_new_flags = True
 
 
 def leave_note(session: Session, note: str | None) -> None:

@@ -37,7 +37,8 @@ class Session:
     `owner` is whose it is, as `owners` writes it; None where several people talk.
     `model_override` is JSON text. `answers` counts complete results. What follows is written
     only where `has_new_flags` says that it is not what the database holds: suspension, mark of
-    an interruption, what the session leaves to the next one, and what it has to tell itself.
+    an interruption, what the session leaves to the next one, what it has to tell itself, and
+    `interruptions`: attempts in a row that were lost with their worker.
     """
 
     id: UUID
@@ -68,6 +69,7 @@ class Session:
     opening_note: str | None = None
     reset_had_activity: bool | None = None
     told_in: UUID | None = None
+    interruptions: int = 0
     is_new: bool = False
     has_new_flags: bool = False
 
@@ -99,6 +101,8 @@ class Turn:
     last message it was claimed with, None before. `token` outlives the lease: until somebody
     else claims, its holder may still renew or finish. `cancel` says that it is to end, and why.
     `rest` is `resting` while nobody is to be told of it, and `rested` after that.
+    `interruptions` counts the attempts that were lost with their worker, the last one at
+    `interrupted_at`.
     """
 
     id: UUID
@@ -117,6 +121,8 @@ class Turn:
     error: str | None = None
     cancel: CancelReason | None = None
     rest: str | None = None
+    interruptions: int = 0
+    interrupted_at: datetime | None = None
 
     @property
     def is_live(self) -> bool:

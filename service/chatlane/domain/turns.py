@@ -14,7 +14,12 @@ from pydantic_core import to_json
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
-from chatlane.domain.session_life import count_answer, leave_note
+from chatlane.domain.session_life import (
+    count_answer,
+    count_interruption,
+    leave_note,
+    suspend_session,
+)
 from chatlane.domain.speaking import Speaking
 from chatlane.domain.states import Session, Turn
 from chatlane_schemas.codec import encode
@@ -37,6 +42,11 @@ if TYPE_CHECKING:
 _REPEATS: Final = tuple(timedelta(seconds=s) for s in (15, 30, 60, 120, 300))
 _RETRY_PAUSE: Final = timedelta(seconds=5)
 _FAILURE_NOTICE: Final = "Sorry, I could not answer this. Please try again."
+# Attempts in a row, over all turns of a session, that may be lost with their workers.
+_STUCK_AFTER: Final = 3
+_STUCK_NOTICE: Final = (
+    "Sorry, I was interrupted again and again. Your next message starts a new conversation."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +136,21 @@ def expire_lease(
 ) -> None:
     """End a lease that nobody renewed: dispatch again, or give up after the last attempt.
 
-    A turn that was to end has ended with it.
+    A turn that was to end has ended with it. A session in which attempt after attempt is lost,
+    whatever the turn, is given up with the turn: what it holds may be what ends the workers.
     """
     effects.count(("turns_expired", turn.agent))
     if turn.cancel is not None:
         void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+        return
+    turn.interruptions += 1
+    count_interruption(session)
+    if session.interruptions >= max(_STUCK_AFTER, max_attempts):
+        suspend_session(session, time_of(turn.id))
+        error = "interrupted again and again; the session is suspended"
+        fail_turn(
+            turn, session, error, has_waiting=has_waiting, effects=effects, notice=_STUCK_NOTICE
+        )
     elif turn.attempt >= max_attempts:
         fail_turn(turn, session, "lease expired", has_waiting=has_waiting, effects=effects)
     else:
@@ -225,7 +245,13 @@ def _finish(
 
 
 def fail_turn(
-    turn: Turn, session: Session, error: str, *, has_waiting: bool, effects: Effects
+    turn: Turn,
+    session: Session,
+    error: str,
+    *,
+    has_waiting: bool,
+    effects: Effects,
+    notice: str = _FAILURE_NOTICE,
 ) -> None:
     """Give a turn up: dead letter, a word to the chat, and the session is free again."""
     at = time_of(turn.id)
@@ -241,12 +267,13 @@ def fail_turn(
         at=at,
         trigger=turn.id.bytes,
         body=to_json(pointer),
-        detail=f"turn {turn.id} after {turn.attempt} attempts",
+        detail=f"turn {turn.id} after {turn.attempt} attempts"
+        + ("; its session is suspended" if session.suspended_at else ""),
         session_id=session.id,
     )
     notice_id = derived_id(at, turn.id.bytes, "failure notice")
     speaking = Speaking(session, turn.agent, turn.source, at, turn.id, OutboundKind.NOTICE)
-    speaking.say(Part(text=_FAILURE_NOTICE), notice_id, effects)
+    speaking.say(Part(text=notice), notice_id, effects)
     effects.count(("turns_finished", turn.agent, Outcome.FAILED))
     _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
 

@@ -25,6 +25,7 @@ from chatlane_schemas.turns import (
     ClaimRequest,
     ClaimStatus,
     HistoryPointer,
+    Interruption,
     RenewReply,
     RenewRequest,
     RenewStatus,
@@ -336,9 +337,16 @@ class _Serving:
             reset_reason=session.start_reason if is_told else None,
             reset_had_activity=bool(is_told and session.reset_had_activity),
             opening_note=session.opening_note if is_told else None,
+            interruption=_interruption(turn),
             model_override=model_override_of(session),
             resume_pending=resume_mark_of(session),
         )
+
+
+def _interruption(turn: Turn) -> Interruption | None:
+    if turn.interrupted_at is None:
+        return None
+    return Interruption(count=turn.interruptions, last_at=turn.interrupted_at)
 
 
 def _refuse(batch: list[_Claim | _Renewal], error: StoreUnavailableError) -> None:

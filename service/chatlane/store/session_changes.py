@@ -130,7 +130,7 @@ REOPEN_SQL: Final[LiteralString] = """
 UPDATE sessions SET
     ended_at = NULL, end_reason = NULL, last_activity_at = $2, served_boundary = $3,
     suspended_at = NULL, resume_marked_at = NULL, resume_reason = NULL,
-    check_at = clock_timestamp(), ending_at = NULL
+    interruptions = 0, check_at = clock_timestamp(), ending_at = NULL
 WHERE id = $1
 """
 

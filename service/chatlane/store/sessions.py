@@ -24,7 +24,7 @@ SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, li
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
        suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-       carry_over, opening_note, reset_had_activity, told_in
+       carry_over, opening_note, reset_had_activity, told_in, interruptions
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -42,7 +42,7 @@ SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, li
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
        suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-       carry_over, opening_note, reset_had_activity, told_in
+       carry_over, opening_note, reset_had_activity, told_in, interruptions
 FROM sessions WHERE id = $1
 """
 
@@ -59,7 +59,7 @@ SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, li
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
        suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-       carry_over, opening_note, reset_had_activity, told_in
+       carry_over, opening_note, reset_had_activity, told_in, interruptions
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -196,12 +196,12 @@ UPDATE sessions SET
     suspended_at = new.suspended_at, resume_marked_at = new.resume_marked_at,
     resume_reason = new.resume_reason, carry_over = new.carry_over,
     opening_note = new.opening_note, reset_had_activity = new.reset_had_activity,
-    told_in = new.told_in
+    told_in = new.told_in, interruptions = new.interruptions
 FROM unnest(
     $1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[], $6::text[],
-    $7::boolean[], $8::uuid[])
+    $7::boolean[], $8::uuid[], $9::int[])
     AS new (id, suspended_at, resume_marked_at, resume_reason, carry_over, opening_note,
-            reset_had_activity, told_in)
+            reset_had_activity, told_in, interruptions)
 WHERE sessions.id = new.id
 """
 
@@ -217,12 +217,13 @@ async def _flag(connection: "PoolConnectionProxy", sessions: list[Session]) -> N
             one.opening_note,
             one.reset_had_activity,
             one.told_in,
+            one.interruptions,
         )
         for one in sessions
         if one.has_new_flags
     ]
     if rows:
-        await connection.execute(FLAG_SESSIONS_SQL, *columns(rows, 8))
+        await connection.execute(FLAG_SESSIONS_SQL, *columns(rows, 9))
 
 
 ADD_USAGE_SQL: Final[LiteralString] = """

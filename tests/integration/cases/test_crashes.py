@@ -226,7 +226,8 @@ async def test_a_turn_that_ended_and_could_not_say_so_counts_as_dead(kernel: Ker
         await kernel.expire(claimed.turn_id)
     assert await kernel.live_turn(placed.session) is None
     after = await kernel.say(event(chat="701", user="701", mid="2", text="b"), at("09:10"))
-    assert after.session == placed.session
+    # Three in a row: what the session holds may be what ends the workers.
+    assert after.session != placed.session
     assert [texts(claimed) for claimed in await kernel.run_all()] == [["b"]]
 
 

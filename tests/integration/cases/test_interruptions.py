@@ -1,0 +1,155 @@
+"""Attempts that are lost with their workers: told to the next one, counted, and no endless loop."""
+
+from uuid import UUID
+
+import pytest
+
+from chatlane.domain.catalog import Agent
+from chatlane_schemas.turns import ClaimReply
+from tests.integration.cases.test_resets import KernelWith
+from tests.integration.cases.test_session_changes import ANN, BEN, Caller
+from tests.support.kernel import Fields, Kernel, catalog, event, texts
+
+pytestmark = pytest.mark.integration
+
+
+async def say(kernel: Kernel, mid: str, who: Fields = ANN) -> UUID:
+    return (await kernel.say(event(**who, mid=mid, text=mid))).session
+
+
+async def interrupted(kernel: Kernel, session: UUID) -> ClaimReply:
+    """Let a worker claim the turn that waits, and die."""
+    claimed = await kernel.claim_live(session)
+    await kernel.expire(claimed.turn_id)
+    return claimed
+
+
+async def notices(kernel: Kernel) -> list[str]:
+    return [one["text"] for one in await kernel.published("OUTBOUND") if one["kind"] == "notice"]
+
+
+async def counted(kernel: Kernel, session: UUID) -> int:
+    found: int = await kernel.value("SELECT interruptions FROM sessions WHERE id = $1", session)
+    return found
+
+
+async def test_the_next_attempt_is_told_of_those_before(kernel: Kernel) -> None:
+    """C20: the turn goes on by itself, over restarts of worker and router."""
+    session = await say(kernel, "1")
+    first = await interrupted(kernel, session)
+    second = await interrupted(kernel.restarted(), session)
+    third = await kernel.restarted().claim_live(session)
+
+    assert first.interruption is None
+    assert second.interruption is not None
+    assert third.interruption is not None
+    assert (second.interruption.count, third.interruption.count) == (1, 2)
+    assert second.interruption.last_at < third.interruption.last_at
+    assert (third.attempt, texts(third)) == (3, ["1"])
+
+
+async def test_a_failed_attempt_is_no_interruption(kernel: Kernel) -> None:
+    session = await say(kernel, "1")
+    claimed = await kernel.claim_live(session)
+    await kernel.answer(claimed, outcome="failed", retry=True)
+    again = await kernel.claim(claimed.turn_id)
+
+    assert (again.attempt, again.interruption) == (2, None)
+    assert await counted(kernel, session) == 0
+
+
+async def test_a_session_that_ends_its_workers_is_given_up(kernel: Kernel) -> None:
+    """C20, C21: once, with a dead letter and a word to the chat; the next message starts anew."""
+    stuck = await say(kernel, "1")
+    for _ in range(3):
+        await interrupted(kernel.restarted(), stuck)
+    other = await say(kernel, "1", BEN)
+    await kernel.run_all()
+    following = await say(kernel.restarted(), "2")
+    [claimed] = await kernel.run_all()
+
+    assert await kernel.dead() == [("turns", "turn_failed")]
+    assert await kernel.said(other) == ["1", "ok"]
+    assert following != stuck
+    assert (claimed.reset_reason, texts(claimed)) == ("suspended", ["2"])
+    [given_up, anew] = await notices(kernel)
+    assert "new conversation" in given_up
+    assert "new conversation" in anew
+    assert await kernel.value("SELECT end_reason FROM sessions WHERE id = $1", stuck) == (
+        "suspended"
+    )
+
+
+async def test_what_waits_in_such_a_session_gets_one_attempt(kernel: Kernel) -> None:
+    """C21: it is not lost, and it does not end worker after worker."""
+    stuck = await say(kernel, "1")
+    claimed = await kernel.claim_live(stuck)
+    await say(kernel, "2")
+    await kernel.expire(claimed.turn_id)
+    for _ in range(2):
+        await interrupted(kernel, stuck)
+    last = await interrupted(kernel, stuck)
+
+    assert texts(last) == ["2"]
+    assert await kernel.live_turn(stuck) is None
+    assert await kernel.dead() == [("turns", "turn_failed")] * 2
+
+
+async def test_it_may_also_be_answered_and_then_counts_anew(kernel: Kernel) -> None:
+    stuck = await say(kernel, "1")
+    claimed = await kernel.claim_live(stuck)
+    await say(kernel, "2")
+    await kernel.expire(claimed.turn_id)
+    for _ in range(2):
+        await interrupted(kernel, stuck)
+    await kernel.run_turn(stuck)
+
+    assert await kernel.said(stuck) == ["1", "2", "ok"]
+    assert await counted(kernel, stuck) == 0
+    assert await say(kernel, "3") != stuck
+
+
+async def test_interruptions_in_a_row_count_over_turns(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", max_attempts=1)]))
+    session = await say(kernel, "1")
+    for number in range(2, 4):
+        await interrupted(kernel, session)
+        assert await say(kernel, str(number)) == session
+    await interrupted(kernel, session)
+
+    assert await say(kernel, "4") != session
+    assert len(await kernel.dead()) == 3
+
+
+async def test_a_complete_result_ends_the_row(kernel: Kernel) -> None:
+    session = await say(kernel, "1")
+    for number in range(2, 6):
+        await interrupted(kernel, session)
+        await interrupted(kernel, session)
+        assert await counted(kernel, session) == 2
+        await kernel.run_turn(session)
+        assert await counted(kernel, session) == 0
+        assert await say(kernel, str(number)) == session
+    assert await kernel.dead() == []
+
+
+async def test_an_agent_that_may_try_more_often_is_stuck_later(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", max_attempts=5)]))
+    session = await say(kernel, "1")
+    for _ in range(4):
+        await interrupted(kernel, session)
+    assert await kernel.dead() == []
+    await interrupted(kernel, session)
+
+    assert await kernel.dead() == [("turns", "turn_failed")]
+    assert await say(kernel, "2") != session
+
+
+async def test_a_session_that_was_given_up_is_opened_again(kernel: Kernel) -> None:
+    session = await say(kernel, "1")
+    for _ in range(3):
+        await interrupted(kernel, session)
+    await Caller(kernel).changed("reopen", session)
+
+    assert await say(kernel, "2") == session
+    assert await counted(kernel, session) == 0
