@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,6 +100,7 @@ class Cards:
         by_id: Of the sessions that commands were given in, are listed or have a wanted title.
         reaches: By key and person of a command.
         loaded: The sessions that were there before the batch opened others.
+        waiting: How many messages the batch has written since its cards were read, by session.
         tips: Where the conversations of these sessions go on by now.
     """
 
@@ -106,10 +108,16 @@ class Cards:
     reaches: dict[tuple[str, str | None], Reach] = field(default_factory=dict)
     tips: dict[UUID, UUID] = field(default_factory=dict)
     loaded: frozenset[UUID] = frozenset()
+    waiting: Counter[UUID] = field(default_factory=Counter)
 
     def of(self, session: Session) -> Card:
         """Return the card of a session of the batch."""
         return self.by_id.get(session.id) or self.by_id.setdefault(session.id, new_card(session))
+
+    def nothing_waits(self, session: Session) -> None:
+        """Note that what waited in a session was dropped."""
+        self.of(session).waiting = 0
+        self.waiting.pop(session.id, None)
 
     def within(self, reach: Reach) -> list[Card]:
         """Return what can be named, the newest first."""

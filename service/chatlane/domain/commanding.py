@@ -272,7 +272,8 @@ class Commanding:
             return replies.NO_CONVERSATION
         self._refresh()
         card = self.cards.of(behind)
-        placed_now = sum(row.session_id == behind.id for row in self.effects.waiting)
+        placed_now = self.cards.waiting[behind.id]
+        placed_now += sum(row.session_id == behind.id for row in self.effects.waiting)
         return replies.status(
             card,
             behind.agent,

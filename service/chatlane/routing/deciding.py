@@ -290,7 +290,9 @@ class _Loaded:
         given = self._commanding.accept(one)
         if given is None:
             return
-        if given.needs_database:
+        # Asked once: what it does can change the answer.
+        needs_database = given.needs_database
+        if needs_database:
             await self._go_on()
             obeying = Obeying(
                 self._writing.connection,
@@ -303,7 +305,7 @@ class _Loaded:
         else:
             said = self._commanding.carry_out(given)
         self._commanding.answer(given, said)
-        if given.needs_database:
+        if needs_database:
             await self._reload_originals()
 
     async def void_emptied(self) -> None:
@@ -333,6 +335,7 @@ class _Loaded:
 
     async def _go_on(self) -> None:
         await self.write()
+        self._cards.waiting.update(row.session_id for row in self._effects.waiting)
         for lane in self._bound.values():
             lane.bound_to = lane.session_id
         for session in self._locked.values():

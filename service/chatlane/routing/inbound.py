@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.bots import pair_of
-from chatlane.domain.commands import CommandName, parse_command
+from chatlane.domain.commands import PASSED_ON, CommandName, parse_command
 from chatlane.domain.dedupe import digests, targets
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
@@ -180,7 +180,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
     is_ignored = heard.is_ignored
     former = [session_key(address, heard.platform.keys) for address in resolved.former]
     return Arrived(
-        event=heard.event,
+        event=_as_meant(heard),
         session_key=key,
         former_keys=tuple(other for other in former if isinstance(other, str) and other != key),
         digests=digests(heard.event, heard.address, resolved.person),
@@ -208,6 +208,17 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
 def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
     bot = resolved.person or resolved.address.participant or ""
     return pair_of(key, bot, heard.platform.bot_budget)
+
+
+def _as_meant(heard: Heard) -> InboundEvent:
+    """Return the event; the edit of what was said behind a command without the command."""
+    event = heard.event
+    if event.kind is not Kind.EDIT:
+        return event
+    command = parse_command(event.text, heard.platform.commands, heard.account.bot_name)
+    if command is None or command.name not in PASSED_ON:
+        return event
+    return event.model_copy(update={"text": command.argument})
 
 
 def _stops(command: Command | None) -> bool:

@@ -81,7 +81,7 @@ class Obeying:
         stopped = await stop_session(
             self._connection, session, reason, given.arrived.stored_at, self._commanding.effects
         )
-        self._commanding.cards.of(session).waiting = 0
+        self._commanding.cards.nothing_waits(session)
         if stopped.is_nothing:
             return replies.NOTHING_TO_STOP
         return replies.stopped(was_running=stopped.was_running, dropped=stopped.dropped)

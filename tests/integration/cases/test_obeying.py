@@ -1,13 +1,18 @@
 """What people tell the router that changes what runs, what was said, or where they are."""
 
 import asyncio
+import re
+from datetime import timedelta
+from random import Random
 from uuid import UUID, uuid4
 
 import pytest
 
 from chatlane.domain.catalog import Agent
+from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import KeyRules
 from tests.integration.cases.test_commands import ANN, BEN, GROUP, everything, lane
+from tests.integration.cases.test_crashes import Stage, in_the_end
 from tests.integration.cases.test_resets import KernelWith
 from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event, texts
 
@@ -452,3 +457,95 @@ async def test_without_words_there_is_nothing_to_pass_on(kernel: Kernel, command
     assert await tell(kernel, "1", f"/{command}") == f"Write what to say behind /{command}."
     assert len(await kernel.told()) == 1
     assert await everything(kernel) == []
+
+
+async def test_an_edit_of_what_waits_behind_a_command_changes_the_words_only(
+    kernel: Kernel,
+) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="long job"))
+    running = await kernel.claim_live(one.session)
+    await kernel.say(event(**ANN, mid="2", text="/queue by itsef"), at("09:01"))
+    edit = event(**ANN, mid="2", kind="edit", version="2", text="/queue by itself")
+    await kernel.say(edit, at("09:02"))
+    await kernel.answer(running)
+    assert [texts(claimed) for claimed in await kernel.run_all()] == [["by itself"]]
+
+
+async def test_a_death_at_any_statement_obeys_each_command_once(kernel: Kernel) -> None:
+    """Alone in its batch, and between others; what is seen from outside is the same."""
+    batches = [["/title x", "/branch y", "a", "/stop"], ["/resume x", "/undo"], ["/new z", "b"]]
+    seen = set[tuple[object, ...]]()
+    died = 0
+    for survives in range(60):
+        chat: Fields = {"chat": f"c{survives}", "user": f"c{survives}"}
+        await talk(kernel, "u1", "u2", **chat)
+        told = len(await kernel.told())
+        for number, batch in enumerate(batches):
+            messages = [
+                kernel.logged(event(**chat, mid=f"{number}.{n}", text=text), at(f"09:1{number}"))
+                for n, text in enumerate(batch)
+            ]
+            kernel, is_dead = await in_the_end(kernel, survives, deciding(messages))
+            died += is_dead
+        await kernel.run_all()
+        rows = await kernel.fetch(
+            "SELECT title, end_reason, parent_id IS NOT NULL, user_messages, next_out_seq,"
+            " (SELECT string_agg(content, ',' ORDER BY seq) FROM messages WHERE session_id = s.id)"
+            " FROM sessions AS s WHERE session_key LIKE $1 ORDER BY title",
+            f"%:c{survives}",
+        )
+        seen.add((*map(tuple, rows), *(await kernel.told())[told:]))
+    assert len(seen) == 1
+    assert died > 60
+
+
+def deciding(messages: list[LogMessage]) -> Stage:
+    return lambda router: router.decide_in_the_end(messages)
+
+
+SAYINGS = (
+    *("one", "two", "three", "/title x", "/title y", "/title -", "/new", "/new x", "/stop"),
+    *("/undo", "/undo 2", "/retry", "/resume 1", "/resume 2", "/resume x", "/resume y", "/branch"),
+    *("/branch y", "/model m", "/model -", "/model", "/queue four", "/steer five", "/status"),
+    *("/sessions", "/help", "/new@other_bot"),
+)
+
+
+@pytest.mark.parametrize("delivery", ["turns", "stream"])
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_batch_decides_what_its_messages_would_have_decided_alone(
+    kernel_with: KernelWith, delivery: str, seed: int
+) -> None:
+    agent = Agent("main", delivery="stream" if delivery == "stream" else "turns")
+    kernel = await kernel_with(catalog(agents=[agent]))
+    said = Random(seed).choices(SAYINGS, k=16)  # noqa: S311 - a test that can be repeated
+    seen = []
+    for name in ("alone", "together"):
+        chat: Fields = {"chat": name, "user": name}
+        events = [event(**chat, mid=str(n), text=text) for n, text in enumerate(said)]
+        told = len(await kernel.told())
+        if name == "together":
+            await kernel.say_together(events)
+        else:
+            for n, one in enumerate(events):
+                await kernel.say(one, DAY + timedelta(milliseconds=n))
+        rows = await kernel.fetch(
+            "SELECT title, end_reason, link_kind, user_messages, next_seq, next_arrival,"
+            " next_out_seq, started_at, model_override, active_turn IS NULL,"
+            " (SELECT string_agg(content, ',' ORDER BY seq) FROM messages WHERE session_id = s.id),"
+            " (SELECT string_agg(content, ',' ORDER BY arrival) FROM waiting"
+            "  WHERE session_id = s.id),"
+            " EXISTS (SELECT FROM lanes WHERE session_id = s.id)"
+            " FROM sessions AS s WHERE session_key LIKE $1 ORDER BY id",
+            f"%:{name}",
+        )
+        answers = (await kernel.told())[told:]
+        seen.append([*map(tuple, rows), *map(_without_previews, answers)])
+    alone, together = seen
+    assert together == alone, said
+
+
+def _without_previews(told: str) -> str:
+    """Leave out ids, and how a conversation began, which its own batch cannot show."""
+    without_ids = re.sub(r"Id \S+", "", told)
+    return re.sub(r"(\d\. |Back in )[^“\n].*?( \(|\.$|\.\n|$)", r"\1\2", without_ids)
