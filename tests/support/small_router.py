@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
 LEASE = timedelta(seconds=1)
+NOTED_SQL = "SELECT partition, body FROM noted ORDER BY place"
 
 
 class CuttableAccess(LogAccess):
@@ -73,6 +75,7 @@ class SmallRouter:
     killers: list[str] = field(default_factory=list)
     max_messages: int = 64
     deadly: str | None = None
+    jitter: Random | None = None
 
     def __post_init__(self) -> None:
         self.has_died = asyncio.Event()
@@ -84,6 +87,7 @@ class SmallRouter:
             access=self.access,
             transaction=self.store.transaction,
             on_truncated=self._truncated,
+            jitter=self.jitter,
         )
         self.ownership = Ownership(
             router=self.router_id,
@@ -191,7 +195,7 @@ class SmallRouter:
 async def noted(store: Store) -> dict[int, list[str]]:
     """Return what was committed of each partition of the inbound log, in order of commits."""
     async with store.transaction() as connection:
-        rows = await connection.fetch("SELECT partition, body FROM noted ORDER BY place")
+        rows = await connection.fetch(NOTED_SQL)
     by_partition = defaultdict(list)
     for row in rows:
         by_partition[row["partition"]].append(row["body"])

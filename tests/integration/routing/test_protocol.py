@@ -1,0 +1,37 @@
+"""The rules of tests/unit/routing/test_protocol.py on a real NATS and a real Postgres."""
+
+import os
+from typing import Final
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.support.backends import RunningPostgres, RunningServer
+from tests.support.protocol_machine import ProtocolMachine, RealWorld
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES: Final = int(os.environ.get("CHATLANE_TEST_EXAMPLES", "8"))
+
+
+def test_nothing_is_lost_doubled_or_out_of_order(
+    shared_nats: RunningServer, postgres_server: RunningPostgres, template_database: str
+) -> None:
+    def world() -> RealWorld:
+        url, dsn = postgres_server.url, postgres_server.dsn
+        return RealWorld(shared_nats.url, url, dsn, template_database)
+
+    class OnServers(ProtocolMachine):
+        def __init__(self) -> None:
+            super().__init__(world)
+
+    # The same ones every time, and not shrunk: each example costs seconds.
+    chosen = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=20,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+    )
+    run_state_machine_as_test(OnServers, settings=chosen)
