@@ -28,6 +28,12 @@ from chatlane_schemas.session_changes import (
     SessionUpdate,
 )
 from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_sweeps import (
+    SessionCleanup,
+    SessionPrune,
+    SessionRemove,
+    SessionSweepReply,
+)
 from chatlane_schemas.sessions import (
     SessionCount,
     SessionCountReply,
@@ -258,6 +264,68 @@ class SessionApi:
             attachments=tuple(attachments),
         )
         return await self._change("submit", request)
+
+    async def remove(self, session_id: UUID, *, request_id: str | None = None) -> None:
+        """Delete a session and its transcript; copies of it in branches stay.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is somebody else's.
+            ConflictingRequestError: A worker has a turn of it, or background work holds it; or
+                another request had this request id.
+            UnansweredRequestError: Nobody answered in time; it may have been made.
+        """
+        request = self._request(SessionRemove, session_id, request_id)
+        await self._requests.ask("session", "remove", request, SessionReply)
+
+    async def prune(self, idle_days: int, *, page_size: int = 100) -> int:
+        """End sessions that nobody wrote in for so many days, and return how many it were.
+
+        Suspended, held and busy ones stay. Only for who acts for nobody.
+
+        Raises:
+            ForbiddenRequestError: It acts for a person.
+            UnansweredRequestError: Nobody answered in time; some may have ended.
+        """
+        done, cursor = 0, None
+        while True:
+            request = SessionPrune(
+                id=new_envelope_id(),
+                at=_now(),
+                idle_days=idle_days,
+                limit=page_size,
+                cursor=cursor,
+            )
+            reply = await self._requests.ask("session", "prune", request, SessionSweepReply)
+            done += reply.done
+            if (cursor := reply.next_cursor) is None:
+                return done
+
+    async def clean_up(self, origin: str, *, page_size: int = 50) -> int:
+        """Delete the sessions that a kind of caller opened, and return how many it were.
+
+        Those that a worker has in hands or that are held stay.
+
+        Args:
+            origin: Such as `acp`; what chats said is never cleaned up.
+            page_size: How many are looked at with each request, 1 to 200.
+
+        Raises:
+            UnansweredRequestError: Nobody answered in time; some may be deleted.
+        """
+        done, cursor = 0, None
+        while True:
+            request = SessionCleanup(
+                id=new_envelope_id(),
+                at=_now(),
+                acting_for=self._acting_for,
+                origin=origin,
+                limit=page_size,
+                cursor=cursor,
+            )
+            reply = await self._requests.ask("session", "cleanup", request, SessionSweepReply)
+            done += reply.done
+            if (cursor := reply.next_cursor) is None:
+                return done
 
     async def update(
         self,

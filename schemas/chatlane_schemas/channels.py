@@ -35,6 +35,12 @@ from chatlane_schemas.session_life import (
     SessionUnmark,
 )
 from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_sweeps import (
+    SessionCleanup,
+    SessionPrune,
+    SessionRemove,
+    SessionSweepReply,
+)
 from chatlane_schemas.sessions import (
     ApiReply,
     SessionCount,
@@ -221,6 +227,11 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _request("session", "find", SessionFind, SessionListReply, "Finds sessions by title."),
     _request("session", "create", SessionCreate, SessionReply, "Opens a session."),
     _request("session", "submit", SessionSubmit, SessionReply, "Says something in a session."),
+    _request("session", "remove", SessionRemove, SessionReply, "Deletes a session."),
+    _request("session", "prune", SessionPrune, SessionSweepReply, "Ends forgotten sessions."),
+    _request(
+        "session", "cleanup", SessionCleanup, SessionSweepReply, "Deletes sessions of an origin."
+    ),
     _request("session", "update", SessionUpdate, SessionReply, "Sets directory, model, config."),
     _request("session", "title", SessionTitle, SessionReply, "Gives a session a title."),
     _request("session", "end", SessionEnd, SessionReply, "Ends a session."),

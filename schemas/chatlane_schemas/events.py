@@ -24,7 +24,8 @@ class EndReason(StrEnum):
     """Why a session ended.
 
     `switched`: the chat went on with another one. `compression`: it goes on in a session
-    that begins with a summary of it.
+    that begins with a summary of it. `removed`: it was deleted with its transcript. `pruned`:
+    nobody had written in it for long.
     """
 
     IDLE = "idle"
@@ -36,6 +37,8 @@ class EndReason(StrEnum):
     COMPRESSION = "compression"
     SUSPENDED = "suspended"
     RESUME_PENDING_EXPIRED = "resume_pending_expired"
+    REMOVED = "removed"
+    PRUNED = "pruned"
 
 
 class SessionStarted(ServiceEnvelope):

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from chatlane.api.search import SearchHandlers
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.session_lists import SessionListHandlers
+from chatlane.api.session_sweeps import SessionSweepHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.stopping import StopHandlers
 from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.routing.session_desk import SessionDesk
+from chatlane.routing.session_sweeps import SweepDesk
 from chatlane.routing.stopping import StopDesk
 from chatlane.routing.transcript_desk import TranscriptDesk
 from chatlane.store.search import SearchReads
@@ -43,6 +45,7 @@ def every_handler(
         SessionHandlers(reads, answering),
         SessionListHandlers(SessionLists(store), answering),
         SessionChangeHandlers(SessionDesk(writer, reads, catalog, slots), answering),
+        SessionSweepHandlers(SweepDesk(writer), answering),
         StopHandlers(StopDesk(writer), answering),
         TranscriptHandlers(TranscriptReads(store), answering),
         TranscriptChangeHandlers(transcript_desk, answering),

@@ -28,6 +28,7 @@ from chatlane_schemas.session_life import (
     SessionUnmark,
 )
 from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_sweeps import SessionRemove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +54,7 @@ REQUESTS: Final[Mapping[str, type[SessionChange | SessionCreate]]] = MappingProx
     {
         "session.create": SessionCreate,
         "session.submit": SessionSubmit,
+        "session.remove": SessionRemove,
         "session.update": SessionUpdate,
         "session.title": SessionTitle,
         "session.archive": SessionArchive,

@@ -6,7 +6,13 @@ from datetime import UTC, datetime
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from chatlane.routing import life_changes, rebinding, session_decisions, session_openings
+from chatlane.routing import (
+    life_changes,
+    rebinding,
+    session_decisions,
+    session_openings,
+    session_sweeps,
+)
 from chatlane.routing.session_cases import Case, Shown, refused
 from chatlane.routing.session_openings import Opening
 from chatlane.store import api_requests, lanes, lineage, owners, sessions
@@ -33,6 +39,7 @@ from chatlane_schemas.session_life import (
     SessionUnmark,
 )
 from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_sweeps import SessionRemove
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, SessionReply
 
 if TYPE_CHECKING:
@@ -51,6 +58,7 @@ async def decide(request: SessionChange, case: Case) -> Outcome:
     raise TypeError(type(request).__name__)
 
 
+decide.register(SessionRemove, session_sweeps.remove)
 decide.register(SessionUpdate, session_decisions.update)
 decide.register(SessionTitle, session_decisions.set_title)
 decide.register(SessionArchive, session_decisions.archive)

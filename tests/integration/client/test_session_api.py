@@ -9,6 +9,7 @@ from nats.aio.client import Client
 from chatlane_client import (
     AdapterClient,
     ConflictingRequestError,
+    ForbiddenRequestError,
     RefusedRequestError,
     SessionApi,
     SessionNotFoundError,
@@ -118,6 +119,23 @@ async def test_a_session_is_opened_and_spoken_in_without_a_chat(client: Client) 
     assert (said_in.id, said_in.is_busy) == (created.id, True)
     with pytest.raises(SessionNotFoundError):
         await acting_for(client, "2").submit(created.id, "hello")
+
+
+async def test_sessions_are_deleted_and_pruned(client: Client) -> None:
+    api = acting_for(client, "1")
+    created = [(await api.create(origin="acp")).id for _ in range(3)]
+
+    await api.remove(created[0])
+    assert await acting_for(client, "2").clean_up("acp") == 0
+    assert await api.clean_up("acp", page_size=1) == 2
+
+    for one in created:
+        with pytest.raises(SessionNotFoundError):
+            await api.get(one)
+    everybodys = SessionApi(client, principal=PRINCIPAL)
+    assert await everybodys.prune(1) == 0
+    with pytest.raises(ForbiddenRequestError):
+        await api.prune(1)
 
 
 async def test_a_request_is_made_once_over_a_restart(client: Client) -> None:

@@ -1,0 +1,64 @@
+"""Requests that end or remove many sessions, some at a time."""
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.fields import BigNumber, Name
+from chatlane_schemas.people import Person
+from chatlane_schemas.session_changes import SessionChange
+from chatlane_schemas.sessions import CHAT_ORIGIN, ApiReply
+
+
+def _not_chat(origin: str) -> str:
+    if origin == CHAT_ORIGIN:
+        raise PydanticCustomError("origin", "origin: what chats said is not cleaned up")
+    return origin
+
+
+Limit = Annotated[int, Field(strict=True, ge=1, le=200)]
+
+
+class SessionRemove(SessionChange):
+    """Deletes a session and its transcript; copies of it in branches stay.
+
+    Refused as `conflict` while a worker has a turn of it, or background work holds it. Where a
+    lane led to it, the next message opens another one. Answered without a session.
+    """
+
+
+class SessionPrune(Envelope):
+    """Ends sessions that nobody wrote in for long; suspended, held and busy ones stay."""
+
+    idle_days: Annotated[int, Field(strict=True, ge=1, le=36500)] = Field(
+        description="End those in which nobody has written for so many days.",
+    )
+    limit: Limit = Field(default=100, description="How many to look at.")
+    cursor: UUID | None = Field(default=None, description="`next_cursor` of the reply before.")
+
+
+class SessionCleanup(Envelope):
+    """Deletes sessions that a kind of caller opened, the newest first; busy and held ones stay."""
+
+    origin: Annotated[Name, AfterValidator(_not_chat)] = Field(
+        description="Kind of caller, such as `acp`; never `chat`.",
+    )
+    limit: Limit = Field(default=50, description="How many to look at.")
+    cursor: UUID | None = Field(default=None, description="`next_cursor` of the reply before.")
+    acting_for: Person | None = Field(
+        default=None,
+        description="Whose sessions are meant; those of others stay.",
+    )
+
+
+class SessionSweepReply(ApiReply):
+    """Answer to `SessionPrune` and `SessionCleanup`."""
+
+    done: BigNumber = Field(default=0, description="How many were ended or deleted.")
+    next_cursor: UUID | None = Field(
+        default=None,
+        description="For the next request; none when all have been looked at.",
+    )
