@@ -1,7 +1,7 @@
 """What an adapter or an agent worker needs to talk to chatlane."""
 
 from chatlane_client.adapter import AdapterClient
-from chatlane_client.adapter_events import deleted, edited, reacted
+from chatlane_client.adapter_events import deleted, edited, reacted, thread_opened
 from chatlane_client.connection import open_connection
 from chatlane_client.delivery import Deliver
 from chatlane_client.errors import (
@@ -71,4 +71,5 @@ __all__ = [
     "open_connection",
     "prompt_of",
     "reacted",
+    "thread_opened",
 ]

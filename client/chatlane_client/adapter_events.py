@@ -1,10 +1,10 @@
-"""What happens to messages after they were written, as events an adapter publishes."""
+"""What happens to messages and answers later, as events an adapter publishes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from chatlane_schemas import Attachment, InboundEvent, Kind, new_envelope_id
+from chatlane_schemas import Attachment, InboundEvent, Kind, OutboundMessage, new_envelope_id
 
 # What says where a message is; the rest is about what it says and when.
 _ADDRESS: Final = (
@@ -69,6 +69,34 @@ def reacted(
         event_id: The platform's id of this event, if it has one.
     """
     return _about(message, Kind.REACTION, text=reaction, event_id=event_id)
+
+
+def thread_opened(answer: OutboundMessage, thread_id: str | int) -> InboundEvent:
+    """Return the report that an answer went into a thread of its own.
+
+    What is said in the thread then goes on with the conversation of the message that was
+    answered, instead of beginning another one. Publish it before anything that is said there.
+    Not needed where the thread is that of the message, or where our own answers are published
+    as they come back, with their `thread_id` and `reply_to`.
+
+    Args:
+        answer: What was delivered.
+        thread_id: Where the platform put it.
+    """
+    target = answer.target
+    return InboundEvent(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        kind=Kind.SERVICE,
+        platform=target.platform,
+        account=target.account,
+        scope=target.scope,
+        profile=target.profile,
+        chat=target.chat,
+        sender=target.sender,
+        thread_id=str(thread_id),
+        reply_to=answer.reply_to,
+    )
 
 
 def _about(

@@ -119,7 +119,11 @@ class InboundEvent(Envelope):
         description="Persona that is spoken to; the account must be allowed to address it.",
     )
     chat: Chat | None = Field(default=None, description="Where it happened.")
-    thread_id: PlatformId | None = Field(default=None, description="Sub-conversation of the chat.")
+    thread_id: PlatformId | None = Field(
+        default=None,
+        description="Sub-conversation of the chat. Of our own message, or of a `service` event, it "
+        "says together with `reply_to` that this thread was opened on that message.",
+    )
     sender: Sender | None = Field(default=None, description="Who did it.")
     migrate_to: PlatformId | None = Field(
         default=None,

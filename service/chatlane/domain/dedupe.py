@@ -42,18 +42,21 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
     return first, _message_digest(event, address, person)
 
 
-def targets(event: InboundEvent, address: Address, person: str | None = None) -> tuple[bytes, ...]:
-    """Return the digests of the message that an `edit` or a `delete` is about.
+def digests_of_message(
+    message_id: str | None, event: InboundEvent, address: Address, person: str | None = None
+) -> tuple[bytes, ...]:
+    """Return the digests of a message that an event in the same chat is about.
 
     Args:
+        message_id: The platform's id of the message; none has no digest.
         event: The decoded event.
         address: Its address, aliases *not* resolved.
         person: Canonical id of the person whose DM this is (`Resolved.person`).
     """
-    if not event.message_id:
+    if not message_id:
         return ()
-    message = event.model_copy(update={"kind": Kind.MESSAGE})
-    return digests(message, address, person)
+    said = {"kind": Kind.MESSAGE, "message_id": message_id}
+    return digests(event.model_copy(update=said), address, person)
 
 
 def digest_of(source: Source) -> bytes:

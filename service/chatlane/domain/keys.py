@@ -178,6 +178,21 @@ def parse_session_key(text: str) -> ParsedKey:
     return parsed
 
 
+def may_go_on_in(thread_key: str, key: str) -> bool:
+    """Whether a thread may go on with the session of a message that was written in its chat.
+
+    Both speak to one profile; a private conversation that was taken along to a chat of many
+    stays where it is; and where people have threads of their own, only the one who asked goes
+    on in it.
+    """
+    thread, asked = parse_session_key(thread_key), parse_session_key(key)
+    if thread.profile != asked.profile:
+        return False
+    if thread.chat_class == "group" and asked.chat_class == "dm":
+        return False
+    return thread.user is None or thread.user == asked.user
+
+
 def is_shared(key: ParsedKey) -> bool:
     """Whether several people may speak under this key."""
     if key.chat_class == "dm":

@@ -21,6 +21,7 @@ from chatlane.domain.effects import (
     WaitingRow,
 )
 from chatlane.domain.ids import derived_id
+from chatlane.domain.keys import may_go_on_in
 from chatlane.domain.openings import follow, is_told_in, reason_after, tell_agent, tell_chat
 from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import reset_reason, served_boundary_at
@@ -39,6 +40,7 @@ from chatlane_schemas.subjects import routed as routed_subject
 from chatlane_schemas.subjects import slot_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -84,6 +86,7 @@ class Arrived(NamedTuple):
         manners: How messages of its platform meet a running turn.
         busy: How this one does, where it says so itself.
         targets: Digests of the message that it edits or deletes.
+        thread_of: Digests of the message that it opens a thread on.
         pair: The other bot that says it and the chat, where it may speak; None for people.
     """
 
@@ -104,6 +107,7 @@ class Arrived(NamedTuple):
     trace: Trace | None = None
     command: Command | None = None
     targets: tuple[bytes, ...] = ()
+    thread_of: tuple[bytes, ...] = ()
     pair: Pair | None = None
     counted: Counted | None = None
     manners: Manners = _CALM
@@ -140,6 +144,7 @@ class Placement:
         sessions: By id, every session a lane leads to; loaded under lock.
         seen: Digests that were routed before.
         slots: How many slots a `stream` agent's messages are spread over.
+        questions: By digest, the sessions of messages that threads are opened on.
         bots: What other bots may say; None in a batch in which none speaks.
         originals: What edits and deletes are about; None in a batch that has nothing to do with
             any.
@@ -155,6 +160,7 @@ class Placement:
         *,
         originals: Originals | None = None,
         bots: Bots | None = None,
+        questions: Mapping[bytes, Sequence[UUID]] | None = None,
     ) -> None:
         self.lanes = lanes
         self.sessions = sessions
@@ -163,6 +169,7 @@ class Placement:
         self._slots = slots
         self._originals = originals
         self._bots = bots
+        self._questions = questions or {}
         # Turns that were opened here and rest: others are in the database.
         self._resting: dict[UUID, Turn] = {}
 
@@ -181,6 +188,8 @@ class Placement:
                 return
             arrived = changed
         if arrived.event.kind not in STARTS_TURN or arrived.is_ignored:
+            if arrived.thread_of:
+                self._open_thread(arrived)
             self._keep(arrived)
         elif arrived.pair is None or self._is_heard(arrived, arrived.pair):
             self.route(arrived)
@@ -197,6 +206,16 @@ class Placement:
             return originals.as_message(arrived, self._effects)
         self._keep(arrived)
         return None
+
+    def _open_thread(self, arrived: Arrived) -> None:
+        """Let a thread that was opened on a message go on with the session of that message."""
+        if arrived.session_key in self.lanes:
+            return
+        known = (one for digest in arrived.thread_of for one in self._questions.get(digest, ()))
+        for session in filter(None, map(self.sessions.get, known)):
+            if session.ended_at is None and may_go_on_in(arrived.session_key, session.session_key):
+                self._bind(arrived.session_key, session)
+                return
 
     def _is_heard(self, arrived: Arrived, pair: Pair) -> bool:
         """Whether another bot has not said too much; what is not heard is kept as seen."""

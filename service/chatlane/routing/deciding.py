@@ -139,6 +139,8 @@ class Deciding:
         targets = edited.targets_of(arrived)
         if targets:
             homes |= await edited.find_sessions(connection, targets)
+        questions = await edited.find_questions(connection, arrived)
+        homes |= {one for its in questions.values() for one in its}
         locked = await sessions.lock(connection, homes)
         await _follow(connection, bound, locked)
         digests = {digest for one in arrived for digest in one.digests}
@@ -152,6 +154,7 @@ class Deciding:
             marks=marks,
             admission=admission,
             bots=speaking_bots,
+            questions=questions,
             cards=Cards() if reads is None else await reads.read(bound, locked),
             effects=self._effects,
         )
@@ -196,6 +199,7 @@ class _Loaded:
         cards: Cards,
         admission: Admission,
         bots: Bots | None,
+        questions: Mapping[bytes, Sequence[UUID]],
         effects: Effects,
     ) -> None:
         self._writing = writing
@@ -209,6 +213,7 @@ class _Loaded:
         self._originals: Originals | None = None
         self._admission = admission
         self._bots = bots
+        self._questions = questions
         self._cards = cards
         self._start(effects)
 
@@ -222,6 +227,7 @@ class _Loaded:
             self._slots,
             originals=self._originals,
             bots=self._bots,
+            questions=self._questions,
         )
         self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
 

@@ -1,4 +1,4 @@
-"""Finds what the edits and deletes of a batch are about, and ends turns they left empty."""
+"""Finds the messages that events are about, and ends turns that deletes left empty."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ async def find_sessions(connection: PoolConnectionProxy, targets: Iterable[bytes
     """Return the sessions to lock before messages in them can change."""
     homes = await originals.find_homes(connection, targets)
     return {home.session_id for found in homes.values() for home in found}
+
+
+async def find_questions(
+    connection: PoolConnectionProxy, arrived: Iterable[Arrived]
+) -> dict[bytes, list[UUID]]:
+    """Return by digest the sessions of the messages that threads were opened on; to be locked."""
+    digests = {digest for one in arrived for digest in one.thread_of}
+    homes = await originals.find_homes(connection, digests) if digests else {}
+    return {digest: [home.session_id for home in found] for digest, found in homes.items()}
 
 
 async def load(

@@ -10,7 +10,7 @@ from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.bots import pair_of
 from chatlane.domain.commands import PASSED_ON, CommandName, parse_command
-from chatlane.domain.dedupe import digests, targets
+from chatlane.domain.dedupe import digests, digests_of_message
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
 from chatlane.domain.lanes import Arrived, details_json
@@ -68,6 +68,16 @@ class Heard(NamedTuple):
     def _may_bots_speak(self) -> bool:
         of_account = self.account.bots_allowed
         return self.platform.bots_allowed if of_account is None else of_account
+
+    @property
+    def opens_thread(self) -> bool:
+        """Whether it tells that a thread was opened on a message: our own answer there does."""
+        sender, event = self.event.sender, self.event
+        if self.address.thread_id is None or not event.reply_to:
+            return False
+        if event.kind is Kind.MESSAGE and sender is not None:
+            return self._is_own(sender)
+        return event.kind is Kind.SERVICE
 
     @property
     def is_of_bot(self) -> bool:
@@ -198,8 +208,15 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         counted=_counted(heard, resolved) if heard.platform.limits and not is_ignored else None,
         manners=heard.manners,
         command=None if is_ignored else heard.command,
-        targets=targets(heard.event, heard.address, resolved.person)
+        targets=digests_of_message(
+            heard.event.message_id, heard.event, heard.address, resolved.person
+        )
         if heard.event.kind in _CHANGES
+        else (),
+        thread_of=digests_of_message(
+            heard.event.reply_to, heard.event, heard.address, resolved.person
+        )
+        if heard.opens_thread
         else (),
         pair=_pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
     )

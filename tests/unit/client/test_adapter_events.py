@@ -2,8 +2,8 @@
 
 import json
 
-from chatlane_client import deleted, edited, reacted
-from chatlane_schemas import InboundEvent
+from chatlane_client import deleted, edited, reacted, thread_opened
+from chatlane_schemas import InboundEvent, OutboundMessage
 from chatlane_schemas.codec import decode, encode
 
 FILE = {"url": "https://files.example/1.png", "media_type": "image/png"}
@@ -66,6 +66,28 @@ def test_a_reaction_says_which() -> None:
     event = reacted(message(), "+1", event_id="r1")
     expected = {"kind": "reaction", "text": "+1", "event_id": "r1", "attachments": []}
     assert said(event) == ADDRESS | expected
+
+
+def test_a_thread_that_was_opened_is_told_with_what_was_answered() -> None:
+    answer = OutboundMessage.model_validate_json(
+        json.dumps(
+            {
+                "v": 1,
+                "id": "a1",
+                "at": "2026-03-01T12:00:00Z",
+                "session_id": "0195e6a0-4c00-8000-9b5e-2f0c6f1d0a01",
+                "out_seq": 1,
+                "agent": "main",
+                "target": {
+                    name: ADDRESS[name] for name in ADDRESS if name not in {"v", "thread_id"}
+                },
+                "reply_to": "5",
+            }
+        )
+    )
+    expected = {"kind": "service", "thread_id": "9.5", "reply_to": "5", "attachments": []}
+    address = {name: value for name, value in ADDRESS.items() if name != "message_id"}
+    assert said(thread_opened(answer, "9.5")) == address | expected
 
 
 def test_every_event_is_one_of_its_own() -> None:

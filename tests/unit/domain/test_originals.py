@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatlane.domain.catalog import Agent
-from chatlane.domain.dedupe import digests, targets
+from chatlane.domain.dedupe import digests, digests_of_message
 from chatlane.domain.effects import EARLY, Effects
 from chatlane.domain.lanes import Arrived, Placement, details_json
 from chatlane.domain.originals import Edit, Originals, is_older
@@ -81,7 +81,9 @@ def arrived(said: Said, agent: Agent) -> Arrived:
         size_bytes=100,
         source=source_json(event),
         details=details_json(event),
-        targets=() if said.what == "message" else targets(event, address),
+        targets=()
+        if said.what == "message"
+        else digests_of_message(event.message_id, event, address),
     )
 
 
