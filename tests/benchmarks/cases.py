@@ -1,17 +1,20 @@
 """What is measured: ways in which messages arrive, the time to a turn, and turns that go round."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean
 from typing import Any, Final, LiteralString
 
+from tests.benchmarks import library
 from tests.benchmarks.rig import Rig, Throughput
 
 _CHATS: Final = 2000
 _FLOW_PER_SECOND: Final = 300
 _FLOW_SECONDS: Final = 20
 _FLOW_WARM_UP_SECONDS: Final = 3
+_READS_PER_SECOND: Final = 20
 _TURNS: Final = 4000
 _WORKER_SLOTS: Final = 64
 # Enough for a bare run; it is made twice for each of the router's.
@@ -139,6 +142,25 @@ async def measure_latency(rig: Rig) -> dict[str, Any]:
             _FLOW_SECONDS,
             _FLOW_WARM_UP_SECONDS,
         )
+
+
+async def measure_reading(rig: Rig) -> dict[str, Any]:
+    """Return how long pages and searches take while messages are routed, and what these lose.
+
+    Messages come at a steady rate twice, to conversations besides those that are read: while
+    nobody reads, and while somebody does.
+    """
+    await rig.reset()
+    await library.fill(rig.database)
+    flow = ("generator", "flow", rig.nats.url, _FLOW_PER_SECOND, _FLOW_SECONDS)
+    async with rig.chatlane("router") as router:
+        await rig.until_owned(router)
+        alone = await rig.run(*flow, _FLOW_WARM_UP_SECONDS)
+        reads, beside = await asyncio.gather(
+            rig.run("reader", rig.nats.url, _READS_PER_SECOND, _FLOW_SECONDS),
+            rig.run(*flow, _FLOW_WARM_UP_SECONDS),
+        )
+    return {"reads_ms": reads, "flow_alone": alone, "flow_beside_reads": beside}
 
 
 async def measure_turns(rig: Rig) -> Throughput:

@@ -54,7 +54,7 @@ _OUTPUTS: Final = ("ROUTED", "TURNS", "OUTBOUND", "EVENTS")
 
 FORGET_SQL: Final[LiteralString] = """
 -- bench: start from nothing; the logs and the cursors in them go on
-TRUNCATE lanes, sessions, seen, waiting, turns, messages, outbox
+TRUNCATE lanes, sessions, seen, waiting, turns, messages, outbox, searchable, search_progress
 """
 
 
@@ -108,7 +108,8 @@ class Rig:
 
     def script(self, name: str, *arguments: object) -> Program:
         """Return one of the programs here, to be started."""
-        return Program(name, [str(_HERE / f"{name}.py"), *map(str, arguments)], self.directory)
+        command = [str(_HERE / f"{name}.py"), *map(str, arguments)]
+        return Program(name, command, self.directory, {"PYTHONPATH": str(_HERE.parents[1])})
 
     async def run(self, name: str, *arguments: object) -> dict[str, Any]:
         """Run one of the programs here to its end and return what it reports."""
