@@ -25,6 +25,7 @@ from chatlane.dev.scenes import (
     telegram_forum,
     telegram_groups,
     telegram_move,
+    telegram_photos,
     whatsapp,
 )
 
@@ -45,6 +46,7 @@ def day(seed: str = SEED) -> str:
     _mishaps(diary)
     # Behind all others, so that none of them changes with it.
     telegram_commands(diary, people[28])
+    telegram_photos(diary, people[29])
     _stage_directions(diary)
     ordered = sorted(diary.entries, key=lambda entry: entry.at)
     return "".join(_text(_with_hears(entry)) for entry in ordered)

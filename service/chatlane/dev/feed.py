@@ -90,6 +90,11 @@ class Publication:
         return _id_text(self.event.get("message_id"))
 
     @property
+    def album(self) -> str:
+        """The album it is part of; empty when there is none."""
+        return _id_text(self.event.get("album_id"))
+
+    @property
     def platform(self) -> str:
         """The platform's name."""
         return str(self.event.get("platform", ""))

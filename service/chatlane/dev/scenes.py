@@ -46,6 +46,29 @@ def telegram_commands(diary: Diary, person: Person) -> None:
     diary.say(start + 95, room, person, "/etc/fstab: which column is the file system?")
 
 
+def telegram_photos(diary: Diary, person: Person) -> None:
+    """Somebody shows an album, and then a photo that takes its adapter a while.
+
+    What they ask about the photo comes before it is there, and has to wait for it.
+    """
+    chat = {"id": person.ids["telegram"], "kind": "dm", "name": person.name}
+    room = _direct(person, "telegram", "assistant", chat)
+    start = 11.0 * HOUR
+    for number, text in enumerate(("Three from the allotment", None, None)):
+        photo = _photo(diary, f"allotment-{number + 1}.jpg")
+        diary.say(start + number, room, person, text, album_id="13779", attachments=[photo])
+    slow = diary.say(start + 60, room, person, "And this?", awaits_files=True)
+    slow.line["hears"] = "And this? [beetle.jpg]"
+    diary.say(start + 61, room, person, "Is that beetle after my beans?")
+    brought = {"message_id": slow.event["message_id"], "attachments": [_photo(diary, "beetle.jpg")]}
+    diary.happen(start + 64, room, person, kind="attachments", **brought)
+
+
+def _photo(diary: Diary, name: str) -> dict[str, object]:
+    url = f"https://files.example/{diary.chance.hexadecimal(12)}/{name}"
+    return {"url": url, "media_type": "image/jpeg", "name": name}
+
+
 def telegram_groups(diary: Diary, people: Sequence[Person]) -> None:
     """Groups in which each person has a conversation of their own."""
     names: list[tuple[str, int, Kind]] = [

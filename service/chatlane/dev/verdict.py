@@ -18,6 +18,7 @@ from typing_extensions import override
 from chatlane.dev.feed import Address, Publication
 from chatlane.dev.history import DeadLetter, Heard, History, LogEntry, Row, Session
 from chatlane.dev.obedience import beginnings, commands_in, notice_problems
+from chatlane.dev.together import album_problems, albums_in
 
 _HEARD_ROLES: Final = frozenset({"user", "system"})
 # Two ways to write "no thread".
@@ -125,6 +126,9 @@ def judge(
         _Judgement("commands and new beginnings were told once, in their chat").on(
             sum(its.kind == "notice" for its in history.answers),
             notice_problems(feed, found, history),
+        ),
+        _Judgement("every album was answered as one").on(
+            len(albums_in(feed)), album_problems(feed, found, history)
         ),
         _Judgement("what is broken is a dead letter with its reason, and nothing else is").on(
             len(history.dead_letters), _dead_letter_problems(feed, history)

@@ -20,6 +20,7 @@ from chatlane.dev.feed import (
     publications,
     read_feed,
 )
+from chatlane.dev.together import albums_in
 from chatlane_schemas import DecodeError, InboundEvent, decode
 from chatlane_schemas.subjects import inbound_for
 
@@ -89,6 +90,16 @@ def test_every_copy_comes_after_what_it_copies() -> None:
         elif its.expect == "duplicate":
             assert its.message_id
             assert (its.address, its.message_id) in said
+
+
+def test_an_album_and_a_slow_photo_are_shown() -> None:
+    assert list(albums_in(FEED).values()) == [[its.message_id for its in FEED if its.album]]
+    slow = next(its for its in FEED if its.event.get("awaits_files"))
+    brought = next(its for its in FEED if its.event.get("kind") == "attachments")
+    between = [its.text for its in FEED if slow.number < its.number < brought.number]
+    assert slow.message_id == brought.message_id
+    assert "Is that beetle after my beans?" in between
+    assert slow.hears == "And this? [beetle.jpg]"
 
 
 def test_a_message_id_is_used_once_in_a_chat() -> None:

@@ -45,6 +45,8 @@ def answered(log: list[LogEntry]) -> History:
     spoken: dict[str, int] = defaultdict(int)
     current: dict[str, str] = {}
     asked_for: set[str] = set()
+    numbered: dict[str, int] = defaultdict(int)
+    album = ""
 
     def speak(its: Publication, kind: str, cause: str, text: str) -> None:
         name = current[its.talk]
@@ -77,10 +79,17 @@ def answered(log: list[LogEntry]) -> History:
         asked_for.discard(its.talk)
         name = current[its.talk]
         heard[its.talk], heard_in_session[its.talk] = told + 1, count + 1
-        text = f"#{2 * count + 1} heard: {its.hears}"
-        rows.append(Row(name, 2 * count + 1, "user", its.text, its.message_id))
-        rows.append(Row(name, 2 * count + 2, "assistant", text))
-        speak(its, "answer", f"turn {its.number}", text)
+        is_more = its.album and album == its.album
+        answer = rows.pop() if is_more else Row(name, numbered[name] + 1, "assistant", "")
+        text = f"#{answer.seq} heard: {its.hears}"
+        rows.append(Row(name, answer.seq, "user", its.text, its.message_id))
+        if is_more:
+            text = f"{answers[-1].text}\n{text}"
+            answers[-1] = replace(answers[-1], text=text)
+        else:
+            speak(its, "answer", f"turn {its.number}", text)
+        numbered[name], album = answer.seq + 1, its.album
+        rows.append(Row(name, numbered[name], "assistant", text))
     letters = [
         DeadLetter(hashlib.sha256(its.body).hexdigest(), its.reason)
         for its in FEED
@@ -107,6 +116,17 @@ def test_any_single_message_is_missed(number: int) -> None:
     answers = list(HISTORY.answers)
     del answers[number]
     assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
+
+
+def test_an_album_that_was_answered_in_pieces_is_named() -> None:
+    (place, whole) = next(
+        (place, its) for place, its in enumerate(HISTORY.answers) if len(list(its.heard())) == 3
+    )
+    pieces = [replace(whole, text=line) for line in whole.text.split("\n")]
+    answers = [*HISTORY.answers[:place], *pieces, *HISTORY.answers[place + 1 :]]
+    verdict = judge(FEED, replace(HISTORY, answers=answers), IDLE)
+    problems = [problem for check in verdict.checks for problem in check.problems]
+    assert any("was not answered as one" in problem for problem in problems)
 
 
 def test_a_command_that_is_not_obeyed_is_missed() -> None:
