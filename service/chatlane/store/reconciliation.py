@@ -122,11 +122,11 @@ async def count_overdue(connection: "PoolConnectionProxy", age: timedelta) -> in
 
 UNANNOUNCED_SQL: Final[LiteralString] = """
 -- reconciliation: ready turns of some agents that are told again only later; those without a
--- token and with attempts behind them make the pause before another one
+-- token and with attempts behind them make the pause before another one, others rest on purpose
 SELECT id FROM turns
 WHERE state IN ('ready', 'claimed') AND due_at > clock_timestamp() + $2::interval
     AND state = 'ready' AND agent = ANY($1::text[])
-    AND (attempt = 0 OR token IS NOT NULL)
+    AND (attempt = 0 OR token IS NOT NULL) AND rest IS DISTINCT FROM 'resting'
     AND created_at < clock_timestamp() - $2::interval
 ORDER BY due_at DESC LIMIT $3
 """

@@ -143,6 +143,13 @@ async def test_a_pause_before_another_try_is_not_cut_short(bus: Bus, kernel: Ker
     assert await found(bus, kernel) == {}
 
 
+async def test_a_turn_that_rests_on_purpose_is_left_alone(bus: Bus, kernel: Kernel) -> None:
+    await waiting_session(kernel)
+    await kernel.fetch(LONG_UNTOLD)
+    await kernel.fetch("UPDATE turns SET rest = 'resting', dispatch = 0")
+    assert await found(bus, kernel) == {}
+
+
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
