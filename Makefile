@@ -102,6 +102,10 @@ bench: $(READY) ## Measure throughput and latency; prints a table and writes JSO
 soak: $(READY) ## Watch a router's memory over 200,000 messages
 	$(BIN)/python -m tests.benchmarks.soak $(ARGS)
 
+.PHONY: flood
+flood: $(READY) ## Measure what a flood from one chat costs the others
+	$(BIN)/python -m tests.benchmarks.flood $(ARGS)
+
 .PHONY: chaos-long
 chaos-long: $(READY) ## Break everything at random for longer: 100,000 messages in ten runs
 	$(BIN)/python -m tests.chaos.long $(ARGS)
