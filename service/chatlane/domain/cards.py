@@ -71,6 +71,7 @@ class Card:
     Attributes:
         said: How many messages people have written.
         waiting: How many messages wait for their turn, up to 101.
+        lanes: How many places lead to it.
         first_words: The beginning of what was said first.
     """
 
@@ -84,6 +85,7 @@ class Card:
     model: str | None = None
     said: int = 0
     waiting: int = 0
+    lanes: int = 1
     first_words: str | None = None
 
 

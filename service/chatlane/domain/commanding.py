@@ -43,13 +43,18 @@ _NUMBER: Final = re.compile("[1-9][0-9]?")
 
 
 class Given(NamedTuple):
-    """A command that may be given, and where; `session` is the one that goes on there, if any."""
+    """A command that may be given, and where; `session` is the one that goes on there, if any.
+
+    Attributes:
+        is_in_several_places: More than one lane leads to the session.
+    """
 
     arrived: Arrived
     name: CommandName
     argument: str
     rules: CommandRules
     session: Session | None
+    is_in_several_places: bool = False
 
     @property
     def going_on(self) -> Session:
@@ -75,19 +80,19 @@ class Given(NamedTuple):
 
         What was decided before it has to be written first.
         """
-        match self.name:
-            case CommandName.NEW | CommandName.STOP:
-                return self.is_running
-            case CommandName.UNDO | CommandName.RETRY:
-                return self.session is not None and not self.is_running
-            case CommandName.MODEL:
-                return self.session is not None and bool(self.argument)
-            case CommandName.BRANCH:
-                return self.session is not None
-            case CommandName.RESUME:
-                return bool(self.argument)
-            case _:
-                return False
+        if self.name is CommandName.RESUME:
+            return bool(self.argument)
+        if self.session is None:
+            return False
+        needs = {
+            CommandName.NEW: self.is_running or self.is_in_several_places,
+            CommandName.STOP: self.is_running,
+            CommandName.UNDO: not self.is_running,
+            CommandName.RETRY: not self.is_running,
+            CommandName.MODEL: bool(self.argument),
+            CommandName.BRANCH: True,
+        }
+        return needs.get(self.name, False)
 
 
 class Commanding:
@@ -118,7 +123,14 @@ class Commanding:
         session = self.placement.find_session(arrived)
         if session is not None and session.ended_at is not None:
             session = None
-        given = Given(arrived, command.name, command.argument, rules, session)
+        given = Given(
+            arrived,
+            command.name,
+            command.argument,
+            rules,
+            session,
+            session is not None and self._is_in_several_places(session),
+        )
         is_permitted = may_use(arrived, rules, given.name)
         self.effects.count(("commands", given.name, "done" if is_permitted else "refused"))
         if not (is_permitted and given.passes_on):
@@ -126,6 +138,9 @@ class Commanding:
         if not is_permitted:
             self.answer(given, replies.refused(given.name, rules.prefix))
         return given if is_permitted else None
+
+    def _is_in_several_places(self, session: Session) -> bool:
+        return self.cards.of(session).lanes > 1
 
     def carry_out(self, given: Given) -> str:
         """Do what needs nothing but memory, and return what to answer."""
@@ -209,7 +224,11 @@ class Commanding:
         self._refresh()
         current = None if given.session is None else given.session.id
         found = self.cards.within(self.reach(given.arrived))
-        return [card for card in found if card.said or card.id == current][:MAX_LISTED]
+        told = [card for card in found if card.said or card.id == current]
+        if given.session is not None and all(card.id != current for card in told):
+            # Led here from another place, or nobody's yet; who is in it may see it.
+            told.append(self.cards.of(given.session))
+        return sorted(told, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
 
     def sought(self, given: Given) -> Card | None:
         """Return the session an argument names: by its number in the list, its title or its id."""

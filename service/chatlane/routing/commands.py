@@ -85,6 +85,7 @@ class CommandReads:
         for card in told:
             known = self._cards.by_id.setdefault(card.id, card)
             known.waiting = known.waiting or card.waiting
+            known.lanes = max(known.lanes, card.lanes)
             known.first_words = known.first_words or card.first_words
         self._cards.loaded = frozenset(locked)
         return self._cards

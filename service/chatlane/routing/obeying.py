@@ -18,7 +18,7 @@ from chatlane.errors import SupersededError
 from chatlane.routing.rebinding import Rebinding
 from chatlane.routing.rewinding import retry, rewind
 from chatlane.routing.stopping import stop_session
-from chatlane.store import session_life, sessions
+from chatlane.store import lanes, session_life, sessions
 from chatlane_schemas.session_changes import shown_title
 from chatlane_schemas.session_state import ModelOverride
 from chatlane_schemas.sessions import ApiError
@@ -68,9 +68,17 @@ class Obeying:
         return await _BY_NAME[given.name](self, given)
 
     async def begin_anew(self, given: Given) -> str:
-        """Stop what runs and waits, and begin a new conversation."""
+        """Stop what runs and waits, and begin a new conversation in every place it is held."""
+        session = given.going_on
+        keys = await lanes.find_keys_of(self._connection, session.id)
         await self._stop(given, CancelReason.SESSION_ENDED)
-        return self._commanding.begin_anew(given)
+        told = self._commanding.begin_anew(given)
+        bound = self._commanding.placement.lanes
+        following = bound[given.arrived.session_key].session_id
+        for key in keys:
+            lane = bound.setdefault(key, Lane(key, session.id, bound_to=session.id))
+            lane.session_id = following
+        return told
 
     async def stop(self, given: Given) -> str:
         """Stop what runs and waits; the conversation stays."""
@@ -144,17 +152,18 @@ class Obeying:
         target = self._locked.get(target_id)
         if target is None:
             raise SupersededError("sessions")
-        if not self._commanding.reach(given.arrived).holds(target.session_key, target.owner):
-            return replies.NOT_FOUND
         if given.session is target:
             return replies.ALREADY_HERE
+        if not self._commanding.reach(given.arrived).holds(target.session_key, target.owner):
+            return replies.NOT_FOUND
         was_running = given.is_running
-        lanes = self._commanding.placement.lanes
+        bound = self._commanding.placement.lanes
         key = given.arrived.session_key
-        lane = lanes.get(key) or Lane(key, target.id)
+        lane = bound.get(key) or Lane(key, target.id)
         if await self._rebinding(given).switch(lane, target) is not None:
             return replies.NOT_FOUND
-        lanes[key] = lane
+        bound[key] = lane
+        self._commanding.cards.of(target).lanes += 1
         back = replies.resumed(card)
         return f"{back}\n{replies.STILL_ANSWERED}" if was_running else back
 

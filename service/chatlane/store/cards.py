@@ -24,7 +24,8 @@ CARDS_SQL: Final[LiteralString] = """
 SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
        coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
        (SELECT count(*) FROM (SELECT FROM waiting WHERE waiting.session_id = sessions.id
-                              LIMIT $2) AS line) AS waiting
+                              LIMIT $2) AS line) AS waiting,
+       (SELECT count(*) FROM lanes WHERE lanes.session_id = sessions.id) AS lanes
 FROM sessions WHERE id = ANY($1::uuid[])
 """
 

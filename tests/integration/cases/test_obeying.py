@@ -282,6 +282,28 @@ async def test_resume_where_nobody_has_talked_leads_the_new_place_there(kernel: 
     assert placed.session == also.session == first
 
 
+@pytest.mark.parametrize("is_together", [False, True])
+async def test_new_begins_anew_in_every_place_of_a_conversation(
+    kernel: Kernel, *, is_together: bool
+) -> None:
+    first = await talk(kernel, "a", thr="1")
+    said = [
+        event(**ANN, thr="2", mid=f"n{n}", text=text)
+        for n, text in enumerate(["/resume 1", "/new"])
+    ]
+    if is_together:
+        await kernel.say_together(said, at("09:11"))
+    else:
+        for one in said:
+            await kernel.say(one, at("09:11"))
+    here = await kernel.say(event(**ANN, thr="2", mid="2", text="b"), at("09:12"))
+    there = await kernel.say(event(**ANN, thr="1", mid="3", text="c"), at("09:13"))
+    assert here.session == there.session != first
+    assert await kernel.value("SELECT count(*) FROM sessions") == 2
+    listed = await tell(kernel, "4", "/sessions", "09:14", thr="2")
+    assert [", this one" in line for line in listed.splitlines()] == [True, False]
+
+
 async def test_what_runs_is_still_answered_when_its_conversation_is_left(kernel: Kernel) -> None:
     first = await talk(kernel, "a")
     await tell(kernel, "1", "/new", "09:11")
