@@ -17,6 +17,7 @@ from chatlane.dev.scenes import (
     DISCORD_BLOCKS,
     HOUR,
     MOVE_AT,
+    SETTLES,
     discord,
     slack,
     telegram_channel,
@@ -83,6 +84,7 @@ def _stage_directions(diary: Diary) -> None:
             diary.add(Entry(hour * HOUR, {"settle": True, "why": "silence is measured here"}))
         diary.add(Entry(pause * HOUR, {"settle": True, "why": "everybody has an answer"}))
         diary.add(Entry(pause * HOUR + 1, {"pause": _PAUSE_SECONDS, "why": "Discord falls silent"}))
+    diary.add(Entry(SETTLES[-1], {"settle": True, "why": "second thoughts come last"}))
     for name, hour in _CUES:
         diary.add(Entry(hour * HOUR, {"cue": name}))
 

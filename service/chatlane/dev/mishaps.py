@@ -7,7 +7,7 @@ from typing import Final
 
 from chatlane.dev.diary import Diary, Entry, Line
 from chatlane.dev.rooms import Person, Room, timestamp
-from chatlane.dev.scenes import DISCORD_BLOCKS, HOUR
+from chatlane.dev.scenes import DISCORD_BLOCKS, HOUR, next_settle
 
 # The declared ids of our own accounts; what they wrote must never run.
 OWN_IDS: Final = {"telegram": "600100200", "discord": "600100200300400500"}
@@ -53,7 +53,11 @@ def _copy(diary: Diary, entry: Entry, at: float, *, is_same_envelope: bool) -> N
 
 
 def second_thoughts(diary: Diary) -> None:
-    """Edits, deletions, reactions and service events: kept, but they start nothing."""
+    """Edits, deletions and reactions: kept, but they start nothing.
+
+    The first two come when all is answered: what still waited would be heard as it is by then,
+    or never.
+    """
     said = [
         entry
         for entry in diary.entries
@@ -65,7 +69,9 @@ def second_thoughts(diary: Diary) -> None:
             continue
         fields: dict[str, object] = {"kind": kind, "message_id": entry.event.get("message_id")}
         fields |= _of_kind(diary, kind, str(entry.event["text"]))
-        diary.happen(entry.at + diary.chance.between(5, 200), entry.room, entry.person, **fields)
+        delay = diary.chance.between(5, 200)
+        at = entry.at if kind == "reaction" else next_settle(entry.at)
+        diary.happen(at + delay, entry.room, entry.person, **fields)
 
 
 def _of_kind(diary: Diary, kind: str, text: str) -> dict[str, object]:

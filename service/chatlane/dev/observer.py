@@ -57,10 +57,15 @@ SELECT id::text, session_key, agent, started_at, end_reason FROM sessions ORDER 
 """
 
 ROWS_SQL: Final[LiteralString] = """
--- demo: all transcripts
-SELECT session_id::text, seq, role, coalesce(content, '') AS content,
-       coalesce(platform_message_id, '') AS message_id
-FROM messages ORDER BY session_id, seq
+-- demo: all transcripts as they were heard, before anybody edited or deleted what was said
+SELECT row.session_id::text, row.seq, row.role,
+       coalesce(CASE WHEN row.state IS NULL THEN row.content ELSE first.content END, '') AS content,
+       coalesce(row.platform_message_id, '') AS message_id
+FROM messages AS row
+LEFT JOIN LATERAL (
+    SELECT content FROM message_revisions WHERE message_id = row.id ORDER BY id LIMIT 1
+) AS first ON row.state IS NOT NULL
+ORDER BY row.session_id, row.seq
 """
 
 DEAD_LETTERS_SQL: Final[LiteralString] = """

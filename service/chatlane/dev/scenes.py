@@ -17,6 +17,21 @@ DISCORD_BLOCKS: Final = ((10.0, 10.75, 11.5), (19.0, 19.75, 20.5))
 MOVE_AT: Final = 12.4 * HOUR
 
 
+# When the player waits until all is answered.
+SETTLES: Final = (
+    *(hour * HOUR for hour in DISCORD_BLOCKS[0]),
+    # A chat that moved is known under its new id only once the move was read.
+    MOVE_AT + 0.01,
+    *(hour * HOUR for hour in DISCORD_BLOCKS[1]),
+    23.9 * HOUR,
+)
+
+
+def next_settle(at: float) -> float:
+    """Return when all that was said up to a time is answered."""
+    return next(settle for settle in SETTLES if settle > at)
+
+
 def telegram_chats(diary: Diary, people: Sequence[Person]) -> None:
     """People alone with the assistant, each two or three times in the day."""
     for person in people:
