@@ -104,10 +104,12 @@ def test_every_metric_of_the_service_is_on_the_dashboard_or_in_an_alarm() -> Non
         "chatlane_message_changes_total",
         "chatlane_nats_reconnects_total",
         "chatlane_published_total",
+        "chatlane_searchable_rows_total",
         "chatlane_sessions_started_total",
         "chatlane_stream_answers_total",
         "chatlane_turn_renewals_total",
         "chatlane_turns_cancelled_total",
+        "chatlane_unsearchable_sessions",
     }
     assert {metric.name for metric in METRICS} - asked == closer
 
