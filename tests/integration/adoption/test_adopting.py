@@ -316,7 +316,9 @@ async def test_the_other_id_of_a_person_leads_to_the_same_lane(home: OldHome, st
 async def test_old_keys_follow_a_lane_that_gets_another_key(home: OldHome, store: Store) -> None:
     await adopt(home.path, store)
     ((key, session_id),) = await rows(
-        store, "SELECT * FROM lanes WHERE session_key = 'agent:main:telegram:bot:dm:111'"
+        store,
+        "SELECT session_key, session_id FROM lanes "
+        "WHERE session_key = 'agent:main:telegram:bot:dm:111'",
     )
     async with store.transaction() as connection:
         await moves.rename_lane(connection, LaneRow(key, session_id), "renamed")
