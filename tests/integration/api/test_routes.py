@@ -91,6 +91,7 @@ from chatlane_schemas.transcripts import (
     TranscriptLoad,
     TranscriptReplace,
     TranscriptReply,
+    TranscriptRetry,
     TranscriptRewind,
 )
 from chatlane_schemas.turns import (
@@ -520,9 +521,10 @@ async def test_the_client_asks_what_it_says(api: Api) -> None:
     await transcripts.replace(SESSION_ID, [row], expected_version=version)
     await transcripts.compact(SESSION_ID, [row], through_seq=5, expected_version=version)
     await transcripts.rewind(SESSION_ID, turns=2)
+    await transcripts.retry(SESSION_ID, expected_version=version)
 
     assert [[row.seq for row in page] for page in pages] == [[4, 5, 6, 7], [1, 2, 3]]
-    append, replace, compact, rewind = api.changes.requests
+    append, replace, compact, rewind, retry = api.changes.requests
     assert isinstance(append, TranscriptAppend)
     assert (append.id, append.rows) == ("mine", (row,))
     assert isinstance(replace, TranscriptReplace)
@@ -531,6 +533,8 @@ async def test_the_client_asks_what_it_says(api: Api) -> None:
     assert (compact.rows, compact.through_seq) == ((row,), 5)
     assert isinstance(rewind, TranscriptRewind)
     assert rewind.turns == 2
+    assert isinstance(retry, TranscriptRetry)
+    assert retry.expected_version == version
 
 
 @pytest.mark.parametrize(

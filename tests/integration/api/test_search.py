@@ -1,9 +1,12 @@
 """Search in transcripts on a real Postgres: what is found, and what never is."""
 
 import asyncio
+import itertools
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -42,6 +45,7 @@ from tests.support.kernel import event, open_kernel, transcript_desk
 pytestmark = pytest.mark.integration
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MESSAGES = Path(__file__).parents[2] / "contract" / "messages"
 ANN = Person(platform="telegram", account="bot", id="1")
 
 
@@ -108,9 +112,12 @@ class Library:
 
     async def ask(self, query: str, **fields: Any) -> TranscriptHits:  # noqa: ANN401 - any field of a request
         request = TranscriptSearch(id=new_envelope_id(), at=AT, query=query, **fields)
-        body = await self._search.search(Asked("web", encode(request)))
-        assert len(body) <= MAX_REPLY_BYTES
-        return decode(TranscriptHits, body)
+        return decode(TranscriptHits, await self.send(encode(request)))
+
+    async def send(self, body: bytes) -> bytes:
+        answer = await self._search.search(Asked("web", body))
+        assert len(answer) <= MAX_REPLY_BYTES
+        return answer
 
     async def hits(self, query: str, **fields: Any) -> tuple[TranscriptHit, ...]:  # noqa: ANN401 - any field of a request
         reply = await self.ask(query, **fields)
@@ -462,6 +469,138 @@ async def test_what_is_said_in_a_chat_is_found(database_url: str) -> None:
         await library.filling.fill()
 
         assert sorted(await library.found("needle", acting_for=ANN)) == ["No needle.", "needle?"]
+
+
+class Story:
+    """A conversation that goes on, is taken back and summed up, and what may be found of it."""
+
+    def __init__(self, library: Library, number: int) -> None:
+        self._library = library
+        self._number = number
+        self._session = session_id(number)
+        self._words = itertools.count()
+        self.live: list[tuple[str, bool]] = []
+        self.elsewhere: set[str] = set()
+        self.undone: set[str] = set()
+
+    @property
+    def _mine(self) -> str:
+        return f"story{self._number}"
+
+    def _row(self, role: str) -> tuple[str, dict[str, str]]:
+        word = f"w{next(self._words)}"
+        return word, {"role": role, "content": f"{self._mine} {word}"}
+
+    async def _ask(self, request: type[TranscriptChange], **fields: Any) -> TranscriptChanged:  # noqa: ANN401 - any field of a request
+        reply = await self._library.changed(
+            request, self._number, session_id=self._session, **fields
+        )
+        assert reply.error is None, reply.error
+        return reply
+
+    async def say(self, count: int) -> None:
+        new = [self._row(("user", "assistant")[number % 2]) for number in range(count)]
+        await self._ask(TranscriptAppend, rows=[row for _, row in new])
+        self.live += [(word, row["role"] == "user") for word, row in new]
+
+    async def undo(self, turns: int) -> None:
+        await self._ask(TranscriptRewind, turns=turns)
+        starts = [place for place, (_, is_user) in enumerate(self.live) if is_user]
+        if starts:
+            first = starts[-turns:][0]
+            self.undone |= {word for word, _ in self.live[first:]}
+            self.live = self.live[:first]
+
+    async def sum_up(self, count: int, *, in_child: bool = False) -> None:
+        if len(self.live) < max(count, 2):
+            return
+        word, summary = self._row("system")
+        [[seq, version]] = await self._library.connection.fetch(
+            """
+            SELECT (SELECT seq FROM messages WHERE session_id = $1 ORDER BY seq OFFSET $2 LIMIT 1),
+                   revision || '.' || next_seq
+            FROM sessions WHERE id = $1
+            """,
+            self._session,
+            max(count, 2) - 1,
+        )
+        reply = await self._ask(
+            TranscriptCompact,
+            rows=[summary],
+            through_seq=seq,
+            expected_version=version,
+            in_child=in_child,
+        )
+        self.elsewhere |= {one for one, _ in self.live[: max(count, 2)]}
+        self.live = [(word, False), *self.live[max(count, 2) :]]
+        assert reply.session_id is not None
+        self._session = reply.session_id
+
+    async def sum_up_in_child(self, count: int) -> None:
+        await self.sum_up(count, in_child=True)
+
+    async def fill(self, rounds: int) -> None:
+        for _ in range(rounds):
+            await self._library.filling.fill()
+
+    async def found(self) -> set[str]:
+        return {text.split()[1] for text in await self._library.found(self._mine, limit=50)}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["say", "say", "undo", "sum_up", "sum_up_in_child", "fill"]),
+        st.integers(1, 4),
+    ),
+    max_size=10,
+)
+STORIES = itertools.count(1000)
+
+
+@given(STEPS)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+async def test_whatever_happens_what_was_undone_is_not_found_and_all_else_is(
+    library: Library, steps: list[tuple[str, int]]
+) -> None:
+    number = next(STORIES)
+    await library.add_session(number)
+    story = Story(library, number)
+    for step, count in steps:
+        await getattr(story, step)(count)
+        found = await story.found()
+        assert not found & story.undone
+        assert found <= {word for word, _ in story.live} | story.elsewhere
+    await story.fill(3)
+
+    assert await story.found() == {word for word, _ in story.live} | story.elsewhere
+
+
+HOSTILE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.text(),
+    st.sampled_from(["", "\0", "9" * 30, "7f800000.1", "ffffffff.99999999999999999999", "x" * 600]),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@given(st.data())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+async def test_any_request_is_answered_or_refused_as_invalid(
+    library: Library, data: st.DataObject
+) -> None:
+    message: dict[str, Any] = json.loads((MESSAGES / "TranscriptSearch.full.json").read_bytes())
+    for _ in range(data.draw(st.integers(0, 3))):
+        message[data.draw(st.sampled_from(sorted(message)))] = data.draw(HOSTILE)
+
+    reply = decode(TranscriptHits, await library.send(json.dumps(message).encode()))
+
+    assert reply.error is None or reply.error.code is ApiErrorCode.INVALID
 
 
 @given(st.text(max_size=300))
