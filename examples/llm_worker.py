@@ -33,11 +33,18 @@ class Model:
         self._http = http
 
     async def answer(self, turn: Turn) -> str:
-        """Answer a turn; what raises is tried again, and a refusal is not."""
+        """Answer a turn; what raises is tried again, and a refusal is not.
+
+        Whoever stops it gets what was written so far.
+        """
         text = ""
-        async for piece in self._stream(await conversation(turn)):
-            text += piece
-            await turn.delta(piece)
+        try:
+            async for piece in self._stream(await conversation(turn)):
+                text += piece
+                await turn.delta(piece)
+        except asyncio.CancelledError:
+            if turn.cancel_reason is None or not text:
+                raise
         if not text:
             raise TurnFailedError("the model said nothing", retry=True)
         return text

@@ -245,7 +245,7 @@ TURN_WAITED: Final = Metric(
 TURNS: Final = Metric(
     "chatlane_turns",
     "gauge",
-    "Live turns of the whole service by state: ready, claimed, overdue (a lease that ended).",
+    "Live turns of the service: ready, resting (told to nobody yet), claimed, overdue (lease over).",
     ("agent", "state"),
 )
 OLDEST_READY: Final = Metric(

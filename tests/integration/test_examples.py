@@ -18,8 +18,9 @@ from nats.aio.msg import Msg
 
 from chatlane.dev.programs import Program
 from chatlane_client import AdapterClient, open_connection
-from chatlane_schemas import RoutedMessage, TurnDelta, decode
+from chatlane_schemas import RoutedMessage, TurnDelta, decode, encode, subjects
 from chatlane_schemas.streams import StreamName, routed_durable
+from chatlane_schemas.turns import CancelReason, TurnControl
 from tests.integration.client.fake_router import FakeRouter
 from tests.integration.client.routing import (
     ACCOUNT,
@@ -302,6 +303,8 @@ class FakeModel:
         self.authorizations: list[str] = []
         self.status = "200 OK"
         self.url = ""
+        self.may_end = asyncio.Event()
+        self.may_end.set()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -324,6 +327,7 @@ class FakeModel:
             event = {"choices": [{"index": 0, "delta": {"content": f"{word} "}}]}
             writer.write(f"data: {json.dumps(event)}\n\n".encode())
             await writer.drain()
+        await self.may_end.wait()
         writer.write(b'data: {"choices": [], "usage": {"total_tokens": 7}}\n\ndata: [DONE]\n\n')
         await writer.drain()
         writer.close()
@@ -359,6 +363,27 @@ async def test_the_model_worker_streams_and_knows_what_was_said(
         ("assistant", "one two "),
         ("user", "three"),
     ]
+
+
+@pytest.mark.usefixtures("router")
+async def test_a_model_that_is_stopped_has_said_what_it_said(
+    client: Client, bus_url: str, tmp_path: Path
+) -> None:
+    chats, model = Chats(), FakeModel()
+    model.may_end.clear()
+    deltas = await client.subscribe(f"chat.v1.delta.{MAIN.name}.*")
+    async with (
+        model.running(),
+        example("llm_worker", tmp_path, bus_url, LLM_BASE_URL=model.url),
+        delivering(client, chats.deliver) as adapter,
+    ):
+        await adapter.publish(said("one two"))
+        _, last = [decode(TurnDelta, (await deltas.next_msg(10)).data) for _ in range(2)]
+        stop = TurnControl(id="c", at=last.at, turn_id=last.turn_id, cancel=CancelReason.STOPPED)
+        await client.publish(subjects.control(MAIN.name, last.turn_id), encode(stop))
+        await chats.until_said("one two ")
+        model.may_end.set()
+    await deltas.unsubscribe()
 
 
 async def test_a_model_that_refuses_fails_the_turn_once(

@@ -11,7 +11,8 @@ class LiveTurns(NamedTuple):
     """The live turns of an agent in one state.
 
     Attributes:
-        state: ready, claimed, or overdue: claimed under a lease that ended.
+        state: ready, claimed, overdue (claimed under a lease that ended) or resting (told to
+            nobody yet).
         oldest_seconds: How long the oldest of them has been there.
     """
 
@@ -42,6 +43,8 @@ SELECT agent, state, count(*),
 FROM (
     SELECT agent, created_at,
            CASE WHEN state = 'claimed' AND due_at < clock_timestamp() THEN 'overdue'
+                -- Nobody is to be told of it yet: that it is old is no worker's fault.
+                WHEN rest = 'resting' THEN 'resting'
                 ELSE state END AS state
     FROM turns WHERE state IN ('ready', 'claimed') AND due_at > '-infinity'
 ) AS live

@@ -164,6 +164,24 @@ async def test_a_handler_that_will_not_end_loses_its_turn_with_its_lease(client:
     assert [turn.attempt for turn in turns] == [1, 1]
 
 
+async def test_a_stop_is_answered_at_once_whatever_has_died(client: Client) -> None:
+    """C20: the worker is gone, its turn is not; the next message waits for the lease at most."""
+    chats, dead, agent = Chats(), Agent(), Agent()
+    sessions = SessionApi(client, principal=PRINCIPAL)
+    async with delivering(client, chats.deliver) as adapter:
+        async with working(client, dead.answer):
+            await adapter.publish(said("work"))
+            await eventually(lambda: dead.turns)
+        running = dead.turns[0]
+        stopped = await sessions.stop(running.session_id)
+        assert (stopped.was_running, stopped.turn_id) == (True, running.id)
+        async with working(client, agent.answer):
+            await adapter.publish(said("and now?"))
+            await chats.until_said("and now?")
+    assert [turn.session_id for turn in agent.turns] == [running.session_id]
+    assert chats.texts() == ["and now?"]
+
+
 async def test_words_for_others_and_bad_ones_end_nothing(client: Client) -> None:
     chats, agent = Chats(), Agent()
     sessions = SessionApi(client, principal=PRINCIPAL)

@@ -135,9 +135,9 @@ async def test_turns_leases_and_the_outbox_are_those_of_the_whole_service(
 
     turns = {
         state: shown(metrics, "chatlane_turns", agent="main", state=state)
-        for state in ("ready", "claimed", "overdue", "done")
+        for state in ("ready", "resting", "claimed", "overdue", "done")
     }
-    assert turns == {"ready": 2, "claimed": 1, "overdue": 1, "done": None}
+    assert turns == {"ready": 2, "resting": 1, "claimed": 1, "overdue": 1, "done": None}
     assert 50 < (shown(metrics, "chatlane_oldest_ready_turn_seconds", agent="main") or 0) < 120
     assert 89 < (shown(metrics, "chatlane_outbox_oldest_seconds") or 0) < 150
     unowned = {log: shown(metrics, "chatlane_partitions_unowned", log=log) for log in LOGS}
@@ -173,9 +173,11 @@ async def test_a_partition_lags_while_its_messages_are_not_committed(
 LOGS = ("inbound", "results")
 OWNED = 32
 TURNS = """
-INSERT INTO turns (id, session_id, agent, state, due_at, created_at)
-SELECT gen_random_uuid(), gen_random_uuid(), 'main', state, clock_timestamp() + due,
-       clock_timestamp() - interval '1 min'
-FROM (VALUES ('ready', interval '5 s'), ('ready', interval '-5 s'), ('claimed', interval '5 s'),
-             ('claimed', interval '-5 s'), ('done', interval '0 s')) AS made (state, due)
+INSERT INTO turns (id, session_id, agent, state, due_at, rest, created_at)
+SELECT gen_random_uuid(), gen_random_uuid(), 'main', state, clock_timestamp() + due, rest,
+       clock_timestamp() - CASE rest WHEN 'resting' THEN interval '1 h' ELSE interval '1 min' END
+FROM (VALUES ('ready', interval '5 s', NULL), ('ready', interval '-5 s', 'rested'),
+             ('ready', interval '5 s', 'resting'), ('claimed', interval '5 s', NULL),
+             ('claimed', interval '-5 s', NULL), ('done', interval '0 s', NULL))
+    AS made (state, due, rest)
 """
