@@ -66,7 +66,7 @@ async def retry(
         effects: Where rows and publications go.
 
     Returns:
-        What was taken back; None where nobody has said anything.
+        What was taken back; None where nobody has said anything, or it was deleted since.
 
     Raises:
         MalformedKeyError: Nothing tells where an answer would go. Nothing was changed.
@@ -75,5 +75,7 @@ async def retry(
     if last is None:
         return None
     said = await rewinding.said_from(connection, session.id, last.from_seq)
+    if not said:
+        return None
     say_again(session, agent, said, at=at, trigger=trigger, slots=slots, effects=effects)
     return Undone(await rewinding.take_out(connection, session.id, last.from_seq), last.text)

@@ -75,15 +75,17 @@ async def of_turns(
 
 
 HAS_PLATFORM_MESSAGE_SQL: Final[LiteralString] = """
--- messages: is there one of this id of the platform's
-SELECT EXISTS (SELECT FROM messages WHERE session_id = $1 AND platform_message_id = $2)
+-- messages: is there one of this id of the platform's that was not deleted
+SELECT EXISTS (
+    SELECT FROM messages
+    WHERE session_id = $1 AND platform_message_id = $2 AND state IS DISTINCT FROM 'deleted')
 """
 
 
 async def has_platform_message(
     connection: "PoolConnectionProxy", session_id: UUID, platform_message_id: str
 ) -> bool:
-    """Return whether a message is in the transcript."""
+    """Return whether a message is in the transcript and says something."""
     found: bool = await connection.fetchval(
         HAS_PLATFORM_MESSAGE_SQL, session_id, platform_message_id
     )

@@ -83,9 +83,10 @@ async def _words_of_turn(
 
 
 SAID_SQL: Final[LiteralString] = """
--- messages: all that people said from a place on, to be run again
+-- messages: all that people said from a place on and did not take back, to be run again
 SELECT content, details, author, platform_message_id, source, created_at FROM messages
-WHERE session_id = $1 AND seq >= $2 AND role = 'user' ORDER BY seq LIMIT 50
+WHERE session_id = $1 AND seq >= $2 AND role = 'user' AND state IS DISTINCT FROM 'deleted'
+ORDER BY seq LIMIT 50
 """
 
 

@@ -229,6 +229,30 @@ async def test_a_repeated_claim_of_what_was_deleted_meanwhile_gets_nothing(kerne
     assert await kernel.live_turn(placed.session) is None
 
 
+async def test_what_was_deleted_is_not_run_once_more(kernel: Kernel) -> None:
+    """A turn that is asked for again gets what is left of it, as it is now."""
+    placed = await kernel.say(message("1", "one"), at("09:00"))
+    await kernel.say(message("2", "two"), at("09:00"))
+    await kernel.run_all()
+    await kernel.say(delete("1"), at("09:01"))
+    await kernel.say(edit("2", "TWO"), at("09:01"))
+    await kernel.say(message("3", "/retry"), at("09:02"))
+    assert texts(await kernel.run_turn(placed.session)) == ["TWO"]
+    await kernel.say(delete("2"), at("09:03"))
+    turns = await kernel.turns_of(placed.session)
+    await kernel.say(message("4", "/retry"), at("09:04"))
+    assert await kernel.turns_of(placed.session) == turns
+    assert await kernel.live_turn(placed.session) is None
+
+
+async def test_files_of_what_was_deleted_start_nothing(kernel: Kernel) -> None:
+    placed = await kernel.say(message("1", "one"), at("09:00"))
+    await kernel.run_all()
+    await kernel.say(delete("1"), at("09:01"))
+    await kernel.say(event(**ANN, mid="1", kind="attachments", attachments=[FILE]), at("09:02"))
+    assert await kernel.turns_of(placed.session) == 1
+
+
 async def test_a_running_turn_may_answer_what_was_deleted(kernel: Kernel) -> None:
     placed = await kernel.say(message(), at("09:00"))
     claimed = await kernel.claim_live(placed.session)

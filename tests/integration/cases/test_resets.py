@@ -223,6 +223,7 @@ async def test_a_timer_opens_a_session_where_there_is_none(kernel_with: KernelWi
     "bookkeeping",
     [
         pytest.param({"kind": "reaction"}, id="reaction"),
+        pytest.param({"kind": "receipt", "mid": "1"}, id="receipt"),
         pytest.param({"kind": "edit", "mid": "1", "text": "hi!"}, id="edit"),
         pytest.param({"kind": "delete", "mid": "1"}, id="delete"),
         pytest.param({"kind": "service", "text": "joined"}, id="service"),
