@@ -45,7 +45,7 @@ WITH newest AS (
                model_override, user_messages
         FROM sessions
         WHERE sessions.owner = want.owner AND starts_with(session_key, want.prefix)
-          AND user_messages > 0 AND coalesce(end_reason, '') <> ALL ($5::text[])
+          AND user_messages > 0 AND archived_at IS NULL AND coalesce(end_reason, '') <> ALL ($5::text[])
         ORDER BY id DESC LIMIT $4) AS theirs
     UNION
     SELECT shared.* FROM unnest($3::text[]) AS want (session_key)
@@ -54,7 +54,7 @@ WITH newest AS (
                model_override, user_messages
         FROM sessions
         WHERE sessions.session_key = want.session_key
-          AND user_messages > 0 AND coalesce(end_reason, '') <> ALL ($5::text[])
+          AND user_messages > 0 AND archived_at IS NULL AND coalesce(end_reason, '') <> ALL ($5::text[])
         ORDER BY id DESC LIMIT $4) AS shared
 )
 SELECT id, session_key, owner, started_at, ended_at, title, title_scope,

@@ -383,3 +383,21 @@ async def test_two_routers_give_one_title_only_once(kernel: Kernel) -> None:
         "Another conversation is called “plan” already. Choose another title.",
         "This conversation is called “plan”.",
     ]
+
+
+async def test_what_was_archived_is_not_listed_and_still_found(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="a"), at("09:00"))
+    await kernel.run_all()
+    await kernel.say(event(**ANN, mid="2", text="/title old"), at("09:01"))
+    await kernel.say(event(**ANN, mid="3", text="/new"), at("09:02"))
+    await kernel.fetch("UPDATE sessions SET archived_at = now() WHERE id = $1", first.session)
+    await kernel.say(event(**ANN, mid="4", text="/sessions"), at("09:03"))
+    assert "old" not in (await kernel.told())[-1]
+    await kernel.say(event(**ANN, mid="5", text="/resume old"), at("09:04"))
+    assert await lane(kernel, first.session) == first.session
+
+
+async def test_c39_a_title_the_database_refuses_is_shown_all_the_same(kernel: Kernel) -> None:
+    await kernel.say(event(**ANN, mid="1", text="a"))
+    await kernel.say(event(**ANN, mid="2", text="/title plan\0 B"), at("09:01"))
+    assert await kernel.told() == ["This conversation is called “plan\N{REPLACEMENT CHARACTER} B”."]
