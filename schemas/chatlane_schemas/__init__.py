@@ -13,6 +13,7 @@ from chatlane_schemas.events import (
     SessionEnded,
     SessionEnding,
     SessionStarted,
+    SessionUpdated,
 )
 from chatlane_schemas.inbound import Attachment, Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
@@ -122,6 +123,7 @@ __all__ = [
     "SessionTitle",
     "SessionUnmark",
     "SessionUpdate",
+    "SessionUpdated",
     "SessionView",
     "Source",
     "Stage",

@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias
 from chatlane_schemas import subjects
 from chatlane_schemas.dead import DeadLetter
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.events import SessionEnded, SessionEnding, SessionStarted
+from chatlane_schemas.events import SessionEnded, SessionEnding, SessionStarted, SessionUpdated
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
@@ -209,6 +209,7 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         description="What to say to a chat, for the adapter of its account.",
     ),
     _session_event("started", SessionStarted, "A conversation was opened."),
+    _session_event("updated", SessionUpdated, "A conversation has changed; look again."),
     _session_event("ending", SessionEnding, "A conversation will be closed by time."),
     _session_event("ended", SessionEnded, "A conversation was closed."),
     Channel(

@@ -74,6 +74,17 @@ class SessionEnding(ServiceEnvelope):
     reason: ResetReason = Field(description="Why it will end.")
 
 
+class SessionUpdated(ServiceEnvelope):
+    """Something about a conversation has changed; told at most once a second for each.
+
+    A hint to look again, which may get lost with the router that would have told it.
+    """
+
+    session_id: UUID = Field(description="The session that has changed.")
+    session_key: str = Field(description="Key of its lane.")
+    agent: Name = Field(description="Agent that serves it.")
+
+
 class SessionEnded(ServiceEnvelope):
     """A conversation was closed; its transcript stays."""
 

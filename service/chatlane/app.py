@@ -50,6 +50,7 @@ from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
 from chatlane.routing.timed_ends import TimedEnds
 from chatlane.routing.undeliverable import UndeliverableMessages
+from chatlane.routing.updates import Updates
 from chatlane.routing.writing import Writer
 from chatlane.store import partitions, probe, seen_days
 from chatlane.store.migrations import verify_schema
@@ -340,6 +341,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
         bus.listen(reconnected=relay.hurry)
         filling = SearchFilling(transaction, app.metrics)
         alarm = Alarm()
+        updates = Updates(publisher.tell)
         writer = Writer(
             app.store,
             relay,
@@ -347,6 +349,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             tell=publisher.tell,
             written=filling.written,
             ring_within=alarm.ring_within,
+            touched=updates.note,
         )
         desk = ClaimDesk(app.store, app.catalog.agents)
         # All partitions of both logs may be this router's.
@@ -397,6 +400,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
+            app.running("updates", updates.run()),
             _answering(app, bus, desk, writer),
         ):
             try:

@@ -90,7 +90,8 @@ class Times:
     async def started(self, message: Msg) -> None:
         """Note which message began a session."""
         event = json.loads(message.data)
-        self.message_of[event["session_id"]] = event["source"]["message_id"]
+        if "source" in event:
+            self.message_of[event["session_id"]] = event["source"]["message_id"]
 
     async def notice(self, message: Msg) -> None:
         """Note when the first turn of a session was made known."""

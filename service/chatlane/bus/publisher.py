@@ -134,12 +134,17 @@ class Publisher:
             raise BusUnavailableError(type(exc).__name__) from exc
         return future
 
-    async def tell(self, subject: str, payload: bytes) -> None:
-        """Say something small to whoever listens now; without a connection it is dropped."""
+    async def tell(self, subject: str, payload: bytes, message_id: str | None = None) -> None:
+        """Say something small to whoever listens now; without a connection it is dropped.
+
+        Args:
+            message_id: Where a stream keeps it as well, and only once.
+        """
         if not self._bus.is_connected:
             return
         with contextlib.suppress(NatsError, OSError):
-            await self._client.publish(subject, payload)
+            headers = None if message_id is None else {_MESSAGE_ID_HEADER: message_id}
+            await self._client.publish(subject, payload, headers=headers)
 
     async def wait(self, futures: Iterable[asyncio.Future[Ack]]) -> None:
         """Return when all of these have ended, well or not: within the timeout."""

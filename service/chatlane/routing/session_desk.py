@@ -127,7 +127,10 @@ class SessionDesk:
         case = await self._looked_up(writing, request, at, trigger)
         if case is None:
             return refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
-        return await decide(request, case)
+        outcome = await decide(request, case)
+        if not isinstance(outcome, ApiError):
+            writing.touched[case.session.id] = case.session
+        return outcome
 
     async def _reply(self, connection: PoolConnectionProxy, outcome: Outcome) -> SessionReply:
         if isinstance(outcome, ApiError):

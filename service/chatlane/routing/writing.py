@@ -44,6 +44,7 @@ class Writing:
     Attributes:
         connection: For reads and locks; writes go through `write`.
         laps: Seconds by stage, as far as `lap` was called.
+        touched: Sessions that were written, by id.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Writing:
         self.connection = connection
         self._outbox = outbox
         self.effects: list[Effects] = []
+        self.touched: dict[UUID, Session] = {}
         self.laps: dict[str, float] = {}
         self._lap_began = asked_at
 
@@ -75,6 +77,7 @@ class Writing:
         """
         connection = self.connection
         every = list(sessions_of)
+        self.touched.update((one.id, one) for one in every)
         await lanes.write(connection, lanes_of)
         await sessions.insert(connection, (one for one in every if one.is_new))
         await sessions.update(connection, (one for one in every if not one.is_new))
@@ -111,6 +114,7 @@ class Writer:
         written: Callable[[set[UUID]], None] | None = None,
         *,
         ring_within: Callable[[timedelta], None] | None = None,
+        touched: Callable[[Iterable[Session]], None] | None = None,
     ) -> None:
         """Make one.
 
@@ -121,9 +125,11 @@ class Writer:
             tell: Says something to whoever listens now, and fails silently.
             written: Is told the sessions that have new rows.
             ring_within: Is told when the next turn that rests is due.
+            touched: Is told the sessions that were written.
         """
         self._written = written
         self._ring_within = ring_within
+        self._touched = touched
         self._store = store
         self._relay = relay
         self._metrics = metrics
@@ -144,6 +150,8 @@ class Writer:
         if writing.laps:
             writing.lap("commit")
             self._metrics.stages_took(writing.laps)
+        if self._touched is not None and writing.touched:
+            self._touched(writing.touched.values())
         for effects in writing.effects:
             self._metrics.decided(effects.counts)
             if effects.messages:

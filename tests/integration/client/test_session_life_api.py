@@ -4,12 +4,14 @@ from datetime import timedelta
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from chatlane_client import ConflictingRequestError, SessionLifeApi, SessionNotFoundError
-from chatlane_schemas import ModelOverride, Person
+from chatlane_schemas import ModelOverride, Person, SessionUpdated, decode, subjects
 from tests.integration.client.routing import ACCOUNT, PLATFORM, PRINCIPAL
 from tests.integration.client.test_session_api import client as client  # noqa: PLC0414 - a fixture
 from tests.integration.client.test_session_api import opened
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -54,3 +56,20 @@ async def test_rounds_are_those_of_ones_own_sessions(client: Client) -> None:
     assert await acting_for(client, "1").count_rounds(session.id) == 0
     with pytest.raises(SessionNotFoundError):
         await acting_for(client, "2").count_rounds(session.id)
+
+
+async def test_whoever_listens_is_told_that_a_session_has_changed(client: Client) -> None:
+    told: list[SessionUpdated] = []
+
+    async def heard(message: Msg) -> None:
+        told.append(decode(SessionUpdated, message.data))
+
+    await client.subscribe(subjects.event("session", "updated"), cb=heard)
+    session = await opened(client, "1")
+    await eventually(lambda: any(one.session_id == session.id for one in told))
+    before = len(told)
+    await acting_for(client, "1").hold(session.id, "build", timedelta(hours=1))
+
+    await eventually(lambda: len(told) > before)
+    assert {one.session_key for one in told} == {session.session_key}
+    assert len({one.id for one in told}) == len(told)
