@@ -251,6 +251,11 @@ def ended(history: History) -> History:
     return replace(history, sessions=[replace(first, end_reason="daily"), *rest])
 
 
+def silent(history: History) -> History:
+    sessions = [replace(session, end_reason="idle") for session in history.sessions]
+    return replace(history, sessions=sessions)
+
+
 def no_dead_letter(history: History) -> History:
     return replace(history, dead_letters=[])
 
@@ -503,3 +508,7 @@ def test_commands_are_answered_once_and_where_they_came_from(
     history = History(logged(feed), answers, [session("s1")], rows, [], [], Leftovers())
     found = problems(judge(feed, history, IDLE))
     assert words in found if words else found == ""
+
+
+def test_a_conversation_may_end_by_silence_without_another() -> None:
+    assert judge(FEED, silent(faultless()), IDLE).is_good
