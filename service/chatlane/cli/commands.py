@@ -13,6 +13,7 @@ from chatlane.cli import (
     importing,
     reading,
     serving,
+    sessions,
 )
 from chatlane.cli.reporting import ReportingGroup
 
@@ -38,8 +39,9 @@ app.command("router", rich_help_panel=_RUN)(serving.router)
 app.command("echo-worker", rich_help_panel=_RUN)(serving.echo_worker)
 app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
 app.add_typer(importing.app, name="import", rich_help_panel=_RUN)
-app.command("sessions", rich_help_panel=_LOOK)(reading.sessions)
-app.command("session", rich_help_panel=_LOOK)(reading.session)
+app.add_typer(sessions.app, name="sessions", rich_help_panel=_LOOK)
+# Short for `sessions show`.
+app.command("session", hidden=True)(sessions.show)
 app.command("explain", rich_help_panel=_LOOK)(explaining.explain)
 app.command("dead", rich_help_panel=_LOOK)(reading.dead)
 app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_LOOK)

@@ -1,6 +1,7 @@
 """Turns errors into one clear line each and an exit code.
 
-0 is done, 1 is failed, 2 is a wrong command line or wrong settings, 130 is Ctrl-C.
+0 is done, 1 is failed, 2 is a wrong command line or wrong settings, 3 is no such session, 4 is
+refused by the service, 5 is that nobody answers, 130 is Ctrl-C.
 """
 
 import os
@@ -14,15 +15,27 @@ from typing_extensions import override
 
 from chatlane.errors import ChatlaneError, SchemaMismatchError
 from chatlane.logs import configure_logging
-from chatlane_client.errors import ChatlaneClientError
+from chatlane_client.errors import (
+    ChatlaneClientError,
+    RefusedRequestError,
+    SessionNotFoundError,
+    TransientError,
+)
 
 FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
+NOT_FOUND: Final = 3
+REFUSED: Final = 4
+UNANSWERED: Final = 5
 INTERRUPTED: Final = 130
 
 
 class CommandError(ChatlaneError):
     """A command cannot do what it was asked; the text says what to do about it."""
+
+    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
 
 
 class ReportingGroup(TyperGroup):
@@ -55,6 +68,10 @@ def _lines(error: Exception) -> Iterator[str]:
             yield from error.problems
         case SchemaMismatchError():
             yield from error.differences
+        case SessionNotFoundError():
+            yield f"{error.message}: `chatlane sessions` lists them"
+        case RefusedRequestError():
+            yield error.message
         case _:
             yield str(error)
 
@@ -62,4 +79,16 @@ def _lines(error: Exception) -> Iterator[str]:
 def _exit_code(error: Exception) -> int:
     from chatlane.settings import SettingsError
 
-    return WRONG_SETTINGS if isinstance(error, SettingsError) else FAILED
+    match error:
+        case SettingsError():
+            return WRONG_SETTINGS
+        case CommandError():
+            return error.exit_code
+        case SessionNotFoundError():
+            return NOT_FOUND
+        case RefusedRequestError():
+            return REFUSED
+        case TransientError():
+            return UNANSWERED
+        case _:
+            return FAILED

@@ -1,14 +1,17 @@
 """What commands print: tables and text that cannot take over the terminal."""
 
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from chatlane.logs import without_controls
+from chatlane_schemas.envelope import Record
 
 # Wide enough for a line of a table; a file or a pipe has no width of its own.
 _WIDTH_OF_A_PIPE: Final = 220
@@ -36,3 +39,9 @@ def table(*columns: str) -> Table:
     for number, name in enumerate(columns):
         made.add_column(name, no_wrap=number == 0, overflow="fold")
     return made
+
+
+def print_json(records: Iterable[Record]) -> None:
+    """Print one JSON object a line."""
+    for record in records:
+        typer.echo(record.model_dump_json(exclude_none=True))

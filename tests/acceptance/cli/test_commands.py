@@ -1,16 +1,9 @@
 """The commands as people run them: in processes of their own, against real servers."""
 
-import asyncio
 import contextlib
 import json
 import os
-import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
 import nats
@@ -19,130 +12,10 @@ import pytest
 from chatlane.dev.servers import free_port
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
+from tests.support.installation import Installation
 
 # Each command is a process of its own, and starting Python takes its time on a busy machine.
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
-
-CONFIG = """
-[router]
-partitions = 4
-slots = 2
-
-[streams.max_bytes]
-inbound = "16MiB"
-routed = "16MiB"
-turns = "16MiB"
-results = "16MiB"
-outbound = "16MiB"
-events = "16MiB"
-dead = "16MiB"
-advisories = "16MiB"
-
-[platforms.terminal.accounts.local]
-"""
-STOPS_WITHIN = timedelta(seconds=15)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command said and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Installation:
-    """A directory with a chatlane.toml, and commands run in it."""
-
-    def __init__(self, directory: Path, nats_url: str, database_url: str, port: int) -> None:
-        self.directory = directory
-        self.nats_url = nats_url
-        self.port = port
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if "CHATLANE" not in name},
-            "CHATLANE_NATS__URL": nats_url,
-            "CHATLANE_POSTGRES__DSN": database_url,
-            "CHATLANE_HTTP__PORT": str(port),
-            "CHATLANE_LOG__FORMAT": "json",
-            "NO_COLOR": "1",
-        }
-
-    async def start(
-        self, *arguments: str, terminal: int | None = None
-    ) -> asyncio.subprocess.Process:
-        """Start a command, with pipes or on a terminal."""
-        streams = asyncio.subprocess.PIPE if terminal is None else terminal
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "chatlane",
-            *arguments,
-            cwd=self.directory,
-            env=self._environment,
-            stdin=streams,
-            stdout=streams,
-            stderr=streams,
-        )
-
-    async def run(self, *arguments: str, typed: str = "") -> Ended:
-        process = await self.start(*arguments)
-        out, err = await process.communicate(typed.encode())
-        return Ended(process.returncode or 0, out.decode(), err.decode())
-
-    async def done(self, *arguments: str, typed: str = "") -> str:
-        ended = await self.run(*arguments, typed=typed)
-        assert ended.code == 0, ended
-        return ended.out
-
-    @asynccontextmanager
-    async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Run a command in the background, and end it with SIGTERM."""
-        process = await self.start(*arguments)
-        said = asyncio.create_task(process.communicate())
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-            try:
-                async with asyncio.timeout(STOPS_WITHIN.total_seconds()):
-                    _, err = await said
-            except TimeoutError:
-                process.kill()
-                raise
-        assert process.returncode == 0, err.decode()
-
-    async def is_ready(self) -> bool:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            try:
-                answer = await client.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5)
-            except httpx.HTTPError:
-                return False
-        return answer.status_code == 200
-
-
-@pytest.fixture
-def bare(tmp_path: Path, nats_url: str, empty_database_url: str) -> Installation:
-    """An installation of which only chatlane.toml exists."""
-    (tmp_path / "chatlane.toml").write_text(CONFIG)
-    return Installation(tmp_path, nats_url, empty_database_url, free_port())
-
-
-@pytest.fixture
-async def installed(bare: Installation) -> Installation:
-    """An installation with tables, streams and durables."""
-    await bare.done("admin", "migrate")
-    await bare.done("admin", "apply")
-    return bare
-
-
-@pytest.fixture
-async def serving(installed: Installation) -> AsyncIterator[Installation]:
-    """An installation with a router and an echo worker."""
-    async with installed.running("router"), installed.running("echo-worker"):
-        await eventually(installed.is_ready, timedelta(seconds=30))
-        yield installed
 
 
 async def test_admin_makes_what_verify_misses(bare: Installation) -> None:
@@ -317,16 +190,18 @@ async def test_no_worker_is_told_as_no_answer(installed: Installation) -> None:
 async def test_no_router_is_told_as_such(installed: Installation) -> None:
     ended = await installed.run("sessions")
 
-    assert ended.code == 1
+    assert ended.code == 5
     assert "but no router answers" in ended.err
     assert len(ended.err.splitlines()) == 1
 
 
 async def test_unknown_session_is_told_as_such(serving: Installation) -> None:
-    ended = await serving.run("session", "018f0000-0000-8000-8000-000000000001")
+    by_id = await serving.run("session", "018f0000-0000-8000-8000-000000000001")
+    by_key = await serving.run("sessions", "show", "agent:main:terminal:local:dm:nobody")
 
-    assert ended.code == 1
-    assert "there is no session with this id" in ended.err
+    assert (by_id.code, by_key.code) == (3, 3)
+    assert "there is no session with this id" in by_id.err
+    assert "`chatlane sessions` lists them" in by_key.err
 
 
 async def test_router_refuses_what_is_not_set_up(bare: Installation) -> None:

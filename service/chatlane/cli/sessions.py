@@ -1,0 +1,441 @@
+"""`chatlane sessions`: look at conversations and change them, over the session API."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+from uuid import UUID
+
+import typer
+from pydantic import ValidationError
+
+from chatlane.cli import transcripts
+from chatlane.cli.asking import Apis, Named, ask, complaint
+from chatlane.cli.options import AsJson, Config, Limit, Principal, duration_option
+from chatlane.cli.reporting import CommandError
+from chatlane.cli.terminal import local_time, open_console, plain, print_json, table
+from chatlane_schemas.people import Person
+from chatlane_schemas.sessions import SessionView
+from chatlane_schemas.transcripts import TranscriptEntry
+
+app = typer.Typer(
+    invoke_without_command=True,
+    rich_markup_mode="markdown",
+    help="List conversations, the newest first; with a command, look at one or change it.\n\n"
+    "They ask a running router, over NATS.",
+)
+
+_PAGE: Final = 200
+
+
+def _person(text: str) -> Person:
+    parts = text.split("/", 2)
+    if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - platform, account and id
+        raise typer.BadParameter("write it as PLATFORM/ACCOUNT/ID, such as telegram/bot/701")
+    platform, account, one = parts
+    try:
+        return Person(platform=platform, account=account, id=one)
+    except ValidationError as exc:
+        raise typer.BadParameter(complaint(exc)) from exc
+
+
+Platform = Annotated[str | None, typer.Option(help="Only of this platform.")]
+Agent = Annotated[str | None, typer.Option(help="Only of this agent.")]
+Origin = Annotated[
+    str | None, typer.Option(help="Only what this kind of caller opened; `chat` for messages.")
+]
+Active = Annotated[
+    timedelta | None,
+    typer.Option(
+        parser=duration_option,
+        metavar="DURATION",
+        help="Only those in which somebody has written within it, such as 2h.",
+    ),
+]
+OfPerson = Annotated[
+    Person | None,
+    typer.Option(
+        "--person",
+        parser=_person,
+        metavar="PLATFORM/ACCOUNT/ID",
+        help="Only those of this person.",
+    ),
+]
+Archived = Annotated[
+    bool | None, typer.Option("--archived/--not-archived", help="Only those that are, or are not.")
+]
+
+
+@app.callback()
+def sessions(
+    context: typer.Context,
+    config: Config = None,
+    *,
+    platform: Platform = None,
+    agent: Agent = None,
+    origin: Origin = None,
+    active: Active = None,
+    person: OfPerson = None,
+    archived: Archived = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """List conversations, the newest first; with a command, look at one or change it."""
+    if context.invoked_subcommand is None:
+        list_sessions(
+            config,
+            platform=platform,
+            agent=agent,
+            origin=origin,
+            active=active,
+            person=person,
+            archived=archived,
+            limit=limit,
+            as_json=as_json,
+            principal=principal,
+        )
+    elif any(map(partial(_is_given, context), context.params)):
+        raise typer.BadParameter(f"write options behind `{context.invoked_subcommand}`")
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+@app.command("list")
+def list_sessions(
+    config: Config = None,
+    *,
+    platform: Platform = None,
+    agent: Agent = None,
+    origin: Origin = None,
+    active: Active = None,
+    person: OfPerson = None,
+    archived: Archived = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """List sessions, the newest first; all that is given has to apply."""
+    since = None if active is None else datetime.now(UTC) - active
+
+    async def found(apis: Apis) -> tuple[list[SessionView], bool]:
+        listed = apis.sessions.list_all(
+            platform=platform,
+            agent=agent,
+            origin=origin,
+            active_since=since,
+            archived=archived,
+            page_size=min(limit + 1, _PAGE),
+        )
+        views = [view async for view in _first(listed, limit + 1)]
+        return views[:limit], len(views) > limit
+
+    views, has_more = ask(config, principal, found, person)
+    if as_json:
+        print_json(views)
+    else:
+        _print_sessions(views, has_more=has_more)
+
+
+@app.command()
+def show(
+    session: Named,
+    config: Config = None,
+    *,
+    limit: Limit = 100,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """Show a session, and the newest rows of its transcript in order."""
+
+    async def found(apis: Apis) -> tuple[SessionView, tuple[TranscriptEntry, ...]]:
+        view = await apis.find(session)
+        return view, await apis.transcripts.newest(view.id, limit=limit)
+
+    view, rows = ask(config, principal, found)
+    if as_json:
+        print_json([view, *rows])
+        return
+    _print_session(view)
+    transcripts.print_rows(rows)
+    if rows and rows[0].seq > 1:
+        console = open_console()
+        console.print(f"({rows[0].seq - 1} older rows; --limit shows more)", style="dim")
+
+
+@app.command()
+def tail(
+    session: Named,
+    config: Config = None,
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Begin with at most so many rows.")
+    ] = 10,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """Show the newest rows of a session and go on with what comes, until it ends or Ctrl-C."""
+
+    async def followed(apis: Apis) -> None:
+        view = await apis.find(session)
+        await transcripts.follow(apis, view, limit=limit, as_json=as_json)
+
+    ask(config, principal, followed)
+
+
+@app.command()
+def title(
+    session: Named,
+    words: Annotated[
+        str | None, typer.Argument(metavar="[TITLE]", help="The new title; without it, the old.")
+    ] = None,
+    config: Config = None,
+    *,
+    clear: Annotated[bool, typer.Option("--clear", help="Take the title away.")] = False,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """Show the title of a session, give it one, or take it away."""
+    if clear and words is not None:
+        raise typer.BadParameter("give a title or --clear, not both")
+
+    async def titled(apis: Apis) -> SessionView:
+        view = await apis.find(session)
+        if words is None and not clear:
+            return view
+        return await apis.sessions.set_title(view.id, words or "")
+
+    _print_changed(config, principal, titled, as_json=as_json, said=_title_of)
+
+
+@app.command()
+def reset(
+    session: Named,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """End a session; its chat goes on in a new one, which is shown."""
+
+    async def made(apis: Apis) -> SessionView:
+        return await apis.sessions.reset((await apis.find(session)).id)
+
+    _print_changed(
+        config,
+        principal,
+        made,
+        as_json=as_json,
+        said=lambda view: f"ended; the chat goes on in {view.id}",
+    )
+
+
+@app.command()
+def resume(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Session key of the chat.")],
+    session: Annotated[UUID, typer.Argument(metavar="ID", help="Session it is to go on with.")],
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """Let a chat go on with an older session; the one it is in ends."""
+
+    async def switched(apis: Apis) -> SessionView:
+        now = await apis.find(key)
+        return await apis.sessions.switch(key, session, expected_session_id=now.id)
+
+    _print_changed(
+        config,
+        principal,
+        switched,
+        as_json=as_json,
+        said=lambda view: f"the chat goes on in {view.id}",
+    )
+
+
+@app.command()
+def fork(
+    session: Named,
+    config: Config = None,
+    *,
+    through: Annotated[
+        int | None, typer.Option(metavar="ROW", min=1, help="Last row to copy; all by default.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="A chat that is in the session and goes on in the copy."),
+    ] = None,
+    as_json: AsJson = False,
+    principal: Principal = "cli",
+) -> None:
+    """Begin a new session as a copy of another one, which stays as it is."""
+
+    async def forked(apis: Apis) -> SessionView:
+        view = await apis.find(session)
+        return await apis.sessions.fork(view.id, through_seq=through, session_key=key)
+
+    _print_changed(
+        config,
+        principal,
+        forked,
+        as_json=as_json,
+        said=lambda view: f"{view.id} begins with {view.message_count} rows of it",
+    )
+
+
+@app.command()
+def remove(
+    session: Named,
+    config: Config = None,
+    *,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    principal: Principal = "cli",
+) -> None:
+    """Delete a session with all that was said in it; there is no way back."""
+
+    async def found(apis: Apis) -> SessionView:
+        return await apis.find(session)
+
+    async def removed(apis: Apis) -> None:
+        await apis.sessions.remove(view.id)
+
+    # Asked between two connections: people take their time.
+    view = ask(config, principal, found)
+    if not is_sure:
+        what = plain(view.title or view.session_key).plain
+        typer.confirm(f"Delete {view.id} ({what}, {view.message_count} rows)?", abort=True)
+    ask(config, principal, removed)
+    typer.echo(f"{view.id} is deleted")
+
+
+@app.command()
+def export(
+    session: Named,
+    config: Config = None,
+    *,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; else standard output.")
+    ] = None,
+    form: Annotated[
+        transcripts.Format | None,
+        typer.Option("--format", help="By default what the name of the file says, else jsonl."),
+    ] = None,
+    only_this: Annotated[
+        bool, typer.Option("--only-this", help="Leave out the sessions that it continues.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
+    principal: Principal = "cli",
+) -> None:
+    """Write a session and its transcript as JSON Lines or Markdown.
+
+    JSON Lines have the session first and then one row a line, the oldest first.
+    """
+    if output is not None and output.exists() and not force:
+        raise CommandError(f"{output} is there already: choose another name or add --force")
+    chosen = form or _format_of(output)
+
+    async def exported(apis: Apis) -> int:
+        view = await apis.find(session)
+        return await transcripts.export(apis, view, output, chosen, whole_chain=not only_this)
+
+    rows = ask(config, principal, exported)
+    if output is not None:
+        typer.echo(f"{output}: {rows} rows")
+
+
+def _format_of(output: Path | None) -> transcripts.Format:
+    is_markdown = output is not None and output.suffix.lower() in {".md", ".markdown"}
+    return "markdown" if is_markdown else "jsonl"
+
+
+async def _first(views: AsyncIterator[SessionView], limit: int) -> AsyncIterator[SessionView]:
+    left = limit
+    async for view in views:
+        yield view
+        left -= 1
+        if not left:
+            return
+
+
+def _print_changed(
+    config: Path | None,
+    principal: str,
+    change: Callable[[Apis], Awaitable[SessionView]],
+    *,
+    as_json: bool,
+    said: Callable[[SessionView], str],
+) -> None:
+    view = ask(config, principal, change)
+    if as_json:
+        print_json([view])
+    else:
+        open_console().print(plain(said(view)))
+
+
+def _title_of(view: SessionView) -> str:
+    return view.title or "(no title)"
+
+
+def _state(view: SessionView) -> str:
+    if view.end_reason is not None:
+        return f"ended ({view.end_reason})"
+    if view.is_suspended:
+        return "suspended"
+    return "busy" if view.is_busy else "open"
+
+
+def _print_sessions(views: list[SessionView], *, has_more: bool) -> None:
+    if not views:
+        typer.echo("there is no such session yet: `chatlane chat --as ann` opens one")
+        return
+    listed = table("id", "platform", "agent", "started", "last message", "rows", "state", "key")
+    for view in views:
+        listed.add_row(
+            str(view.id),
+            view.platform,
+            view.agent,
+            local_time(view.started_at),
+            local_time(view.last_activity_at),
+            str(view.message_count),
+            _state(view),
+            plain(view.title or view.session_key),
+        )
+    console = open_console()
+    console.print(listed)
+    if has_more:
+        console.print("(there are more; --limit shows them)", style="dim")
+
+
+def _print_session(view: SessionView) -> None:
+    facts = {
+        "id": str(view.id),
+        "key": view.session_key,
+        "title": view.title,
+        "agent": view.agent,
+        "state": _state(view),
+        "started": local_time(view.started_at),
+        "last message": local_time(view.last_activity_at),
+        "ended": view.ended_at and local_time(view.ended_at),
+        "rows": str(view.message_count),
+        "begun from": view.parent_id and f"{view.parent_id} ({view.link_kind})",
+        "opened by": None if view.origin == "chat" else view.origin,
+        "archived": view.archived_at and local_time(view.archived_at),
+        "to go on": view.resume_pending and f"interrupted: {view.resume_pending.reason}",
+        "held until": view.held_until and local_time(view.held_until),
+        "model": view.model_override.model if view.model_override else view.model,
+        "directory": view.cwd,
+        "usage": ", ".join(f"{name} {count:,}" for name, count in sorted(view.usage.items())),
+    }
+    shown_facts = table("", "")
+    shown_facts.show_header = False
+    for name, fact in facts.items():
+        if fact:
+            shown_facts.add_row(plain(name), plain(fact))
+    open_console().print(shown_facts)

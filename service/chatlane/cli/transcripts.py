@@ -1,0 +1,191 @@
+"""Transcripts for people: on a terminal, as they grow, and as a file."""
+
+import asyncio
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import BinaryIO, Final, Literal
+from uuid import UUID
+
+import typer
+from pydantic_core import to_json
+from rich.console import Console
+
+from chatlane.cli.asking import Apis
+from chatlane.cli.reporting import REFUSED, CommandError
+from chatlane.cli.terminal import local_time, open_console, plain, print_json
+from chatlane.logs import without_controls
+from chatlane_client.errors import TransientError
+from chatlane_schemas.results import Role
+from chatlane_schemas.sessions import SessionView
+from chatlane_schemas.transcripts import TranscriptEntry
+
+Format = Literal["jsonl", "markdown"]
+
+_PAGE: Final = 200
+# Rows that may come between two looks and are all shown; of more, the newest.
+_MOST_NEW: Final = 1000
+_LOOK_EVERY: Final = timedelta(seconds=1)
+_COLOURS: Final = {Role.USER: "cyan", Role.ASSISTANT: "green"}
+
+
+def print_rows(rows: tuple[TranscriptEntry, ...], console: Console | None = None) -> None:
+    """Print rows as people read them."""
+    console = console or open_console()
+    for row in rows:
+        console.print(
+            plain(f"{row.seq:>4}  {local_time(row.created_at)}  {_who(row)}"),
+            style=_COLOURS.get(row.role, "yellow"),
+        )
+        words = "\n".join(f"      {line}" for line in _words(row).splitlines())
+        console.print(plain(words), soft_wrap=True)
+
+
+def _who(row: TranscriptEntry) -> str:
+    who = row.author or row.tool_name or row.role
+    return f"{who} ({row.state})" if row.state else who
+
+
+def _words(row: TranscriptEntry) -> str:
+    parts = [row.content] if row.content else []
+    parts += [f"[file: {its.name or its.url or its.key}]" for its in row.attachments]
+    parts += [f"[calls a tool: {len(row.tool_calls)}]"] if row.tool_calls else []
+    return "\n".join(parts)
+
+
+async def follow(apis: Apis, view: SessionView, *, limit: int, as_json: bool) -> None:
+    """Print the newest rows and then every new one, until the session has ended.
+
+    A router that does not answer is waited for.
+    """
+    last = 0
+    rows = await apis.transcripts.newest(view.id, limit=limit)
+    while True:
+        if as_json:
+            print_json(rows)
+        else:
+            print_rows(rows)
+        last = rows[-1].seq if rows else last
+        if view.ended_at is not None:
+            if not as_json:
+                typer.echo(f"the session has ended ({view.end_reason})")
+            return
+        await asyncio.sleep(_LOOK_EVERY.total_seconds())
+        try:
+            # In this order: what was said before the end is seen.
+            view = await apis.sessions.get(view.id)
+            rows = await _newer(apis, view.id, last)
+        except TransientError:
+            rows = ()
+
+
+async def _newer(apis: Apis, session_id: UUID, last: int) -> tuple[TranscriptEntry, ...]:
+    rows: tuple[TranscriptEntry, ...] = ()
+    async for page in apis.transcripts.pages(session_id, page_size=_PAGE, as_stored=True):
+        rows = (*(row for row in page if row.seq > last), *rows)
+        if not page or page[0].seq <= last or len(rows) >= _MOST_NEW:
+            break
+    return rows
+
+
+async def export(
+    apis: Apis, view: SessionView, target: Path | None, form: Format, *, whole_chain: bool
+) -> int:
+    """Write a session with its transcript, oldest row first; return the number of rows.
+
+    Pages come newest first. They wait in a temporary file, so that memory does not grow with
+    the transcript.
+
+    Raises:
+        CommandError: Rows were taken back or rewritten meanwhile; nothing was written.
+    """
+    with tempfile.TemporaryFile() as kept:
+        before = await apis.transcripts.version(view.id)
+        places: list[tuple[int, int]] = []
+        async for page in apis.transcripts.pages(
+            view.id, page_size=_PAGE, whole_chain=whole_chain, as_stored=True
+        ):
+            body = b"".join(row.model_dump_json(exclude_none=True).encode() + b"\n" for row in page)
+            places.append((kept.tell(), len(body)))
+            kept.write(body)
+        after = await apis.transcripts.version(view.id)
+        if _revision(before) != _revision(after):
+            raise CommandError(
+                "the transcript was changed while it was read: try again", exit_code=REFUSED
+            )
+        with _opened(target) as written:
+            return _write(written, view, _lines(kept, places), form)
+
+
+def _revision(version: str) -> str:
+    """Return what a transcript was rewritten to; new rows leave it as it is."""
+    return version.partition(".")[0]
+
+
+def _lines(kept: BinaryIO, places: list[tuple[int, int]]) -> Iterator[bytes]:
+    for start, length in reversed(places):
+        kept.seek(start)
+        yield from kept.read(length).splitlines(keepends=True)
+
+
+@contextmanager
+def _opened(target: Path | None) -> Iterator[BinaryIO]:
+    """Open standard output, or a file that is there once it is whole."""
+    if target is None:
+        yield typer.get_binary_stream("stdout")
+        return
+    directory = target.absolute().parent
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as written:
+            yield written
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _write(written: BinaryIO, view: SessionView, lines: Iterator[bytes], form: Format) -> int:
+    rows = 0
+    head = view.model_dump_json(exclude_none=True) + "\n" if form == "jsonl" else _heading(view)
+    written.write(head.encode())
+    for line in lines:
+        rows += 1
+        if form == "jsonl":
+            written.write(line)
+        else:
+            written.write(_section(TranscriptEntry.model_validate_json(line)).encode())
+    written.flush()
+    return rows
+
+
+def _heading(view: SessionView) -> str:
+    facts = {
+        "Session": f"`{view.id}`",
+        "Key": f"`{view.session_key}`",
+        "Agent": view.agent,
+        "Started": view.started_at.isoformat(timespec="seconds"),
+    }
+    if view.ended_at is not None:
+        facts["Ended"] = f"{view.ended_at.isoformat(timespec='seconds')} ({view.end_reason})"
+    title = " ".join(without_controls(view.title or "Conversation").split())
+    return f"# {title}\n\n" + "".join(f"* {name}: {fact}\n" for name, fact in facts.items())
+
+
+def _section(row: TranscriptEntry) -> str:
+    """Return a row in Markdown; what was said is a quotation, so that it cannot leave its place."""
+    at = row.created_at.isoformat(timespec="seconds")
+    who = " ".join(without_controls(_who(row)).split())
+    said = without_controls(_words(row), keep="\n\t").splitlines()
+    quotation = "".join(f"> {line}\n" for line in said)
+    calls = "".join(_fenced(to_json(call, indent=2).decode()) for call in row.tool_calls or ())
+    return f"\n### {row.seq}. {who}, {at}\n\n{quotation}{calls}"
+
+
+def _fenced(text: str) -> str:
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"\n{fence}json\n{text}\n{fence}\n"

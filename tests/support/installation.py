@@ -1,0 +1,111 @@
+"""A directory with a chatlane.toml, and commands run in it as processes of their own."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+
+CONFIG = """
+[router]
+partitions = 4
+slots = 2
+
+[streams.max_bytes]
+inbound = "16MiB"
+routed = "16MiB"
+turns = "16MiB"
+results = "16MiB"
+outbound = "16MiB"
+events = "16MiB"
+dead = "16MiB"
+advisories = "16MiB"
+
+[platforms.terminal.accounts.local]
+"""
+STOPS_WITHIN = timedelta(seconds=15)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Installation:
+    """A directory with a chatlane.toml, and commands run in it."""
+
+    def __init__(self, directory: Path, nats_url: str, database_url: str, port: int) -> None:
+        self.directory = directory
+        self.nats_url = nats_url
+        self.port = port
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if "CHATLANE" not in name},
+            "CHATLANE_NATS__URL": nats_url,
+            "CHATLANE_POSTGRES__DSN": database_url,
+            "CHATLANE_HTTP__PORT": str(port),
+            "CHATLANE_LOG__FORMAT": "json",
+            "NO_COLOR": "1",
+        }
+
+    async def start(
+        self, *arguments: str, terminal: int | None = None
+    ) -> asyncio.subprocess.Process:
+        """Start a command, with pipes or on a terminal."""
+        streams = asyncio.subprocess.PIPE if terminal is None else terminal
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "chatlane",
+            *arguments,
+            cwd=self.directory,
+            env=self._environment,
+            stdin=streams,
+            stdout=streams,
+            stderr=streams,
+        )
+
+    async def run(self, *arguments: str, typed: str = "") -> Ended:
+        process = await self.start(*arguments)
+        out, err = await process.communicate(typed.encode())
+        return Ended(process.returncode or 0, out.decode(), err.decode())
+
+    async def done(self, *arguments: str, typed: str = "") -> str:
+        ended = await self.run(*arguments, typed=typed)
+        assert ended.code == 0, ended
+        return ended.out
+
+    @asynccontextmanager
+    async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Run a command in the background, and end it with SIGTERM."""
+        process = await self.start(*arguments)
+        said = asyncio.create_task(process.communicate())
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(STOPS_WITHIN.total_seconds()):
+                    _, err = await said
+            except TimeoutError:
+                process.kill()
+                raise
+        assert process.returncode == 0, err.decode()
+
+    async def is_ready(self) -> bool:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5)
+            except httpx.HTTPError:
+                return False
+        return answer.status_code == 200
