@@ -98,7 +98,7 @@ async def test_timers_and_edits_are_not_counted(kernel: Kernel) -> None:
     await kernel.say(event(chat="1", kind="system", text="timer"), later)
     edit = event(chat="1", user="1", kind="edit", mid="1", version="2", text="!")
     await kernel.say(edit, later)
-    assert await waiting(kernel) == ["1", "2", "3", "timer"]
+    assert await waiting(kernel) == ["!", "2", "3", "timer"]
     assert await set_aside(kernel) == []
 
 
