@@ -58,7 +58,8 @@ class Candidate(NamedTuple):
 OF_ORIGIN_SQL: Final[LiteralString] = """
 -- removals: the newest sessions that a kind of caller opened, below an id
 SELECT id, next_seq - 1 FROM sessions
-WHERE origin = $1 AND id < $2 AND ($3::text[] IS NULL OR owner = ANY($3))
+WHERE origin = $1 AND origin <> 'chat' AND id < $2
+  AND ($3::text[] IS NULL OR owner = ANY($3))
 ORDER BY id DESC LIMIT $4
 """
 

@@ -62,7 +62,7 @@ class SessionLists:
             UNION ALL
             (SELECT id, owner, platform, agent, origin, archived_at,
                     coalesce(last_activity_at, started_at)
-             FROM sessions WHERE $1 = 'origin' AND origin = $8 AND id < $2
+             FROM sessions WHERE $1 = 'origin' AND origin = $8 AND origin <> 'chat' AND id < $2
              ORDER BY id DESC LIMIT $3)
             UNION ALL
             (SELECT own.* FROM unnest($5::text[]) AS theirs (owner) CROSS JOIN LATERAL (
@@ -138,7 +138,8 @@ class SessionLists:
             UNION ALL
             (SELECT owner, platform, agent, origin, archived_at, ended_at,
                     coalesce(last_activity_at, started_at)
-             FROM sessions WHERE $1 = 'origin' AND origin = $6 ORDER BY id DESC LIMIT $2)
+             FROM sessions WHERE $1 = 'origin' AND origin = $6 AND origin <> 'chat'
+             ORDER BY id DESC LIMIT $2)
             UNION ALL
             (SELECT own.* FROM unnest($3::text[]) AS theirs (owner) CROSS JOIN LATERAL (
                  SELECT owner, platform, agent, origin, archived_at, ended_at,

@@ -1,11 +1,9 @@
 """Whatever is asked of transcripts, in whatever order: typed answers, and nothing half done."""
 
 import itertools
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -23,7 +21,7 @@ from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.results import Role
-from chatlane_schemas.sessions import ApiErrorCode, ApiReply
+from chatlane_schemas.sessions import ApiErrorCode
 from chatlane_schemas.transcripts import (
     AppendedRow,
     TranscriptAppend,
@@ -38,7 +36,6 @@ from tests.support.kernel import transcript_desk
 pytestmark = pytest.mark.integration
 
 AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
-MESSAGES: Final = Path(__file__).parents[2] / "contract" / "messages"
 NUMBERS: Final = itertools.count(1)
 Handle: TypeAlias = Callable[[Asked], Awaitable[bytes]]
 
@@ -212,46 +209,3 @@ def _new_rows(rows: tuple[AppendedRow, ...], known: set[str]) -> list[AppendedRo
 def _rewound(rows: list[AppendedRow], turns: int) -> list[AppendedRow]:
     starts = [place for place, row in enumerate(rows) if row.role is Role.USER]
     return rows[: starts[-turns:][0]] if starts else rows
-
-
-HOSTILE: Final = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(),
-    st.sampled_from(["", "\0", "..", "9" * 30, "2026-02-30T00:00:00Z", str(UUID(int=0)), "0.0"]),
-    st.lists(st.integers(), max_size=2),
-    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
-)
-
-
-@given(st.data())
-@shared_database
-async def test_bad_input_gets_a_typed_error_and_changes_nothing(
-    api: Api, data: st.DataObject
-) -> None:
-    name = data.draw(st.sampled_from(sorted(api.handlers)))
-    message: dict[str, Any] = json.loads((MESSAGES / f"{name}.full.json").read_bytes())
-    # A session that is not there: what is valid all the same has nothing to change either.
-    message["session_id"] = str(UUID(int=1))
-    message["id"] = new_envelope_id()
-    for _ in range(data.draw(st.integers(1, 3))):
-        message[data.draw(st.sampled_from(sorted(message)))] = data.draw(HOSTILE)
-    before = await api.everything()
-
-    reply = await api.handlers[name](Asked("someone", json.dumps(message).encode()))
-
-    error = decode(ApiReply, reply).error
-    assert error is not None
-    assert error.code in {ApiErrorCode.INVALID, ApiErrorCode.NOT_FOUND}
-    assert await api.everything() == before
-
-
-@given(st.binary(max_size=200))
-@shared_database
-async def test_any_bytes_get_a_typed_error(api: Api, body: bytes) -> None:
-    for handle in api.handlers.values():
-        error = decode(ApiReply, await handle(Asked("someone", body))).error
-        assert error is not None
-        assert error.code is ApiErrorCode.INVALID

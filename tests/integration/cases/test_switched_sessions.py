@@ -399,6 +399,7 @@ async def test_a_chat_goes_on_in_its_branch_and_back(kernel: Kernel, caller: Cal
     """C36: the key points to the child, and the parent can be resumed."""
     parent = await six_rows(kernel)
     await caller.changed("update", parent, model="small-1", config={"a": 1})
+    await caller.changed("override", parent, override={"model": "large-1"})
 
     branch = await caller.changed(
         "fork", parent, through_seq=2, session_key=ANNS, acting_for=person("701")
@@ -412,6 +413,8 @@ async def test_a_chat_goes_on_in_its_branch_and_back(kernel: Kernel, caller: Cal
     assert claimed.history is not None
     assert await kernel.said(branch.id) == ["u1", "a1", "other way", "ok"]
     assert (branch.model, branch.config, branch.title) == ("small-1", {"a": 1}, None)
+    assert branch.model_override is not None
+    assert branch.model_override.model == "large-1"
     assert left is not None
     assert left.end_reason is EndReason.SWITCHED
     assert (back.id, back.ended_at) == (parent, None)
