@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.metrics import Metrics
-    from chatlane.store.search_index import Filling, Unsearchable
+    from chatlane.store.search_index import Filling, Unsearchable, Walked
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 # Of one transaction: at most so many rows of transcripts, and as many of the archive.
 _ROWS_AT_ONCE: Final = 256
 _SESSIONS_AT_ONCE: Final = 128
+# And so many characters: whoever takes rows of these sessions out waits for it.
+_CHARACTERS_AT_ONCE: Final = 4 * MAX_CHARACTERS
 # Of one run, two a second: a router that has more to route than this makes it searchable when it
 # has less to do.
 _ROUNDS_AT_ONCE: Final = 2
@@ -91,11 +93,9 @@ class SearchFilling:
             StoreUnavailableError: Next time.
         """
         async with self._transaction() as connection:
-            found, last = await search_index.unfinished(
-                connection, self._walked_to, _WALKED_AT_ONCE
-            )
-        self._walked_to = last or _START
-        self.written(found)
+            walked = await search_index.walk(connection, self._walked_to, _WALKED_AT_ONCE)
+        self._walked_to = walked[-1].session_id if len(walked) == _WALKED_AT_ONCE else _START
+        self.written(one.session_id for one in walked if _has_some_to_come(one))
 
     async def _fill_some(self) -> int:
         chosen = list(self._known)[:_SESSIONS_AT_ONCE]
@@ -115,12 +115,13 @@ class SearchFilling:
     ) -> tuple[int, list[UUID]]:
         """Make the next rows of sessions searchable; returns how many, and who may have more."""
         fillings = await _with_marks(connection, await search_index.lock(connection, chosen))
-        rows = await search_index.next_rows(
+        found = await search_index.next_rows(
             connection, fillings, _ROWS_AT_ONCE, max_length=MAX_CHARACTERS
         )
+        rows = _short_enough(found)
         by_session = {one.session_id: one for one in fillings}
         await search_index.insert(connection, await _documents(rows, by_session))
-        is_full = any(
+        is_full = len(rows) < len(found) or any(
             sum((row.removal > 0) is is_removed for row in rows) == _ROWS_AT_ONCE
             for is_removed in (False, True)
         )
@@ -150,6 +151,16 @@ async def _with_marks(
     return current
 
 
+def _short_enough(rows: list[Unsearchable]) -> list[Unsearchable]:
+    """Return the first rows, whose words are taken while a change of their sessions may wait."""
+    left = _CHARACTERS_AT_ONCE
+    for number, row in enumerate(rows):
+        left -= len(row.content or "")
+        if left < 0 and number:
+            return rows[:number]
+    return rows
+
+
 async def _documents(
     rows: Iterable[Unsearchable], sessions: dict[UUID, Filling]
 ) -> list[tuple[UUID, int, int, str]]:
@@ -166,6 +177,13 @@ async def _documents(
         if number % _BREATH == 0:
             await asyncio.sleep(0)
     return documents
+
+
+def _has_some_to_come(walked: Walked) -> bool:
+    if walked.is_unfinished:
+        return True
+    marks = marks_of(walked.session_id, walked.agent, walked.owner)
+    return bool(walked.marks) and walked.marks != marks
 
 
 def _reached(rows: Iterable[Unsearchable], sessions: dict[UUID, Filling]) -> list[Filling]:

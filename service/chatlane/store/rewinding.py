@@ -93,7 +93,10 @@ ORDER BY seq LIMIT 50
 async def said_from(
     connection: "PoolConnectionProxy", session_id: UUID, from_seq: int
 ) -> tuple[Said, ...]:
-    """Return what people said from a place on, oldest first: at most what one turn takes."""
+    """Return what people said from a place on, oldest first: at most what one turn takes.
+
+    What they have deleted since never runs again.
+    """
     rows = await connection.fetch(SAID_SQL, session_id, from_seq)
     return tuple(Said(*row.values()) for row in rows)
 

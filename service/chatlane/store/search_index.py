@@ -176,33 +176,46 @@ async def advance(connection: "PoolConnectionProxy", sessions: "Iterable[Filling
     await connection.execute(ADVANCE_SQL, *columns(rows, 5))
 
 
-UNFINISHED_SQL: Final[LiteralString] = """
--- sessions: which of the next ones have something that is not searchable, oldest first
-SELECT walked.id, walked.next_seq > coalesce(progress.seq, 0) + 1
-    OR walked.revision > coalesce(progress.removal, 0)
-        AND EXISTS (
-            SELECT FROM removed_messages AS removed
-            WHERE removed.session_id = walked.id AND removed.reason = 'replaced'
-              AND (removed.removal, removed.seq)
-                  > (coalesce(progress.removal, 0), coalesce(progress.removed_seq, 0)))
+class Walked(NamedTuple):
+    """A session, whether rows of it are not searchable yet, and by which marks the others are."""
+
+    session_id: UUID
+    agent: str
+    owner: str | None
+    is_unfinished: bool
+    marks: tuple[str, ...]
+
+
+WALK_SQL: Final[LiteralString] = """
+-- sessions: the next ones, and whether all of them is searchable, oldest first
+SELECT walked.id, walked.agent, walked.owner,
+       walked.next_seq > coalesce(progress.seq, 0) + 1
+       OR walked.revision > coalesce(progress.removal, 0)
+          AND EXISTS (
+              SELECT FROM removed_messages AS removed
+              WHERE removed.session_id = walked.id AND removed.reason = 'replaced'
+                AND (removed.removal, removed.seq)
+                    > (coalesce(progress.removal, 0), coalesce(progress.removed_seq, 0))),
+       coalesce(progress.marks, '{}')
 FROM (
-    SELECT id, next_seq, revision FROM sessions WHERE id > $1 ORDER BY id LIMIT $2
+    SELECT id, agent, owner, next_seq, revision FROM sessions WHERE id > $1 ORDER BY id LIMIT $2
 ) AS walked
 -- One after the other: whatever the planner thinks of the bound, it is a few hundred.
 LEFT JOIN LATERAL (
-    SELECT seq, removal, removed_seq FROM search_progress WHERE session_id = walked.id LIMIT 1
+    SELECT seq, removal, removed_seq, marks FROM search_progress WHERE session_id = walked.id
+    LIMIT 1
 ) AS progress ON true
 ORDER BY walked.id
 """
 
 
-async def unfinished(
-    connection: "PoolConnectionProxy", after: UUID, limit: int
-) -> "tuple[list[UUID], UUID | None]":
-    """Walk over sessions; return those that are not all searchable, and where to go on, if."""
-    rows = await connection.fetch(UNFINISHED_SQL, after, limit)
-    found = [session_id for session_id, is_unfinished in rows if is_unfinished]
-    return found, rows[-1]["id"] if len(rows) == limit else None
+async def walk(connection: "PoolConnectionProxy", after: UUID, limit: int) -> list[Walked]:
+    """Return up to `limit` sessions behind one, oldest first."""
+    rows = await connection.fetch(WALK_SQL, after, limit)
+    return [
+        Walked(session_id, agent, owner, is_unfinished, tuple(marks))
+        for session_id, agent, owner, is_unfinished, marks in rows
+    ]
 
 
 SET_BACK_SQL: Final[LiteralString] = """

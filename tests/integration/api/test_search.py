@@ -281,6 +281,30 @@ async def test_a_session_that_lost_its_owner_is_not_searched_as_theirs(library: 
     assert await library.found("needle", acting_for=ANN) == []
 
 
+async def test_a_session_that_another_agent_serves_is_searched_as_its(library: Library) -> None:
+    await library.add_session(1)
+    await library.said(1, "needle")
+    await library.connection.execute("UPDATE sessions SET agent = 'sales'")
+
+    assert await library.found("needle", agent="main") == []
+    await library.filling.walk()
+    await library.filling.fill()
+
+    assert await library.found("needle", agent="sales") == ["needle"]
+
+
+async def test_long_rows_become_searchable_a_few_at_a_time(library: Library) -> None:
+    await library.add_session(1)
+    for number in range(10):
+        text = f"needle {number} " + "汉" * 40_000
+        await library.changed(TranscriptAppend, 1, rows=rows(text))
+
+    filled = [await library.filling.fill() for _ in range(3)]
+
+    assert filled == [8, 2, 0]
+    assert len(await library.hits("needle")) == 10
+
+
 async def test_operators_search_a_session_or_an_agents(library: Library) -> None:
     await library.add_session(1)
     await library.add_session(2, agent="sales")

@@ -128,6 +128,19 @@ async def test_a_session_in_which_nobody_spoke_has_nothing_to_run_again(
     assert await kernel.said(session) == []
 
 
+async def test_what_was_deleted_does_not_run_again(kernel: Kernel, caller: Caller) -> None:
+    session = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    await kernel.say(event(**ANN, mid="2", text="b"))
+    await kernel.run_turn(session, "one")
+    await kernel.say(event(**ANN, kind="delete", mid="1"))
+
+    await caller.done("retry", session)
+    assert texts(await kernel.run_turn(session, "two")) == ["b"]
+    await kernel.say(event(**ANN, kind="delete", mid="2"))
+
+    assert await caller.refused("retry", session) is ApiErrorCode.CONFLICT
+
+
 async def test_a_turn_of_another_version_is_not_run_again(kernel: Kernel, caller: Caller) -> None:
     session = (await kernel.say(event(**ANN, mid="1", text="a"))).session
     await kernel.run_turn(session, "one")
