@@ -102,7 +102,8 @@ class Original:
         place: Its arrival while it waits, its seq once it is written.
         size_bytes: While it waits: what counts for the size of its turn.
         turn_id: Once it is written, the turn that was claimed with it.
-        message_id: Our own id of it; rows that were imported or appended may have none.
+        message_id: Our own id of it; rows that were imported or appended, and copies, have none.
+        copies: Its rows in branches of its session.
     """
 
     session_id: UUID
@@ -115,6 +116,7 @@ class Original:
     turn_id: UUID | None = None
     message_id: UUID | None = None
     state: str | None = None
+    copies: list[Original] = field(default_factory=list)
 
     @property
     def edit(self) -> tuple[str | None, str | None]:
@@ -234,6 +236,11 @@ class Originals:
         return "new" if arrived.event.counts_as_new else self._remember(arrived, effects)
 
     def _change_original(self, original: Original, arrived: Arrived, effects: Effects) -> Outcome:
+        for copy in original.copies:
+            self._change_one(copy, arrived, effects)
+        return self._change_one(original, arrived, effects)
+
+    def _change_one(self, original: Original, arrived: Arrived, effects: Effects) -> Outcome:
         if original.state == RowState.DELETED:
             return "gone"
         if arrived.event.kind is Kind.DELETE:

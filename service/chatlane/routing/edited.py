@@ -39,7 +39,10 @@ async def find_questions(
     """Return by digest the sessions of the messages that threads were opened on; to be locked."""
     digests = {digest for one in arrived for digest in one.thread_of}
     homes = await originals.find_homes(connection, digests) if digests else {}
-    return {digest: [home.session_id for home in found] for digest, found in homes.items()}
+    return {
+        digest: [home.session_id for home in found if not home.is_copy]
+        for digest, found in homes.items()
+    }
 
 
 async def load(
@@ -99,22 +102,48 @@ def _chosen(
     homes: Mapping[bytes, Sequence[Home]],
     bound: Mapping[str, Lane],
 ) -> Original | None:
-    """Return the one message that an edit or a delete is about.
+    """Return the one message that an edit or a delete is about, with its copies in branches."""
+    number = one.event.message_id or ""
+    marked = _homes_of(one, homes)
+    copies = [
+        its.original
+        for session_id in dict.fromkeys(home.session_id for home in marked if home.is_copy)
+        for its in found.get((session_id, number), ())
+        # What was said in the branch itself has an id of its own.
+        if its.original.message_id is None and its.digest in one.targets
+    ]
+    lane = bound.get(one.session_key)
+    here = () if lane is None else found.get((lane.session_id, number), ())
+    original = _itself(one, found, [home for home in marked if not home.is_copy], here)
+    if original is None and copies:
+        # It was taken back where it was said, and stands in branches.
+        original = copies[0]
+    if original is not None:
+        original.copies = [copy for copy in copies if copy is not original]
+    return original
+
+
+def _itself(
+    one: Arrived,
+    found: Mapping[tuple[UUID, str], Sequence[Found]],
+    marked: Sequence[Home],
+    here: Sequence[Found],
+) -> Original | None:
+    """Return the message itself, where it is now.
 
     The mark of the message says where it went. A session can hold two chats that number alike,
     so a message there has to have its arrival or its address, or be the only one of its number.
-    Where the mark is gone after some days, the session of the lane is asked for its address.
+    Where the mark is gone after some days, the session of the lane (`here`) is asked for its
+    address.
     """
     number = one.event.message_id or ""
-    marked = _homes_of(one, homes)
     sessions = dict.fromkeys(home.session_id for home in marked)
     there = [its for session_id in sessions for its in found.get((session_id, number), ())]
+    arrivals = {(home.session_id, home.arrival) for home in marked}
     for its in there:
         where = (its.original.session_id, its.original.place)
-        if its.original.is_waiting and where in marked:
+        if its.original.is_waiting and where in arrivals:
             return its.original
-    lane = bound.get(one.session_key)
-    here = () if lane is None else found.get((lane.session_id, number), ())
     for its in (*there, *here):
         if its.digest in one.targets:
             return its.original

@@ -27,37 +27,46 @@ if TYPE_CHECKING:
 _ATTACHMENTS: Final = TypeAdapter(tuple[Attachment, ...])
 
 FIND_HOMES_SQL: Final[LiteralString] = """
--- seen: the sessions that messages went to, and those that took over what these held
-WITH RECURSIVE home (digest, session_id, arrival, hops) AS (
-    SELECT digest, session_id, arrival, 0 FROM seen WHERE digest = ANY($1::bytea[])
+-- seen: the sessions that messages went to, those that took over what these held, and branches
+WITH RECURSIVE home (digest, session_id, arrival, is_copy, hops) AS (
+    SELECT digest, session_id, arrival, false, 0 FROM seen WHERE digest = ANY($1::bytea[])
     UNION ALL
-    SELECT home.digest, heir.id, NULL, home.hops + 1
+    SELECT home.digest, heir.id, NULL, home.is_copy OR heir.is_branch, home.hops + 1
     FROM home CROSS JOIN LATERAL (
-        SELECT parent_id AS id FROM sessions WHERE id = home.session_id AND link_kind = 'merged'
+        SELECT parent_id AS id, false AS is_branch
+        FROM sessions WHERE id = home.session_id AND link_kind = 'merged'
         UNION ALL
-        SELECT id FROM sessions
+        SELECT id, false FROM sessions
         WHERE parent_id = home.session_id AND link_kind = 'compression'
+        UNION ALL
+        SELECT id, true FROM sessions WHERE parent_id = home.session_id AND link_kind = 'branch'
     ) AS heir
     WHERE home.hops < 16
 )
-SELECT digest, session_id, arrival FROM home WHERE session_id IS NOT NULL
+SELECT digest, session_id, arrival, is_copy FROM home WHERE session_id IS NOT NULL
 """
 
 
 class Home(NamedTuple):
-    """A session that may hold a message, and the message's arrival there as far as it is known."""
+    """A session that may hold a message.
+
+    Attributes:
+        arrival: The message's arrival there, as far as it is known.
+        is_copy: Whether it holds a copy: it is a branch of the session the message went to.
+    """
 
     session_id: UUID
     arrival: int | None
+    is_copy: bool = False
 
 
 async def find_homes(
     connection: PoolConnectionProxy, digests: Iterable[bytes]
 ) -> dict[bytes, list[Home]]:
-    """Return by digest where messages went when they were routed."""
+    """Return by digest where messages went when they were routed, and where they are since."""
     found: dict[bytes, list[Home]] = {}
-    for digest, session_id, arrival in await connection.fetch(FIND_HOMES_SQL, list(digests)):
-        found.setdefault(digest, []).append(Home(session_id, arrival))
+    for digest, *home in await connection.fetch(FIND_HOMES_SQL, list(digests)):
+        found.setdefault(digest, []).append(Home(*home))
     return found
 
 

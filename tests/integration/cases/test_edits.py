@@ -355,6 +355,29 @@ async def test_an_edit_whose_session_is_gone_changes_nothing(kernel: Kernel) -> 
     assert await kernel.dead() == []
 
 
+@pytest.mark.parametrize("is_undone", [False, True])
+async def test_an_edit_reaches_the_copies_in_branches(kernel: Kernel, *, is_undone: bool) -> None:
+    """The conversation that goes on in a branch is told, too; each keeps what it said."""
+    placed = await kernel.say(message("1", "one"), at("09:00"))
+    await kernel.run_all()
+    await kernel.say(message("2", "/branch"), at("09:01"))
+    branch: UUID = await kernel.value("SELECT id FROM sessions WHERE link_kind = 'branch'")
+    sessions = {branch} if is_undone else {branch, placed.session}
+    if is_undone:
+        await kernel.fetch("DELETE FROM messages WHERE session_id = $1", placed.session)
+    await kernel.say(edit("1", "ONE"), at("09:02"))
+    for session in sessions:
+        assert await rows(kernel, session) == [("ONE", "edited")]
+    await kernel.say(delete("1"), at("09:03"))
+    for session in sessions:
+        assert await rows(kernel, session) == [(None, "deleted")]
+        assert await revisions(kernel, session) == [("one", "edited"), ("ONE", "deleted")]
+    in_branch = await kernel.say(message("3", "three"), at("09:04"))
+    assert in_branch.session == branch
+    await kernel.say(edit("3", "THREE"), at("09:05"))
+    assert texts(await kernel.run_turn(branch)) == ["THREE"]
+
+
 async def test_two_chats_of_one_session_may_number_alike(kernel: Kernel) -> None:
     ours: Fields = {"kind_of_chat": "group", "user": "7"}
     one = await kernel.say(event(**ours, chat="-1", mid="5", text="a"), at("09:00"))
