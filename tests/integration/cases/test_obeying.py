@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from datetime import timedelta
 from random import Random
 from uuid import UUID, uuid4
@@ -571,3 +572,43 @@ def _without_previews(told: str) -> str:
     """Leave out ids, and how a conversation began, which its own batch cannot show."""
     without_ids = re.sub(r"Id \S+", "", told)
     return re.sub(r"(\d\. |Back in )[^“\n].*?( \(|\.$|\.\n|$)", r"\1\2", without_ids)
+
+
+async def test_routers_that_obey_one_person_in_three_places_at_once(kernel: Kernel) -> None:
+    """Whatever the order: each is answered once, and nothing contradicts itself."""
+    chance = Random(5)  # noqa: S311 - a test that can be repeated
+    places = ("1", "2", "3")
+    routers = [kernel.restarted() for _ in places]
+    for rounds in range(8):
+        batches = [
+            [
+                router.logged(
+                    event(**ANN, thr=place, mid=f"{place}.{rounds}.{n}", text=text),
+                    DAY + timedelta(seconds=rounds, milliseconds=n),
+                )
+                for n, text in enumerate(chance.choices(SAYINGS, k=6))
+            ]
+            for router, place in zip(routers, places, strict=True)
+        ]
+        await asyncio.gather(
+            *(
+                router.decide_in_the_end(batch)
+                for router, batch in zip(routers, batches, strict=True)
+            )
+        )
+        await kernel.run_all(DAY + timedelta(seconds=rounds, milliseconds=500))
+    numbers: dict[str, list[int]] = {}
+    replies = Counter[str]()
+    for row in await kernel.published("OUTBOUND"):
+        numbers.setdefault(row["session_id"], []).append(row["out_seq"])
+        replies[f"{row['reply_to']} {row['kind']}"] += 1
+    assert all(its == list(range(1, len(its) + 1)) for its in numbers.values())
+    assert all(count == 1 for reply, count in replies.items() if reply.endswith("notice"))
+    assert await kernel.dead() == []
+    led = await kernel.fetch(
+        "SELECT s.ended_at IS NULL AND s.id IS NOT NULL FROM lanes AS l"
+        " LEFT JOIN sessions AS s ON s.id = l.session_id"
+    )
+    assert [row[0] for row in led] == [True] * len(led)
+    orphans = await kernel.value("SELECT count(*) FROM waiting")
+    assert orphans == 0
