@@ -4,6 +4,7 @@ Real decisions on a real database; only NATS is not there.
 """
 
 import asyncio
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -236,6 +237,43 @@ async def test_of_two_who_switch_at_once_one_is_stale(kernel: Kernel, caller: Ca
     assert sorted(codes, key=str) == [None, ApiErrorCode.STALE]
     open_ones = "SELECT count(*) FROM sessions WHERE ended_at IS NULL"
     assert await kernel.value(open_ones) == 1
+
+
+async def test_messages_that_come_while_a_chat_is_switched_are_each_in_one_session(
+    kernel: Kernel, caller: Caller
+) -> None:
+    first, second = await two_of_ann(kernel, caller)
+    messages = [
+        kernel.logged(event(**ANN, mid=f"m{n}", text=f"m{n}"), DAY + timedelta(minutes=n))
+        for n in range(20)
+    ]
+
+    async def write() -> None:
+        for message in messages:
+            await kernel.decide_in_the_end([message])
+
+    async def switch_to_and_fro() -> None:
+        here, there = second, first
+        for _ in range(10):
+            body = request(there, session_key=ANNS, expected_session_id=str(here))
+            while True:
+                reply = await Caller(kernel).send("switch", body)
+                if reply.error is None:
+                    break
+                assert reply.error.code is ApiErrorCode.UNAVAILABLE
+            here, there = there, here
+
+    await asyncio.gather(write(), switch_to_and_fro())
+
+    placed = [await kernel.placed(message) for message in messages]
+    assert {one.session for one in placed} <= {first, second}
+    assert await leads_to(caller, ANNS) == second
+    assert await kernel.value("SELECT count(*) FROM sessions WHERE ended_at IS NULL") == 1
+    await kernel.run_all()
+    said = [*await kernel.said(first), *await kernel.said(second)]
+    assert sorted(text for text in said if text and text.startswith("m")) == sorted(
+        f"m{n}" for n in range(20)
+    )
 
 
 async def test_the_policy_does_not_end_what_was_gone_back_to(kernel_with: KernelWith) -> None:
