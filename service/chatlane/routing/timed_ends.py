@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from chatlane.store.timed_ends import Position
 
 _AT_ONCE: Final = 200
+# Transactions in a row: many sessions end at the same hour, and batches want their turn as well.
+_ROUNDS: Final = 10
 _SEEN_AT_ONCE: Final = 2000
 # Chunks looked through in one run, so that a large table is no long transaction and no burst.
 _CHUNKS: Final = 20
@@ -82,6 +84,15 @@ class TimedEnds:
             BusUnavailableError: Next time.
             StoreUnavailableError: Next time.
         """
+        looked_at = 0
+        for _ in range(_ROUNDS):
+            some = await self._sweep_some()
+            looked_at += some
+            if some < _AT_ONCE:
+                break
+        return looked_at
+
+    async def _sweep_some(self) -> int:
         async with self._store.transaction() as connection:
             due = await timed_ends.find_due(connection, _AT_ONCE)
             asked_at = await timed_ends.now(connection)
