@@ -1,17 +1,33 @@
 """What gives a session up, what keeps it, and what its agent is told of that."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
+from chatlane.api.answering import Answering
+from chatlane.api.asked import Asked
+from chatlane.api.sessions import SessionHandlers
 from chatlane.domain.catalog import Agent
 from chatlane.domain.policy import ResetPolicy
+from chatlane.metrics import Metrics
 from chatlane.store.session_reads import SessionReads
+from chatlane_schemas.codec import decode
 from chatlane_schemas.people import Person
+from chatlane_schemas.session_life import SessionRoundsReply
 from chatlane_schemas.sessions import ApiErrorCode
 from tests.integration.cases.test_resets import KernelWith
-from tests.integration.cases.test_session_changes import ANN, BEN, Caller
+from tests.integration.cases.test_session_changes import (
+    ANN,
+    BEN,
+    HOSTILE,
+    Caller,
+    person,
+    places,
+    request,
+    spoiled,
+)
 from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event
 
 pytestmark = pytest.mark.integration
@@ -381,3 +397,18 @@ async def test_rounds_are_counted_from_a_time_on_and_for_the_owner(kernel: Kerne
     ben = Person(platform="telegram", account="bot", id="702")
     assert await reads.count_rounds(session, None, ann) == 2
     assert await reads.count_rounds(session, None, ben) is None
+
+
+async def test_whatever_is_asked_about_rounds_is_answered(kernel: Kernel) -> None:
+    """Every value of the request replaced by everything that is no such value."""
+    session = await placed(kernel, "1")
+    handlers = SessionHandlers(SessionReads(kernel.store), Answering(Metrics()))
+    whole = request(session, since=DAY.isoformat(), acting_for=person("701"))
+    for path in places(whole):
+        for value in HOSTILE:
+            body = json.dumps(spoiled(whole, path, value)).encode()
+            reply = decode(SessionRoundsReply, await handlers.rounds(Asked("web", body)))
+            if reply.error is None:
+                assert reply.rounds == 0
+            else:
+                assert reply.error.code in {ApiErrorCode.INVALID, ApiErrorCode.NOT_FOUND}
