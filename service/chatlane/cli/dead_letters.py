@@ -14,8 +14,8 @@ import typer
 from pydantic_core import to_json
 
 from chatlane.cli.options import AsJson, Config, Limit, open_nats, read_client_settings, shown
-from chatlane.cli.reporting import CommandError
-from chatlane.cli.terminal import open_console, plain, table
+from chatlane.cli.reporting import NOT_FOUND, CommandError
+from chatlane.cli.terminal import fact_table, local_time, open_console, plain, table
 from chatlane_schemas.dead import DeadReason, cause_of
 
 if TYPE_CHECKING:
@@ -85,15 +85,11 @@ def show(
 
     letter = asyncio.run(found())
     if letter is None:
-        raise CommandError(f"there is no dead letter {letter_id}")
+        raise _no_such(letter_id)
     if as_json:
         typer.echo(_json(None, letter, with_body=True))
         return
-    for name, value in letter._asdict().items():
-        if value is not None and name not in {"body", "digest"}:
-            typer.echo(plain(f"{name}: {value}").plain)
-    typer.echo(f"cause: {cause_of(DeadReason(letter.reason))}\ndigest: {letter.digest.hex()}")
-    typer.echo(plain((letter.body or b"").decode(errors="backslashreplace")).plain)
+    _print_one(letter)
 
 
 @app.command()
@@ -156,7 +152,9 @@ async def _chosen(
     from chatlane.store import dead_letters
 
     if bool(ids) == (reason is not None):
-        raise CommandError("name either ids or a reason: `chatlane dead-letters list` shows both")
+        raise typer.BadParameter(
+            "name either ids or a reason: `chatlane dead-letters list` shows both"
+        )
     async with store.transaction() as connection:
         if reason is not None:
             found = await dead_letters.list_recent(connection, limit, reason=reason)
@@ -165,8 +163,10 @@ async def _chosen(
             asked = [await dead_letters.lock(connection, one) for one in sorted(set(ids or ()))]
             letters = [letter for letter in asked if letter is not None]
             if missing := set(ids or ()) - {letter.id for letter in letters}:
-                raise CommandError(f"there is no dead letter {min(missing)}")
+                raise _no_such(min(missing))
     oldest = datetime.min.replace(tzinfo=UTC)
+    if not letters:
+        typer.echo(f"there are no dead letters of reason {reason}")
     letters.sort(key=lambda one: (one.stored_at or oldest, one.log or "", one.sequence or 0))
     return [letter.id for letter in letters]
 
@@ -221,6 +221,32 @@ def _json(at: datetime | None, letter: "DeadRow", *, with_body: bool = False) ->
     if with_body and letter.body is not None:
         fields["body_base64"] = base64.b64encode(letter.body).decode()
     return to_json(fields).decode()
+
+
+def _no_such(letter_id: UUID) -> CommandError:
+    text = f"there is no dead letter {letter_id}: `chatlane dead-letters list` shows them"
+    return CommandError(text, exit_code=NOT_FOUND)
+
+
+def _print_one(letter: "DeadRow") -> None:
+    facts = {
+        "id": str(letter.id),
+        "reason": f"{letter.reason} ({cause_of(DeadReason(letter.reason))})",
+        "detail": letter.detail,
+        "stage": letter.stage,
+        "position": None if letter.sequence is None else f"{letter.log or ''}#{letter.sequence}",
+        "partition": None if letter.partition is None else str(letter.partition),
+        "stored": letter.stored_at and local_time(letter.stored_at),
+        "subject": letter.subject,
+        "session": letter.session_id and str(letter.session_id),
+        "digest": letter.digest.hex(),
+        "bytes": str(letter.size_bytes),
+    }
+    console = open_console()
+    console.print(fact_table(facts))
+    if letter.body is not None:
+        console.print("what it said:", style="bold")
+        console.print(plain(letter.body.decode(errors="backslashreplace")), soft_wrap=True)
 
 
 def _print(letters: list[tuple[datetime, "DeadRow"]]) -> None:

@@ -82,15 +82,10 @@ async def _explained(
 
 
 def _print(facts: "Facts") -> None:
-    from rich.text import Text
+    from chatlane.cli.terminal import fact_table, open_console
 
-    from chatlane.cli.terminal import open_console, plain, table
-
-    shown = table("", "")
-    shown.show_header = False
-    for name, value in facts.items():
-        shown.add_row(Text(name.replace("_", " "), style="bold"), plain(_words(value)))
-    open_console().print(shown)
+    words = {name.replace("_", " "): _words(value) for name, value in facts.items()}
+    open_console().print(fact_table(words))
 
 
 def _words(value: object) -> str:

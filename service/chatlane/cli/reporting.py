@@ -1,7 +1,7 @@
 """Turns errors into one clear line each and an exit code.
 
-0 is done, 1 is failed, 2 is a wrong command line or wrong settings, 3 is no such session, 4 is
-refused by the service, 5 is that nobody answers, 130 is Ctrl-C.
+0 is done, 1 is failed, 2 is a wrong command line or wrong settings, 3 is no such session
+or dead letter, 4 is refused by the service, 5 is that nobody answers, 130 is Ctrl-C.
 """
 
 import os

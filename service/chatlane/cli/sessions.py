@@ -14,7 +14,7 @@ from chatlane.cli import transcripts
 from chatlane.cli.asking import Apis, Named, ask, complaint
 from chatlane.cli.options import AsJson, Config, Limit, Principal, duration_option
 from chatlane.cli.reporting import CommandError
-from chatlane.cli.terminal import local_time, open_console, plain, print_json, table
+from chatlane.cli.terminal import fact_table, local_time, open_console, plain, print_json, table
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionView
 from chatlane_schemas.transcripts import TranscriptEntry
@@ -433,9 +433,4 @@ def _print_session(view: SessionView) -> None:
         "directory": view.cwd,
         "usage": ", ".join(f"{name} {count:,}" for name, count in sorted(view.usage.items())),
     }
-    shown_facts = table("", "")
-    shown_facts.show_header = False
-    for name, fact in facts.items():
-        if fact:
-            shown_facts.add_row(plain(name), plain(fact))
-    open_console().print(shown_facts)
+    open_console().print(fact_table(facts))

@@ -1,7 +1,7 @@
 """What commands print: tables and text that cannot take over the terminal."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -38,6 +38,16 @@ def table(*columns: str) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold")
     for number, name in enumerate(columns):
         made.add_column(name, no_wrap=number == 0, overflow="fold")
+    return made
+
+
+def fact_table(facts: Mapping[str, object]) -> Table:
+    """Return facts one a line, with their names; what is empty is left out."""
+    made = table("", "")
+    made.show_header = False
+    for name, fact in facts.items():
+        if fact:
+            made.add_row(Text(name, style="bold"), plain(str(fact)))
     return made
 
 

@@ -156,7 +156,9 @@ async def test_dead_letters_are_shown_retried_and_dropped(serving: Installation)
     first = str(letter["id"])
     assert letter["cause"] == "publisher"
     assert "1 not_json (publisher)" in await serving.done("dead-letters", "list")
-    assert "not json" in await serving.done("dead-letters", "show", first)
+    shown = await serving.done("dead-letters", "show", first)
+    assert "not_json (publisher)" in shown
+    assert shown.endswith("what it said:\nnot json\n")
 
     assert await serving.done("dead-letters", "retry", first) == f"{first} comes again\n"
     (again,) = await eventually(letters)
@@ -165,8 +167,10 @@ async def test_dead_letters_are_shown_retried_and_dropped(serving: Installation)
 
     await serving.done("dead-letters", "drop", "--reason", "not_json")
     assert await serving.done("dead-letters", "list") == "there are no dead letters\n"
-    assert (await serving.run("dead-letters", "show", first)).code == 1
-    assert (await serving.run("dead-letters", "drop")).code == 1
+    again_dropped = await serving.done("dead-letters", "drop", "--reason", "not_json")
+    assert again_dropped == "there are no dead letters of reason not_json\n"
+    assert (await serving.run("dead-letters", "show", first)).code == 3
+    assert (await serving.run("dead-letters", "drop")).code == 2
 
 
 async def test_message_to_an_undeclared_account_is_refused_before_it_is_sent(
