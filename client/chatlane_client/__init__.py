@@ -4,6 +4,7 @@ from chatlane_client.adapter import AdapterClient
 from chatlane_client.adapter_events import deleted, edited, reacted, thread_opened
 from chatlane_client.connection import open_connection
 from chatlane_client.delivery import Deliver
+from chatlane_client.endings import NoteWriter, WriteNote
 from chatlane_client.errors import (
     ChatlaneClientError,
     ConflictingRequestError,
@@ -45,6 +46,7 @@ __all__ = [
     "Handler",
     "InvalidAnswerError",
     "NoReply",
+    "NoteWriter",
     "OversizedMessageError",
     "PermanentError",
     "RefusedPublishError",
@@ -66,6 +68,7 @@ __all__ = [
     "UnavailableServiceError",
     "UnconfirmedPublishError",
     "UndeliverableError",
+    "WriteNote",
     "deleted",
     "edited",
     "open_connection",

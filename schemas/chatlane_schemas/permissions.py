@@ -146,7 +146,8 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
         subjects.wildcards(subjects.RESULT, agent=name),
         *(subjects.api(principal, noun, verb, name) for noun, verb in _REQUESTS_OF_WORKERS),
     ]
-    subscribe = [_inbox(principal)]
+    # Whoever writes a note for the session that follows has to be told that one will.
+    subscribe = [_inbox(principal), subjects.event("session", "ending")]
     if agent.delivery == "turns":
         subscribe.append(subjects.control_filter(name))
         publish += [

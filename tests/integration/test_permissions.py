@@ -163,6 +163,7 @@ MAY_SUBSCRIBE: Final[dict[str, set[str] | frozenset[str]]] = {
     "chat.v1.turn.main": set(),
     "chat.v1.delta.main.*": set(),
     "chat.v1.event.session.*": {"ops"},
+    "chat.v1.event.session.ending": {"ops", "main-worker", "sales-worker"},
     "chat.v1.dead.*": {"ops"},
     "$JS.EVENT.>": set(),
     "$SYS.>": set(),
