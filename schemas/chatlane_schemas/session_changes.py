@@ -23,7 +23,8 @@ _UNSHOWN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
 )
 _CREDENTIAL: Final = re.compile(
-    r"(?i)(^|_|-)(api_?-?key|secrets?|passwords?|credentials?|authorization|(access|auth)_?-?tokens?)$"
+    r"(?i)(^|_|-)(token|bearer|secrets?|passwords?|credentials?|authorization|cookies?|"
+    r"(api|access|private|secret)_?-?keys?|(access|auth|bearer|refresh|client)_?-?(tokens?|secrets?))$"
 )
 
 

@@ -130,6 +130,10 @@ async def test_what_users_choose_is_set_kept_and_cleared(kernel: Kernel, caller:
         {"config": {"api_key": "k"}},
         {"config": {"provider": {"openai-api-key": "k"}}},
         {"config": {"list": [{"accessToken": "ok", "access_token": "k"}]}},
+        {"config": {"token": "k"}},
+        {"config": {"github_token": "k"}},
+        {"config": {"private-key": "k"}},
+        {"config": {"refreshToken": "k"}},
         {"config": {"text": "x" * 20_000}},
     ],
 )
