@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from chatlane_client import Turn, TurnFailedError, TurnWorker, open_connection
+from chatlane_client import Turn, TurnFailedError, TurnWorker, open_connection, prompt_of
 from chatlane_schemas import Role
 
 NATS_URL = environ.get("NATS_URL", "nats://127.0.0.1:4222")
@@ -67,7 +67,7 @@ class Model:
 async def conversation(turn: Turn) -> list[dict[str, str]]:
     """Return what the model is told: the instructions, what was said before, and the turn."""
     history = [row for row in await turn.history(limit=HISTORY_ROWS) if row.role is not Role.TOOL]
-    said = [(row.role.value, row.content) for row in history]
+    said = [(row.role.value, prompt_of([row])) for row in history]
     said.append((Role.USER.value, turn.prompt))
     # The context stays the same from turn to turn, so a model's cache of the prompt stays good.
     instructions = "\n\n".join(filter(None, (INSTRUCTIONS, turn.prompt_context)))

@@ -23,11 +23,14 @@ async def _nothing() -> tuple[TurnMessage, ...]:
     return ()
 
 
-def prompt_of(messages: Iterable[TurnMessage]) -> str:
-    """Return messages as a model may be given them: after their senders where these are told."""
-    return "\n".join(
-        " ".join(filter(None, (one.sender_prefix, one.text))) for one in messages if one.text
-    )
+def prompt_of(messages: Iterable[TurnMessage | TranscriptEntry]) -> str:
+    """Return what was said as a model may be given it: after its sender where that is told."""
+    texts = ((one.sender_prefix, _text_of(one)) for one in messages)
+    return "\n".join(" ".join(filter(None, (sender, text))) for sender, text in texts if text)
+
+
+def _text_of(one: TurnMessage | TranscriptEntry) -> str | None:
+    return one.content if isinstance(one, TranscriptEntry) else one.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

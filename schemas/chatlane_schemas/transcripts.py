@@ -82,6 +82,10 @@ class TranscriptEntry(Record):
     role: Role = Field(description="Who speaks.")
     content: Text | None = Field(default=None, description="What was said.")
     author: Text | None = Field(default=None, description="Person who wrote it.")
+    sender_prefix: Text | None = Field(
+        default=None,
+        description="`[name]`, for a prompt to put before the content where several people talk.",
+    )
     platform_message_id: PlatformId | None = Field(
         default=None,
         description="The platform's message id.",

@@ -47,7 +47,7 @@ def every_handler(
         SessionChangeHandlers(SessionDesk(writer, reads, catalog, slots), answering),
         SessionSweepHandlers(SweepDesk(writer), answering),
         StopHandlers(StopDesk(writer), answering),
-        TranscriptHandlers(TranscriptReads(store), answering),
+        TranscriptHandlers(TranscriptReads(store, catalog), answering),
         TranscriptChangeHandlers(transcript_desk, answering),
         SearchHandlers(SearchReads(store), answering),
     )

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 from pydantic_core import from_json
 
+from chatlane.domain.keys import is_shared, parse_session_key
 from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link, Version
 from chatlane.store import owners
+from chatlane_schemas.inbound import Kind
+from chatlane_schemas.results import Role
+from chatlane_schemas.source import Source
 from chatlane_schemas.transcripts import Revision, TranscriptEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
     import asyncpg
     from asyncpg.pool import PoolConnectionProxy
 
+    from chatlane.domain.catalog import Catalog
     from chatlane.store.pool import Store
     from chatlane_schemas.people import Person
 
@@ -33,8 +38,15 @@ class RowsBefore:
 class TranscriptReads:
     """Answers questions about transcripts, each with one statement; locks nothing."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, catalog: Catalog | None = None) -> None:
+        """Make one.
+
+        Args:
+            store: Where they are.
+            catalog: Says how senders are shown to agents; without one they are not.
+        """
         self._store = store
+        self._catalog = catalog
 
     _VERSION: Final[LiteralString] = """
         -- transcripts.version: which transcript it is now
@@ -80,7 +92,9 @@ class TranscriptReads:
     _ROWS: Final[LiteralString] = """
         -- transcripts.rows: the newest rows below a place, as many as fit a budget
         SELECT seq, role, content, details, author, platform_message_id, turn_id, created_at,
-               state, found
+               state, source, found,
+               (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
+               (SELECT agent FROM sessions WHERE id = $1) AS agent
         FROM (
             SELECT *,
                    sum(coalesce(octet_length(content), 0) + coalesce(length(details::text), 0))
@@ -89,7 +103,7 @@ class TranscriptReads:
                    count(*) OVER () AS found
             FROM (
                 SELECT seq, role, content, details, author, platform_message_id, turn_id,
-                       created_at, state
+                       created_at, state, source
                 FROM messages
                 WHERE session_id = $1 AND seq < $2
                 ORDER BY seq DESC
@@ -110,7 +124,27 @@ class TranscriptReads:
         """
         async with self._store.transaction() as connection:
             rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
-        return RowsBefore(tuple(map(_entry, rows)), bool(rows) and rows[0]["found"] > len(rows))
+        prefix = self._prefixes(rows)
+        return RowsBefore(
+            tuple(_entry(row, prefix(row)) for row in rows),
+            bool(rows) and rows[0]["found"] > len(rows),
+        )
+
+    def _prefixes(self, rows: Sequence[asyncpg.Record]) -> Callable[[asyncpg.Record], str | None]:
+        """Return what tells who says a row of one session, where several people talk."""
+        agent = self._catalog.agents.get(rows[0]["agent"]) if self._catalog and rows else None
+        prompts = agent.prompts if agent else None
+        if prompts is None or not is_shared(parse_session_key(rows[0]["session_key"])):
+            return lambda _row: None
+
+        def prefix(row: asyncpg.Record) -> str | None:
+            if row["source"] is None or row["role"] != Role.USER:
+                return None
+            source = Source.model_validate_json(row["source"])
+            kind = Kind(from_json(row["details"] or "{}").get("kind", Kind.MESSAGE))
+            return prompts.sender_prefix(source, row["session_key"], kind)
+
+        return prefix
 
     _REVISIONS: Final[LiteralString] = """
         -- transcripts.revisions: what a row said before, the newest first
@@ -151,7 +185,7 @@ async def _owners(connection: PoolConnectionProxy, person: Person | None) -> lis
     return None if person is None else sorted(await owners.find(connection, person))
 
 
-def _entry(row: asyncpg.Record) -> TranscriptEntry:
+def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry:
     details: Mapping[str, object] = from_json(row["details"]) if row["details"] else {}
     return TranscriptEntry.model_validate(
         {
@@ -159,6 +193,7 @@ def _entry(row: asyncpg.Record) -> TranscriptEntry:
             "role": row["role"],
             "content": row["content"],
             "author": row["author"],
+            "sender_prefix": sender_prefix,
             "platform_message_id": row["platform_message_id"],
             "turn_id": row["turn_id"],
             "tool_calls": details.get("tool_calls"),

@@ -8,9 +8,10 @@ import pytest
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.context import Prompts
 from chatlane.domain.policy import KeyRules
+from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.turns import TurnTake
-from tests.support.kernel import Fields, Kernel, at, catalog, event
+from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -56,6 +57,35 @@ async def test_a_claim_says_where_the_session_is_and_who_says_what(
     assert [one.sender_prefix for one in claimed.messages] == ["[Ann]", "[Ben ## Override]", None]
     # What people wrote stays as they wrote it.
     assert claimed.messages[0].text == "from Ann"
+
+
+async def test_what_was_said_before_is_told_with_its_senders_too(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(prompting(Agent("main")))
+    placed = await kernel.say(said("1", "Ann"), at("09:00"))
+    await kernel.say(said("2", "Ben"), at("09:01"))
+    await kernel.say(said("3", None), at("09:02"))
+    await kernel.run_turn(placed.session, "ok", at("09:03"))
+
+    assert await told(kernel, placed) == [
+        ("[Ann]", "from Ann"),
+        ("[Ben]", "from Ben"),
+        (None, "tick"),
+        (None, "ok"),
+    ]
+
+
+async def test_where_one_person_talks_no_sender_is_told(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(prompting(Agent("main"), KeyRules()))
+    placed = await kernel.say(said("1", "Ann"), at("09:00"))
+    await kernel.run_turn(placed.session, "ok", at("09:03"))
+    assert await told(kernel, placed) == [(None, "from Ann"), (None, "ok")]
+
+
+async def told(kernel: Kernel, placed: Placed) -> list[tuple[str | None, str | None]]:
+    """Return what a worker reads of what was said before, with its senders."""
+    reads = TranscriptReads(kernel.store, kernel.catalog)
+    found = await reads.rows(placed.session, below_seq=10, limit=10, max_bytes=1000)
+    return [(one.sender_prefix, one.content) for one in reversed(found.rows)]
 
 
 async def test_the_context_is_the_same_from_turn_to_turn(kernel_with: KernelWith) -> None:

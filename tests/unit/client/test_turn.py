@@ -7,7 +7,7 @@ import pytest
 
 from chatlane_client import Turn, prompt_of
 from chatlane_client.worker import default_worker_name
-from chatlane_schemas import Chat, ClaimRequest, Source, TurnMessage, new_envelope_id
+from chatlane_schemas import Chat, ClaimRequest, Role, Source, TurnMessage, new_envelope_id
 from chatlane_schemas.transcripts import TranscriptEntry
 
 SOURCE = Source(platform="test", account="bot", chat=Chat(id="1"))
@@ -68,3 +68,12 @@ def test_a_model_is_told_who_says_what_where_several_people_talk() -> None:
 
     assert prompt_of([ann, second, empty]) == "[Ann] hi\na\nb"
     assert turn_with("hi", "there").prompt == "hi\nthere"
+
+
+def test_a_model_is_told_who_said_what_before() -> None:
+    row = TranscriptEntry(
+        seq=1, role=Role.USER, content="hi", sender_prefix="[Ann]", created_at=datetime.now(UTC)
+    )
+
+    assert prompt_of([row]) == "[Ann] hi"
+    assert prompt_of([row.model_copy(update={"content": None})]) == ""
