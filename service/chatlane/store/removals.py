@@ -33,6 +33,9 @@ WITH live AS (
     DELETE FROM late_results WHERE session_id = ANY($1::uuid[])
 ), holds AS (
     DELETE FROM session_holds WHERE session_id = ANY($1::uuid[])
+), led AS (
+    -- Whoever has read one meets its compare-and-set, and starts again.
+    DELETE FROM lanes WHERE session_id = ANY($1::uuid[])
 )
 DELETE FROM sessions WHERE id = ANY($1::uuid[])
 """

@@ -99,6 +99,7 @@ async def test_the_lane_of_a_removed_session_starts_anew(kernel: Kernel, caller:
     session = (await kernel.say(said)).session
     await kernel.run_all()
     await caller.ask("remove", session)
+    assert await kernel.value("SELECT count(*) FROM lanes") == 0
 
     again = await kernel.say(said)
     placed = await kernel.say(event(**ANN, mid="2", text="b"))
