@@ -143,8 +143,10 @@ class Opening:
 async def submit(request: SessionSubmit, case: Case) -> Outcome:
     """Put a message into a session, as if it had come from where the last one came from."""
     session = case.session
-    if session.ended_at is not None or session.suspended_at is not None:
+    if session.ended_at is not None:
         return refused(ApiErrorCode.CONFLICT, "the session has ended")
+    if session.suspended_at is not None:
+        return refused(ApiErrorCode.CONFLICT, "the session is suspended; reopen it first")
     agent = case.catalog.agents.get(session.agent)
     if agent is None:
         return refused(ApiErrorCode.CONFLICT, "its agent is not declared any more")

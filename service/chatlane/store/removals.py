@@ -59,10 +59,13 @@ class Candidate(NamedTuple):
 
 
 OF_ORIGIN_SQL: Final[LiteralString] = """
--- removals: the newest sessions that a kind of caller opened, below an id
+-- removals: the newest sessions that a kind of caller opened, below an id; none that a chat
+-- was led to, for what was said there is the chat's
 SELECT id, next_seq - 1 FROM sessions
 WHERE origin = $1 AND origin <> 'chat' AND id < $2
   AND ($3::text[] IS NULL OR owner = ANY($3))
+  AND NOT EXISTS (SELECT FROM lanes
+                  WHERE lanes.session_id = sessions.id AND lanes.session_key <> sessions.session_key)
 ORDER BY id DESC LIMIT $4
 """
 

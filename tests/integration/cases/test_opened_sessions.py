@@ -246,5 +246,9 @@ async def test_nothing_is_said_in_what_is_over_or_anothers(kernel: Kernel, calle
         ApiErrorCode.INVALID,
     )
     assert await everything(kernel) == before
+    await caller.changed("suspend", session)
+    assert await caller.refused("submit", session, text="b") is ApiErrorCode.CONFLICT
+    await caller.changed("reopen", session)
+    await caller.changed("submit", session, text="b")
     await caller.changed("end", session)
     assert await caller.refused("submit", session, text="b") is ApiErrorCode.CONFLICT

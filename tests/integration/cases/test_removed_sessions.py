@@ -35,8 +35,8 @@ from tests.support.kernel import DAY, Kernel, event
 pytestmark = pytest.mark.integration
 
 # Tables that name a session and keep the name when it is removed: marks of messages that must
-# not run again, lanes that lead to the next one, what is on its way out, and what operators read.
-KEPT = {"seen", "lanes", "outbox", "dead_letters", "audit"}
+# not run again, what is on its way out, and what operators read.
+KEPT = {"seen", "outbox", "dead_letters", "audit"}
 
 
 @pytest.fixture
@@ -164,6 +164,15 @@ async def test_only_what_the_kind_of_caller_opened_is_cleaned_up(
     assert await swept(kernel, "cleanup", origin="acp", limit=2) == 3
     assert await ids(kernel) == {chat, tool, *editors[:2]}
     assert await swept(kernel, "cleanup", origin="acp") == 0
+
+
+async def test_what_a_chat_was_led_to_is_not_cleaned_up(kernel: Kernel, caller: Caller) -> None:
+    before = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    led_to = (await created(caller, origin="acp")).id
+    await kernel.fetch("UPDATE lanes SET session_id = $1 WHERE session_id = $2", led_to, before)
+
+    assert await swept(kernel, "cleanup", origin="acp") == 0
+    assert await ids(kernel) == {before, led_to}
 
 
 async def test_who_acts_for_a_person_cleans_up_what_is_theirs(
