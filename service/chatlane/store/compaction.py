@@ -32,7 +32,7 @@ async def count_tail(
 MOVE_TAIL_SQL: Final[LiteralString] = """
 -- messages: what comes behind a summary to the session that begins with it
 WITH placed AS (
-    SELECT seq AS from_seq, $4 - 1 + row_number() OVER (ORDER BY seq) AS to_seq
+    SELECT ctid AS place, $4 - 1 + row_number() OVER (ORDER BY seq) AS to_seq
     FROM messages WHERE session_id = $1 AND seq > $2
 ), counted AS (
     UPDATE sessions SET revision = revision + 1, seq_gaps = seq_gaps + moved.rows
@@ -40,7 +40,9 @@ WITH placed AS (
     WHERE sessions.id = $1 AND moved.rows > 0
 )
 UPDATE messages SET session_id = $3, seq = placed.to_seq FROM placed
-WHERE session_id = $1 AND seq = placed.from_seq
+-- Rows change under the lock of their session only, so they are where they were. By their keys,
+-- a plan made while the table was small compares each with each.
+WHERE messages.ctid = placed.place
 """
 
 

@@ -9,6 +9,7 @@ from chatlane.api.answering import MAX_REPLY_BYTES, Answering
 from chatlane.api.asked import Asked
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.metrics import Metrics
+from chatlane.store import compaction
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
@@ -99,6 +100,16 @@ async def test_a_long_transcript_is_read_changed_and_left(kernel: Kernel) -> Non
     assert len(said) == 1 + 19_998 - 4
     assert (said[0], said[1], said[-1]) == ("in short", "row 5", "better")
     assert len(await kernel.said(session)) == 4
+
+
+async def test_rows_are_moved_one_by_one_also_by_a_plan_for_a_small_table(kernel: Kernel) -> None:
+    """Connections keep plans: one that compares each row with each would never end later."""
+    explain = "EXPLAIN (FORMAT TEXT) " + compaction.MOVE_TAIL_SQL
+    lines = await kernel.fetch(explain, UUID(int=1), 4, UUID(int=2), 2)
+
+    plan = "\n".join(row[0] for row in lines)
+    assert "Tid Scan on messages" in plan
+    assert "Join Filter" not in plan
 
 
 async def test_long_rows_make_pages_and_no_oversized_reply(kernel: Kernel) -> None:
