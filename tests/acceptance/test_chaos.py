@@ -24,4 +24,5 @@ async def test_whatever_breaks_every_conversation_sees_every_message_once_and_in
     with server_directory() as directory:
         outcome = await run_chaos(directory, PLAN)
     tell(outcome.summary())
+    assert outcome.fault_count > 0
     assert not outcome.problems, outcome.report(PLAN)

@@ -96,7 +96,6 @@ class Nemesis:
         self._in_trouble.add(target)
         task = asyncio.create_task(self._trouble(target, self._act(kind, target)))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _targets(self, kind: str) -> list[str]:
         named: Iterable[str]

@@ -307,6 +307,6 @@ def is_setting(path: str) -> bool:
 @each_document
 def test_settings_exist(document: Path) -> None:
     named = [f"{group}.{name}".lower() for group, name in SETTING.findall(text_of(document))]
-    groups = "nats|postgres|router|streams|http|log"
+    groups = "nats|postgres|router|streams|http|log|tracing|dead_letters|prompt|keys|reset|limits"
     named += re.findall(rf"`((?:{groups})\.[a-z_]+)[^`.]*`", prose(document))
     assert [path for path in named if not is_setting(path)] == []

@@ -395,7 +395,9 @@ def _print_sessions(views: list[SessionView], *, has_more: bool) -> None:
     if not views:
         typer.echo("there is no such session yet: `chatlane chat --as ann` opens one")
         return
-    listed = table("id", "platform", "agent", "started", "last message", "rows", "state", "key")
+    listed = table(
+        "id", "platform", "agent", "started", "last message", "rows", "state", "title or key"
+    )
     for view in views:
         listed.add_row(
             str(view.id),
