@@ -1,1 +1,1 @@
-"""Request/reply over core NATS: the read-only session API, claims and renewals."""
+"""Request/reply over core NATS: sessions and transcripts, claims and renewals."""

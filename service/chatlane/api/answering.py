@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane.errors import TransientError
@@ -64,6 +65,31 @@ class Answering:
         took = timedelta(seconds=time.monotonic() - started)
         self._metrics.api_answered(method, error.code if error else "ok", took)
         return self._fitting(method, encode(reply))
+
+    async def answer_once(
+        self,
+        method: str,
+        request: type[RequestT],
+        asked: Asked,
+        decide: Callable[[str, RequestT, bytes], Awaitable[Envelope]],
+    ) -> bytes:
+        """Answer a request that changes something.
+
+        Args:
+            method: Which.
+            request: Its model.
+            asked: The request.
+            decide: Takes who asks, the request, and a digest of what it asks for.
+        """
+
+        async def act(decoded: RequestT) -> Envelope:
+            # One id for two kinds of request is as wrong as for two bodies; when it was sent
+            # may differ, so that a caller can repeat it after a restart.
+            said = decoded.model_dump_json(exclude={"at"}).encode()
+            digest = sha256(method.encode() + b"\0" + said).digest()
+            return await decide(asked.principal, decoded, digest)
+
+        return await self.answer(method, request, asked, act)
 
     def _fitting(self, method: str, body: bytes) -> bytes:
         if len(body) <= self._max_payload() - _HEADER_BYTES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
 from chatlane_schemas.session_sweeps import SessionCleanup, SessionPrune
@@ -46,10 +45,4 @@ class SessionSweepHandlers:
         return await self._answer("session.cleanup", SessionCleanup, asked)
 
     async def _answer(self, method: str, model: type[SweepT], asked: Asked) -> bytes:
-        async def act(request: SweepT) -> SessionSweepReply:
-            # As for every change: one id is one request, whenever it was sent.
-            said = request.model_dump_json(exclude={"at"}).encode()
-            digest = sha256(method.encode() + b"\0" + said).digest()
-            return await self._desk.sweep(asked.principal, request, digest)
-
-        return await self._answering.answer(method, model, asked, act)
+        return await self._answering.answer_once(method, model, asked, self._desk.sweep)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -59,11 +58,4 @@ class TranscriptChangeHandlers:
         return {method: partial(self._answer, method, model) for method, model in REQUESTS.items()}
 
     async def _answer(self, method: str, model: type[ChangeT], asked: Asked) -> bytes:
-        async def act(request: ChangeT) -> TranscriptChanged:
-            # One id for two kinds of request is as wrong as for two bodies; when it was sent
-            # may differ, so that a caller can repeat it after a restart.
-            said = request.model_dump_json(exclude={"at"}).encode()
-            digest = sha256(method.encode() + b"\0" + said).digest()
-            return await self._changes.change(asked.principal, request, digest)
-
-        return await self._answering.answer(method, model, asked, act)
+        return await self._answering.answer_once(method, model, asked, self._changes.change)

@@ -38,6 +38,9 @@ _LOOK_EVERY: Final = timedelta(milliseconds=100)
 
 Ids = Annotated[list[UUID] | None, typer.Argument(metavar="[ID]...", help="Ids of dead letters.")]
 Reason = Annotated[DeadReason | None, typer.Option(help="All of this reason.", show_default=False)]
+OldestFirst = Annotated[
+    int, typer.Option("--limit", "-n", min=1, help="At most so many of a reason, the oldest first.")
+]
 
 
 @app.command("list")
@@ -98,7 +101,7 @@ def retry(
     config: Config = None,
     *,
     reason: Reason = None,
-    limit: Limit = 1000,
+    limit: OldestFirst = 1000,
     out_of_order: Annotated[
         bool, typer.Option("--out-of-order", help="Also before an older one of its conversation.")
     ] = False,
@@ -128,7 +131,7 @@ def retry(
 
 @app.command()
 def drop(
-    ids: Ids = None, config: Config = None, *, reason: Reason = None, limit: Limit = 1000
+    ids: Ids = None, config: Config = None, *, reason: Reason = None, limit: OldestFirst = 1000
 ) -> None:
     """Delete dead letters with what they said; an entry of the audit is left."""
 
@@ -157,8 +160,7 @@ async def _chosen(
         )
     async with store.transaction() as connection:
         if reason is not None:
-            found = await dead_letters.list_recent(connection, limit, reason=reason)
-            letters = [letter for _, letter in found]
+            letters = await dead_letters.list_oldest(connection, reason, limit)
         else:
             asked = [await dead_letters.lock(connection, one) for one in sorted(set(ids or ()))]
             letters = [letter for letter in asked if letter is not None]

@@ -33,8 +33,6 @@ def hermes(
         typer.Argument(
             metavar="[HOME]",
             help="Its directory, with `state.db`, `sessions.json` or `<id>.jsonl` files.",
-            exists=True,
-            file_okay=False,
         ),
     ] = Path("~/.hermes"),
     config: Config = None,

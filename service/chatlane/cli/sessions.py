@@ -162,9 +162,8 @@ def show(
         return
     _print_session(view)
     transcripts.print_rows(rows)
-    if rows and rows[0].seq > 1:
-        console = open_console()
-        console.print(f"({rows[0].seq - 1} older rows; --limit shows more)", style="dim")
+    if (older := view.message_count - len(rows)) > 0:
+        open_console().print(f"({older} older rows; --limit shows more)", style="dim")
 
 
 @app.command()

@@ -77,8 +77,9 @@ async def follow(apis: Apis, view: SessionView, *, limit: int, as_json: bool) ->
         await asyncio.sleep(_LOOK_EVERY.total_seconds())
         try:
             # In this order: what was said before the end is seen.
-            view = await apis.sessions.get(view.id)
+            looked_at = await apis.sessions.get(view.id)
             rows = await _newer(apis, view.id, last)
+            view = looked_at
         except TransientError:
             rows = ()
 

@@ -169,10 +169,10 @@ class SessionDesk:
 async def _first_answer(
     connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
 ) -> SessionReply:
-    answered = await api_requests.find(connection, principal, request_id)
-    if answered is None or answered.digest != digest:
+    answered = await api_requests.find(connection, principal, request_id, digest)
+    if answered is None:
         return _refusal(refused(ApiErrorCode.CONFLICT, "another request had this id"))
-    return decode(SessionReply, answered.reply)
+    return decode(SessionReply, answered)
 
 
 def _refusal(error: ApiError) -> SessionReply:

@@ -136,7 +136,7 @@ async def _clean_up(
         connection,
         request.origin,
         below=request.cursor or _ABOVE_ALL,
-        theirs=None if person is None else await owners.find(connection, person),
+        theirs=await owners.find_if_named(connection, person),
         limit=request.limit,
     )
     some = _bounded(found)
@@ -167,8 +167,8 @@ def _first_id(at: datetime) -> UUID:
 async def _first_answer(
     connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
 ) -> SessionSweepReply:
-    answered = await api_requests.find(connection, principal, request_id)
-    if answered is None or answered.digest != digest:
+    answered = await api_requests.find(connection, principal, request_id, digest)
+    if answered is None:
         error: ApiError = refused(ApiErrorCode.CONFLICT, "another request had this id")
         return SessionSweepReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)
-    return decode(SessionSweepReply, answered.reply)
+    return decode(SessionSweepReply, answered)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from chatlane.domain.states import Session, Turn
     from chatlane.routing.writing import Writer
-    from chatlane_schemas.people import Person
     from chatlane_schemas.session_changes import SessionStop
 
 
@@ -153,22 +152,18 @@ async def _lock(
         home = request.session_id
     if home is None:
         return None
-    theirs = await _owned_by(connection, request.acting_for)
+    theirs = await owners.find_if_named(connection, request.acting_for)
     session = (await sessions.lock(connection, [home])).get(home)
     return session if session is None or theirs is None or session.owner in theirs else None
-
-
-async def _owned_by(connection: PoolConnectionProxy, person: Person | None) -> set[str] | None:
-    return None if person is None else set(await owners.find(connection, person))
 
 
 async def _first_answer(
     connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
 ) -> StopReply:
-    answered = await api_requests.find(connection, principal, request_id)
-    if answered is None or answered.digest != digest:
+    answered = await api_requests.find(connection, principal, request_id, digest)
+    if answered is None:
         return _refused(ApiErrorCode.CONFLICT, "another request had this id")
-    return decode(StopReply, answered.reply)
+    return decode(StopReply, answered)
 
 
 def _reply(session: Session, stopped: Stopped) -> StopReply:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from chatlane.domain.catalog import Catalog
+    from chatlane.domain.log import LogPosition
     from chatlane.routing.writing import Writer, Writing
     from chatlane.store.pool import Store
-    from chatlane.store.timed_ends import Position
 
 _AT_ONCE: Final = 200
 # Transactions in a row: many sessions end at the same hour, and batches want their turn as well.
@@ -179,7 +179,7 @@ def _before(now: datetime) -> UUID:
 
 
 def committed_until(
-    positions: Sequence[Position], end: LogEnd, asked_at: datetime
+    positions: Sequence[LogPosition], end: LogEnd, asked_at: datetime
 ) -> datetime | None:
     """Return a time before which every message of the inbound log is decided; None if unknown.
 
@@ -196,7 +196,7 @@ def committed_until(
     return min(known) if known and len(known) == len(times) else None
 
 
-def _committed_until(one: Position, end: LogEnd, asked_at: datetime) -> datetime | None:
+def _committed_until(one: LogPosition, end: LogEnd, asked_at: datetime) -> datetime | None:
     if one.generation == end.generation and one.cursor >= end.last_sequence:
         return asked_at - _SKEW
     return one.cursor_at

@@ -141,7 +141,7 @@ def _publishes(request: TranscriptChange) -> bool:
 async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:
     """Return the session of a request, locked, if whom it acts for may know of it."""
     connection, person = writing.connection, request.acting_for
-    theirs = None if person is None else await owners.find(connection, person)
+    theirs = await owners.find_if_named(connection, person)
     session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
     is_visible = session is not None and (theirs is None or session.owner in theirs)
     return session if is_visible else None

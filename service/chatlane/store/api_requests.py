@@ -3,24 +3,12 @@
 Its rows are locked before any other: who repeats a request waits for the first to be done.
 """
 
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Final, LiteralString
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from asyncpg.pool import PoolConnectionProxy
-
-
-class Answered(NamedTuple):
-    """A request that was answered before.
-
-    Attributes:
-        digest: Of its body.
-        reply: Body of the answer.
-    """
-
-    digest: bytes
-    reply: bytes
 
 
 BEGIN_SQL: Final[LiteralString] = """
@@ -39,17 +27,17 @@ async def begin(
 
 
 FIND_SQL: Final[LiteralString] = """
--- api_requests: what one was answered
-SELECT digest, reply FROM api_requests WHERE principal = $1 AND id = $2
+-- api_requests: what one was answered, if it asked for the same
+SELECT reply FROM api_requests WHERE principal = $1 AND id = $2 AND digest = $3
 """
 
 
 async def find(
-    connection: "PoolConnectionProxy", principal: str, request_id: str
-) -> Answered | None:
-    """Return what a request was answered."""
-    row = await connection.fetchrow(FIND_SQL, principal, request_id)
-    return None if row is None else Answered(*row.values())
+    connection: "PoolConnectionProxy", principal: str, request_id: str, digest: bytes
+) -> bytes | None:
+    """Return the body of what a request was answered; None where another one had its id."""
+    reply: bytes | None = await connection.fetchval(FIND_SQL, principal, request_id, digest)
+    return reply
 
 
 FINISH_SQL: Final[LiteralString] = """

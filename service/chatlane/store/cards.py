@@ -79,11 +79,12 @@ async def newest(
 
 TITLED_SQL: Final[LiteralString] = """
 -- cards: the sessions that have these titles, each among the sessions of its own
-SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
-       coalesce(model_override ->> 'model', model) AS model, user_messages AS said
-FROM sessions
-WHERE (title, title_scope) IN (
-    SELECT title, title_scope FROM unnest($1::text[], $2::text[]) AS want (title, title_scope))
+SELECT titled.* FROM unnest($1::text[], $2::text[]) AS want (title, title_scope)
+CROSS JOIN LATERAL (
+    SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
+           coalesce(model_override ->> 'model', model) AS model, user_messages AS said
+    FROM sessions WHERE title = want.title AND title_scope = want.title_scope LIMIT 1
+) AS titled
 """
 
 

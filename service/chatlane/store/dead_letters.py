@@ -66,6 +66,20 @@ async def list_recent(
     return [(at, DeadRow._make((*fields, None))) for at, *fields in rows]
 
 
+OLDEST_DEAD_LETTERS_SQL: Final[LiteralString] = """
+-- dead_letters: those of a reason that were set aside first, without their bodies
+SELECT id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
+       size_bytes, detail
+FROM dead_letters WHERE reason = $1 ORDER BY at, id LIMIT $2
+"""
+
+
+async def list_oldest(connection: "PoolConnectionProxy", reason: str, limit: int) -> list[DeadRow]:
+    """Return the first of a reason, oldest first; bodies stay where they are."""
+    rows = await connection.fetch(OLDEST_DEAD_LETTERS_SQL, reason, limit)
+    return [DeadRow._make((*row.values(), None)) for row in rows]
+
+
 LOCK_DEAD_LETTER_SQL: Final[LiteralString] = """
 -- dead_letters: one with its body, for who settles it
 SELECT id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
@@ -141,12 +155,14 @@ async def tally(connection: "PoolConnectionProxy", most: int = 10_000) -> list[T
 EXPIRE_DEAD_LETTERS_SQL: Final[LiteralString] = """
 -- dead_letters: away with those kept long enough, the oldest first
 DELETE FROM dead_letters WHERE id = ANY (ARRAY(
-    SELECT id FROM dead_letters WHERE at < clock_timestamp() - $1::interval ORDER BY at LIMIT $2))
+    SELECT id FROM dead_letters WHERE at < (SELECT clock_timestamp() - $1::interval)
+    ORDER BY at LIMIT $2))
 """
 EXPIRE_LATE_SQL: Final[LiteralString] = """
 -- late_results: away with those kept long enough, the oldest first
 DELETE FROM late_results WHERE id = ANY (ARRAY(
-    SELECT id FROM late_results WHERE at < clock_timestamp() - $1::interval ORDER BY at LIMIT $2))
+    SELECT id FROM late_results WHERE at < (SELECT clock_timestamp() - $1::interval)
+    ORDER BY at LIMIT $2))
 """
 
 

@@ -57,9 +57,9 @@ NOTE_BUSY_SQL: Final[LiteralString] = """
 -- lanes: which of these are to be told that a worker has their turn; once in 30 s each
 UPDATE lanes SET noted_at = clock_timestamp()
 FROM unnest($1::text[], $2::uuid[]) AS want (session_key, turn_id)
-JOIN turns ON turns.id = want.turn_id AND turns.state = 'claimed'
 WHERE lanes.session_key = want.session_key
   AND (lanes.noted_at IS NULL OR lanes.noted_at < clock_timestamp() - interval '30 s')
+  AND (SELECT state FROM turns WHERE turns.id = want.turn_id) = 'claimed'
 RETURNING lanes.session_key
 """
 

@@ -127,19 +127,26 @@ def _turn_message(row: "Record") -> TurnMessage:
 
 QUESTIONS_SQL: Final[LiteralString] = """
 -- messages: the routed messages that `stream` answers reply to, and who answered before
-SELECT question.session_id, question.id, question.source, want.part,
-       answer.details ->> 'result_id' AS result_id
+SELECT question.session_id, want.id, question.source, want.part,
+       answer.result_id
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
 -- a message of a turn is answered by the result of the turn, which has a fence
-JOIN messages AS question
-    ON question.id = want.id AND question.source IS NOT NULL AND question.turn_id IS NULL
-LEFT JOIN messages AS answer ON answer.reply_to = want.id AND answer.part = want.part
+CROSS JOIN LATERAL (
+    SELECT session_id, source FROM messages
+    WHERE id = want.id AND source IS NOT NULL AND turn_id IS NULL LIMIT 1
+) AS question
+LEFT JOIN LATERAL (
+    SELECT details ->> 'result_id' AS result_id FROM messages
+    WHERE reply_to = want.id AND part = want.part LIMIT 1
+) AS answer ON true
 UNION ALL
 -- taken back before it was answered: as if another answer had been first
-SELECT removed.session_id, removed.id, removed.source, want.part, 'undone'
+SELECT removed.session_id, want.id, removed.source, want.part, 'undone'
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
-JOIN removed_messages AS removed
-    ON removed.id = want.id AND removed.source IS NOT NULL AND removed.turn_id IS NULL
+CROSS JOIN LATERAL (
+    SELECT session_id, source FROM removed_messages
+    WHERE id = want.id AND source IS NOT NULL AND turn_id IS NULL LIMIT 1
+) AS removed
 """
 
 

@@ -260,10 +260,12 @@ async def expire_early(connection: PoolConnectionProxy, kept: timedelta, limit: 
 EMPTIED_SQL: Final[LiteralString] = """
 -- messages: turns of which every message was deleted
 SELECT id FROM unnest($1::uuid[]) AS want (id)
-WHERE NOT EXISTS (
-    SELECT FROM messages
-    WHERE turn_id = want.id AND role = 'user' AND id IS NOT NULL
-      AND state IS DISTINCT FROM 'deleted')
+LEFT JOIN LATERAL (
+    SELECT true AS is_there FROM messages
+    WHERE turn_id = want.id AND role = 'user' AND messages.id IS NOT NULL
+      AND state IS DISTINCT FROM 'deleted' LIMIT 1
+) AS said ON true
+WHERE said.is_there IS NULL
 """
 
 

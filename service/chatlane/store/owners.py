@@ -17,3 +17,10 @@ async def find(connection: "PoolConnectionProxy", person: "Person") -> set[str]:
     if alias is None:
         return set()
     return owners_of(person, await aliases.find_groups(connection, [alias]))
+
+
+async def find_if_named(
+    connection: "PoolConnectionProxy", person: "Person | None"
+) -> list[str] | None:
+    """Return the texts of a person, sorted; None where nobody is named: then all may be seen."""
+    return None if person is None else sorted(await find(connection, person))

@@ -109,7 +109,7 @@ OVERDUE_TURNS_SQL: Final[LiteralString] = """
 -- reconciliation: live turns whose time came long ago
 SELECT count(*) FROM (
     SELECT FROM turns
-    WHERE state IN ('ready', 'claimed') AND due_at < clock_timestamp() - $1::interval
+    WHERE state IN ('ready', 'claimed') AND due_at < (SELECT clock_timestamp() - $1::interval)
     ORDER BY due_at LIMIT $2) AS late
 """
 

@@ -253,9 +253,12 @@ WHERE session_id = ANY($1::uuid[]) ORDER BY session_id FOR NO KEY UPDATE
 
 FORGET_EACH_SQL: Final[LiteralString] = """
 -- searchable: not these rows any more
-DELETE FROM searchable USING unnest($1::uuid[], $2::bigint[]) AS gone (session_id, seq)
-WHERE searchable.session_id = gone.session_id AND searchable.removal = 0
-  AND searchable.seq = gone.seq
+DELETE FROM searchable WHERE ctid = ANY(ARRAY(
+    SELECT found.place FROM unnest($1::uuid[], $2::bigint[]) AS gone (session_id, seq)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM searchable
+        WHERE session_id = gone.session_id AND removal = 0 AND seq = gone.seq LIMIT 1
+    ) AS found))
 """
 
 

@@ -1,4 +1,4 @@
-"""Columns of a session that only requests change; under its row lock."""
+"""Columns of a session that only requests and commands change; under its row lock."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 

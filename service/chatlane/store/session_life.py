@@ -1,4 +1,4 @@
-"""Holds and what else of a session's life only requests write; under its row lock."""
+"""Holds and what else of a session's life only requests and commands write; under its row lock."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 

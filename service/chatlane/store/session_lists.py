@@ -1,4 +1,4 @@
-"""Lists and counts sessions, page by page, each with one statement."""
+"""Lists and counts sessions, page by page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from chatlane.store.session_reads import session_view
 from chatlane_schemas.sessions import CHAT_ORIGIN, SessionCounts
 
 if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.store.pool import Store
     from chatlane_schemas.sessions import SessionFilter, SessionView
 
@@ -97,7 +95,7 @@ class SessionLists:
         A page may hold fewer, even none, and not be the last one.
         """
         async with self._store.transaction() as connection:
-            theirs = await _owners(connection, wanted)
+            theirs = await owners.find_if_named(connection, wanted.acting_for)
             lead = _lead(wanted)
             # One more than fits tells whether there is another page.
             looks_at = limit + 1 if lead.is_all else _LOOKED_AT
@@ -165,7 +163,7 @@ class SessionLists:
     async def count(self, wanted: SessionFilter) -> SessionCounts:
         """Return how many sessions match, of the newest `MOST_COUNTED` of the filter's index."""
         async with self._store.transaction() as connection:
-            theirs = await _owners(connection, wanted)
+            theirs = await owners.find_if_named(connection, wanted.acting_for)
             [row] = await connection.fetch(
                 self._COUNT,
                 _lead(wanted).name,
@@ -211,8 +209,3 @@ def _lead(wanted: SessionFilter) -> _Lead:
     )
     given = sum(value is not None for value in filters)
     return _Lead(name, is_all=given == (name != "every"))
-
-
-async def _owners(connection: PoolConnectionProxy, wanted: SessionFilter) -> list[str] | None:
-    person = wanted.acting_for
-    return None if person is None else sorted(await owners.find(connection, person))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SessionReads:
-    """Answers questions about sessions, each with one statement."""
+    """Answers questions about sessions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -111,7 +111,7 @@ class SessionReads:
     ) -> tuple[SessionView, ...]:
         """Return up to `limit` sessions with this title, of a person or all, newest first."""
         async with self._store.transaction() as connection:
-            theirs = None if person is None else sorted(await owners.find(connection, person))
+            theirs = await owners.find_if_named(connection, person)
             rows = await connection.fetch(self._FIND_BY_TITLE, title, theirs, limit)
         return tuple(map(session_view, rows))
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
+from chatlane.domain.log import LogPosition
 from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
@@ -10,14 +11,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
-
-
-class Position(NamedTuple):
-    """How far a partition of the inbound log is committed."""
-
-    cursor: int
-    cursor_at: "datetime | None"
-    generation: str | None
 
 
 class Check(NamedTuple):
@@ -141,6 +134,6 @@ SELECT cursor, cursor_at, generation FROM partitions WHERE log = 'inbound'
 """
 
 
-async def positions(connection: "PoolConnectionProxy") -> list[Position]:
+async def positions(connection: "PoolConnectionProxy") -> list[LogPosition]:
     """Return the position of every partition of the inbound log."""
-    return [Position(*row.values()) for row in await connection.fetch(POSITIONS_SQL)]
+    return [LogPosition(*row.values()) for row in await connection.fetch(POSITIONS_SQL)]

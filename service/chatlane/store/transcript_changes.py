@@ -104,17 +104,17 @@ async def once(
 
 
 async def _first_answer(connection: PoolConnectionProxy, asked: Request) -> TranscriptChanged:
-    answered = await api_requests.find(connection, asked.principal, asked.request.id)
-    if answered is None or answered.digest != asked.digest:
+    answered = await api_requests.find(connection, asked.principal, asked.request.id, asked.digest)
+    if answered is None:
         error = conflict("another request had this id")
         return TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=error)
-    return decode(TranscriptChanged, answered.reply)
+    return decode(TranscriptChanged, answered)
 
 
 async def change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
     """Lock the session, decide and write; an error is returned before anything was written."""
     person = request.acting_for
-    theirs = None if person is None else await owners.find(connection, person)
+    theirs = await owners.find_if_named(connection, person)
     row = await connection.fetchrow(LOCK_SQL, request.session_id)
     if row is None or (theirs is not None and row["owner"] not in theirs):
         return not_found()
@@ -318,6 +318,12 @@ def _changed(
 
 FIND_KNOWN_SQL: Final[LiteralString] = """
 -- messages: which of these are stored already, wait, or were taken out
+WITH line AS MATERIALIZED (
+    -- Read once: for each row anew, a thousand rows and a long line outlast the timeout.
+    SELECT session_id, platform_message_id, message_id FROM waiting
+    WHERE session_id = $1 AND (platform_message_id IN (SELECT unnest($3::text[]))
+                               OR message_id IN (SELECT unnest($4::uuid[])))
+)
 SELECT want.place, found.session_id, found.seq
 FROM unnest($2::int[], $3::text[], $4::uuid[]) AS want (place, platform_message_id, id)
 CROSS JOIN LATERAL (
@@ -326,9 +332,8 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT session_id, seq FROM messages WHERE id = want.id
     UNION ALL
-    SELECT session_id, NULL FROM waiting
-    WHERE session_id = $1
-      AND (platform_message_id = want.platform_message_id OR message_id = want.id)
+    SELECT session_id, NULL FROM line
+    WHERE platform_message_id = want.platform_message_id OR message_id = want.id
     UNION ALL
     SELECT session_id, NULL FROM removed_messages
     WHERE session_id = $1 AND platform_message_id = want.platform_message_id

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     import asyncpg
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
     from chatlane.store.pool import Store
@@ -36,7 +35,7 @@ class RowsBefore:
 
 
 class TranscriptReads:
-    """Answers questions about transcripts, each with one statement; locks nothing."""
+    """Answers questions about transcripts; locks nothing."""
 
     def __init__(self, store: Store, catalog: Catalog | None = None) -> None:
         """Make one.
@@ -60,7 +59,7 @@ class TranscriptReads:
         Rows that are read afterwards may be newer.
         """
         async with self._store.transaction() as connection:
-            theirs = await _owners(connection, person)
+            theirs = await owners.find_if_named(connection, person)
             row = await connection.fetchrow(self._VERSION, session_id, theirs)
         return None if row is None else Version(*row.values())
 
@@ -83,7 +82,7 @@ class TranscriptReads:
         Where a person is named, the walk ends at a session that is not theirs.
         """
         async with self._store.transaction() as connection:
-            theirs = await _owners(connection, person)
+            theirs = await owners.find_if_named(connection, person)
             rows = await connection.fetch(
                 self._LINKS, session_id, list(CONTINUES), MAX_HOPS, theirs
             )
@@ -179,10 +178,6 @@ class TranscriptReads:
             )
             for row in rows
         )
-
-
-async def _owners(connection: PoolConnectionProxy, person: Person | None) -> list[str] | None:
-    return None if person is None else sorted(await owners.find(connection, person))
 
 
 def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry:

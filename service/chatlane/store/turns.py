@@ -59,7 +59,7 @@ FIND_DUE_SQL: Final[LiteralString] = """
 SELECT turns.id, turns.agent, turns.state, turns.attempt, sessions.agent,
        turns.rest IS NOT DISTINCT FROM 'resting'
 FROM turns JOIN sessions ON sessions.id = turns.session_id
-WHERE turns.state IN ('ready', 'claimed') AND turns.due_at <= clock_timestamp()
+WHERE turns.state IN ('ready', 'claimed') AND turns.due_at <= (SELECT clock_timestamp())
 ORDER BY turns.due_at LIMIT $1
 """
 

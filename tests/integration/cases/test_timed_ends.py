@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from chatlane.domain.log import LogPosition
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.timed_ends import TimedEnds, committed_until
-from chatlane.store.timed_ends import Position
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, BEN, Caller
 from tests.support.kernel import Fields, Kernel, catalog, event
@@ -281,9 +281,9 @@ async def test_a_talk_every_day_is_cut_at_its_hour_when_it_is_quiet(
 def test_the_least_partition_tells_how_far_is_committed() -> None:
     asked_at = datetime(2026, 5, 11, 12, tzinfo=UTC)
     early = asked_at - timedelta(hours=2)
-    read_to_its_end = Position(100, early, "log")
-    lagging = Position(99, early, "log")
-    never_read = Position(0, None, None)
+    read_to_its_end = LogPosition(100, early, "log")
+    lagging = LogPosition(99, early, "log")
+    never_read = LogPosition(0, None, None)
 
     assert committed_until([read_to_its_end] * 3, End(), asked_at) == asked_at - timedelta(
         seconds=10

@@ -58,3 +58,14 @@ async def test_the_newest_come_first_and_pages_follow_each_other(store: Store) -
         page = await dead_letters.list_recent(connection, 3)
         rest = await dead_letters.list_recent(connection, 3, before=page[-1][0])
     assert [row.id for _, row in [*page, *rest]] == [row.id for row in reversed(rows)]
+
+
+async def test_the_oldest_of_a_reason_come_first_to_who_settles_them(store: Store) -> None:
+    rows = [letter() for _ in range(5)]
+    for row in rows:
+        async with store.transaction() as connection:
+            await dead_letters.insert(connection, [row])
+    async with store.transaction() as connection:
+        found = await dead_letters.list_oldest(connection, rows[0].reason, 3)
+        others = await dead_letters.list_oldest(connection, "expired", 3)
+    assert ([row.id for row in found], others) == ([row.id for row in rows[:3]], [])

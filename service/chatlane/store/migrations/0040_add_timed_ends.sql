@@ -1,8 +1,8 @@
 -- migrate:up
 
 -- When a sweep looks at an open session again, and the end that it has announced. Only the sweep
--- writes these two, so no message meets the index; none means that it has not looked yet, or
--- that no rule ends the session.
+-- and changes to a session write these two, so no message meets the index; none means that it has
+-- not looked yet, or that no rule ends the session.
 ALTER TABLE sessions
     ADD COLUMN check_at timestamptz,
     ADD COLUMN ending_at timestamptz;
