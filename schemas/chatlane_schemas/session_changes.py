@@ -128,7 +128,11 @@ class SessionEnd(SessionChange):
 
 
 class SessionReopen(SessionChange):
-    """Takes the end of a session back; where its lane leads stays as it is."""
+    """Takes the end of a session back, or that it was given up.
+
+    Where its lane leads stays as it is. Refused as `conflict` if it goes on in another one,
+    merged or compacted.
+    """
 
 
 class SessionReset(SessionChange):

@@ -55,7 +55,8 @@ class SessionSubmit(SessionChange):
     """Says something in a session, whatever leads to it; queued like a message of a chat.
 
     Said in a session that was compacted, it is heard in the one the conversation goes on in,
-    which is the answer. The answer of the agent goes where the last message came from.
+    which is the answer. Refused as `conflict` if that has ended or is suspended. The answer of
+    the agent goes where the last message came from.
     """
 
     text: Text = Field(description="What is said; empty only with attachments.")
