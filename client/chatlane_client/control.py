@@ -3,15 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Final, TypeVar
 from uuid import UUID
 
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from chatlane_client.connection import open_subscription
 from chatlane_schemas import DecodeError, decode, subjects
 from chatlane_schemas.turns import CancelReason, TurnControl
 
@@ -70,12 +70,8 @@ class Controls:
     @asynccontextmanager
     async def listening(self, client: Client, agent: str) -> AsyncIterator[None]:
         """Hear for the length of the block."""
-        told = await client.subscribe(subjects.control_filter(agent), cb=self._hear)
-        try:
+        async with open_subscription(client, subjects.control_filter(agent), self._hear):
             yield
-        finally:
-            with suppress(nats.errors.Error):
-                await told.unsubscribe()
 
     @contextmanager
     def watching(self, turn_id: UUID) -> Iterator[Signals]:
