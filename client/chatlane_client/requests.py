@@ -1,6 +1,7 @@
 """Requests to the service that are repeated until they are answered."""
 
 import asyncio
+import logging
 from datetime import timedelta
 from typing import TypeVar
 
@@ -11,9 +12,10 @@ from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_client.wire import ask
 from chatlane_schemas import Envelope, subjects
 from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import ApiReply
 
-ReplyT = TypeVar("ReplyT", bound=ApiReply)
+_log = logging.getLogger("chatlane_client")
+
+ReplyT = TypeVar("ReplyT", bound=Envelope)
 
 
 class Requests:
@@ -24,7 +26,7 @@ class Requests:
         client: Client,
         *,
         principal: str,
-        patience: timedelta,
+        patience: timedelta | None,
         acting_for: Person | None = None,
         agent: str | None = None,
     ) -> None:
@@ -33,7 +35,7 @@ class Requests:
         Args:
             client: An open connection.
             principal: The name the connection's permissions allow it to ask under.
-            patience: When to give up on a request.
+            patience: When to give up on a request; None asks for ever.
             acting_for: Who is named in every request; permissions pin whom they talk to.
             agent: Whose sessions are asked about; permissions pin it for workers.
         """
@@ -58,15 +60,19 @@ class Requests:
         Raises:
             UnansweredRequestError: Nobody answered in time.
             RefusedRequestError: The service refused.
+            InvalidAnswerError: The answer does not follow the contract.
+            ConnectionClosedError: Nothing will ever be sent again.
         """
         subject = self.subject(noun, verb)
+        patience = self._patience.total_seconds() if self._patience is not None else None
         try:
-            async with asyncio.timeout(self._patience.total_seconds()):
+            async with asyncio.timeout(patience):
                 guard = CancellationGuard()
                 for pause in Backoff().pauses():
-                    if reply := await self._try(subject, request, model):
-                        return reply
+                    reply = await self._try(subject, request, model)
                     guard.check()
+                    if reply is not None:
+                        return reply
                     await asyncio.sleep(pause)
         except TimeoutError as exc:
             raise UnansweredRequestError(subject, reached_nobody=False) from exc
@@ -75,5 +81,6 @@ class Requests:
     async def _try(self, subject: str, request: Envelope, model: type[ReplyT]) -> ReplyT | None:
         try:
             return await ask(self._client, subject, request, model)
-        except TransientError:
+        except TransientError as exc:
+            _log.info("request_unanswered", extra={"error": str(exc)})
             return None
