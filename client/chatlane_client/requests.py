@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from datetime import timedelta
-from typing import TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TypedDict, TypeVar
 
 from nats.aio.client import Client
 
-from chatlane_client.errors import TransientError, UnansweredRequestError
+from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
 from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_client.wire import ask
-from chatlane_schemas import Envelope, subjects
+from chatlane_schemas import Envelope, new_envelope_id, subjects
 from chatlane_schemas.people import Person
+from chatlane_schemas.sessions import SessionReply, SessionView
 
 _log = logging.getLogger("chatlane_client")
 
@@ -84,3 +85,60 @@ class Requests:
         except TransientError as exc:
             _log.info("request_unanswered", extra={"error": str(exc)})
             return None
+
+
+class Stamp(TypedDict):
+    """What every request says of itself, and for whom it is made."""
+
+    id: str
+    at: datetime
+    acting_for: Person | None
+
+
+class Api:
+    """What the clients of the session API are made of: who asks, for whom, and for how long."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        principal: str,
+        acting_for: Person | None = None,
+        agent: str | None = None,
+        patience: timedelta = timedelta(seconds=10),
+    ) -> None:
+        """Make a client.
+
+        Args:
+            client: An open connection.
+            principal: The name the connection's permissions allow it to ask under.
+            acting_for: Whose sessions it reads and changes; None for all.
+            agent: Of which agent's sessions, for a worker of it, which asks about one session
+                at a time; None for all.
+            patience: When to give up on a request.
+        """
+        self._requests = Requests(
+            client, principal=principal, patience=patience, acting_for=acting_for, agent=agent
+        )
+        self._acting_for = acting_for
+
+    def _stamp(self, request_id: str | None = None) -> Stamp:
+        """Return what a request begins with; one that is made again keeps its id."""
+        return {
+            "id": request_id or new_envelope_id(),
+            "at": datetime.now(UTC),
+            "acting_for": self._acting_for,
+        }
+
+    async def _ask(self, noun: str, verb: str, request: Envelope, model: type[ReplyT]) -> ReplyT:
+        return await self._requests.ask(noun, verb, request, model)
+
+    async def _ask_session(self, verb: str, request: Envelope) -> SessionView:
+        """Ask for what is answered with a session, or with the error that there is none."""
+        reply = await self._ask("session", verb, request, SessionReply)
+        if reply.session is None:
+            raise self._incomplete("session", verb, "no session")
+        return reply.session
+
+    def _incomplete(self, noun: str, verb: str, detail: str) -> InvalidAnswerError:
+        return InvalidAnswerError(self._requests.subject(noun, verb), detail)
