@@ -28,7 +28,6 @@ from chatlane_client.errors import (
 )
 from chatlane_client.session_api import SessionApi
 from chatlane_client.session_life import SessionLifeApi
-from chatlane_client.sessions import SessionClient
 from chatlane_client.transcripts import TranscriptApi
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn, prompt_of
 from chatlane_client.wire import Stored
@@ -54,7 +53,6 @@ __all__ = [
     "Reply",
     "RetryLaterError",
     "SessionApi",
-    "SessionClient",
     "SessionLifeApi",
     "SessionNotFoundError",
     "StaleRequestError",

@@ -11,6 +11,7 @@ from uuid import UUID
 from nats.aio.client import Client
 
 from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
+from chatlane_client.requests import Requests
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.wire import ask
 from chatlane_schemas import (
@@ -74,7 +75,7 @@ class ClaimClient:
         self._worker = worker
         self._claim_subject = subjects.api(principal, "turn", "claim", agent)
         self._renew_subject = subjects.api(principal, "turn", "renew", agent)
-        self._take_subject = subjects.api(principal, "turn", "take", agent)
+        self._requests = Requests(client, principal=principal, agent=agent, patience=None)
 
     async def claim(self, turn_id: UUID, *, stopping: asyncio.Event) -> Grant | ClaimStatus | None:
         """Ask for a turn until there is an answer; None when stopped before.
@@ -147,18 +148,7 @@ class ClaimClient:
             token=grant.token,
             after_seq=after_seq,
         )
-        guard = CancellationGuard()
-        for pause in Backoff().pauses():
-            reply = None
-            try:
-                reply = await ask(self._client, self._take_subject, request, TakeReply)
-            except TransientError as exc:
-                _log.info("take_unanswered", extra={"error": str(exc)})
-            guard.check()
-            if reply is not None:
-                return reply
-            await asyncio.sleep(pause)
-        raise AssertionError("pauses never end")
+        return await self._requests.ask("turn", "take", request, TakeReply)
 
     def _outcome(self, reply: ClaimReply, asked_at: float) -> Grant | ClaimStatus:
         if reply.status is not ClaimStatus.CLAIMED:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Final
 import nats
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from chatlane_client.errors import ConnectionClosedError
@@ -84,6 +85,26 @@ async def open_pull(
     finally:
         with suppress(nats.errors.Error):
             await pull.unsubscribe()
+
+
+@asynccontextmanager
+async def open_subscription(
+    client: Client, subject: str, heard: Callable[[Msg], Awaitable[None]], *, queue: str = ""
+) -> AsyncIterator[None]:
+    """Hear what is said on a subject for the length of the block.
+
+    Args:
+        client: An open connection.
+        subject: Subject or wildcard.
+        heard: Called with each message, one after the other.
+        queue: Of those that share a name, one hears a message; all do without one.
+    """
+    subscription = await client.subscribe(subject, queue=queue, cb=heard)
+    try:
+        yield
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()
 
 
 async def until_connected(client: Client) -> None:

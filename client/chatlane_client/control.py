@@ -3,24 +3,21 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import timedelta
-from typing import Final, TypeVar
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 from uuid import UUID
 
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from chatlane_client.connection import open_subscription
+from chatlane_client.retry import cancel_until_ended
 from chatlane_schemas import DecodeError, decode, subjects
 from chatlane_schemas.turns import CancelReason, TurnControl
 
 _log = logging.getLogger("chatlane_client")
 
 _AnswerT = TypeVar("_AnswerT")
-
-# A handler has so long to come to an end before it is cancelled once more.
-_CANCEL_AGAIN: Final = timedelta(seconds=5)
 
 
 class Signals:
@@ -37,7 +34,7 @@ class Signals:
         self._is_to_end = asyncio.Event()
 
     def tell(self, cancel: CancelReason | None, *, steer: bool) -> None:
-        """Take note; the handler is cancelled the first time it is told to end."""
+        """Take note; once told to end, the handler is cancelled until it has ended."""
         if steer:
             self.has_news.set()
         if cancel is not None:
@@ -55,10 +52,7 @@ class Signals:
 
     async def _cancel(self, working: asyncio.Future[_AnswerT]) -> None:
         await self._is_to_end.wait()
-        while not working.done():
-            # Again and again: one cancellation may get lost below the handler.
-            working.cancel()
-            await asyncio.wait({working}, timeout=_CANCEL_AGAIN.total_seconds())
+        await cancel_until_ended(working)
 
 
 class Controls:
@@ -70,12 +64,8 @@ class Controls:
     @asynccontextmanager
     async def listening(self, client: Client, agent: str) -> AsyncIterator[None]:
         """Hear for the length of the block."""
-        told = await client.subscribe(subjects.control_filter(agent), cb=self._hear)
-        try:
+        async with open_subscription(client, subjects.control_filter(agent), self._hear):
             yield
-        finally:
-            with suppress(nats.errors.Error):
-                await told.unsubscribe()
 
     @contextmanager
     def watching(self, turn_id: UUID) -> Iterator[Signals]:

@@ -1,18 +1,18 @@
 """Lets an agent write down what matters before a conversation is closed by time."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane_client.connection import closed_error_first
-from chatlane_client.errors import ChatlaneClientError
+from chatlane_client.connection import open_subscription, until_connected
+from chatlane_client.errors import ChatlaneClientError, ConnectionClosedError
+from chatlane_client.retry import CancellationGuard
 from chatlane_client.session_life import SessionLifeApi
 from chatlane_schemas import DecodeError, SessionEnding, decode, subjects
 
@@ -23,6 +23,7 @@ WriteNote: TypeAlias = Callable[[SessionEnding], Awaitable[str | None]]
 
 # Sessions end by the thousand at one hour; who writes summaries slower than that skips some.
 _WAITING: Final = 10_000
+_LOOK_AGAIN: Final = timedelta(seconds=1)
 
 
 class NoteWriter:
@@ -52,19 +53,22 @@ class NoteWriter:
         Raises:
             ConnectionClosedError: The connection is gone for good.
         """
-        with closed_error_first():
-            told: asyncio.Queue[SessionEnding] = asyncio.Queue(_WAITING)
-            hearing = await self._client.subscribe(
-                subjects.event("session", "ending"),
-                queue=f"{self._agent}-notes",
-                cb=partial(self._hear, told),
-            )
-            try:
-                while True:
-                    await self._leave_note(await told.get())
-            finally:
-                with contextlib.suppress(nats.errors.Error):
-                    await hearing.unsubscribe()
+        told: asyncio.Queue[SessionEnding] = asyncio.Queue(_WAITING)
+        hear = partial(self._hear, told)
+        subject, queue = subjects.event("session", "ending"), f"{self._agent}-notes"
+        guard = CancellationGuard()
+        await until_connected(self._client)
+        async with open_subscription(self._client, subject, hear, queue=queue):
+            while True:
+                guard.check()
+                # Nothing is heard of a connection that was closed, so it is looked at.
+                await until_connected(self._client)
+                try:
+                    async with asyncio.timeout(_LOOK_AGAIN.total_seconds()):
+                        ending = await told.get()
+                except TimeoutError:
+                    continue
+                await self._leave_note(ending)
 
     async def _hear(self, told: asyncio.Queue[SessionEnding], message: Msg) -> None:
         try:
@@ -86,6 +90,8 @@ class NoteWriter:
             note = await self._write(ending)
             if note:
                 await self._sessions.leave_note(ending.session_id, note)
+        except ConnectionClosedError:
+            raise
         except ChatlaneClientError as exc:
             _log.warning("note_not_left", extra={**about, "error": type(exc).__name__})
         except Exception:  # noqa: BLE001 - one that fails keeps none of the others from being written

@@ -1,19 +1,22 @@
 """Requests to the service that are repeated until they are answered."""
 
 import asyncio
-from datetime import timedelta
-from typing import TypeVar
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TypedDict, TypeVar
 
 from nats.aio.client import Client
 
-from chatlane_client.errors import TransientError, UnansweredRequestError
+from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
 from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_client.wire import ask
-from chatlane_schemas import Envelope, subjects
+from chatlane_schemas import Envelope, new_envelope_id, subjects
 from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import ApiReply
+from chatlane_schemas.sessions import SessionReply, SessionView
 
-ReplyT = TypeVar("ReplyT", bound=ApiReply)
+_log = logging.getLogger("chatlane_client")
+
+ReplyT = TypeVar("ReplyT", bound=Envelope)
 
 
 class Requests:
@@ -24,7 +27,7 @@ class Requests:
         client: Client,
         *,
         principal: str,
-        patience: timedelta,
+        patience: timedelta | None,
         acting_for: Person | None = None,
         agent: str | None = None,
     ) -> None:
@@ -33,7 +36,7 @@ class Requests:
         Args:
             client: An open connection.
             principal: The name the connection's permissions allow it to ask under.
-            patience: When to give up on a request.
+            patience: When to give up on a request; None asks for ever.
             acting_for: Who is named in every request; permissions pin whom they talk to.
             agent: Whose sessions are asked about; permissions pin it for workers.
         """
@@ -58,15 +61,19 @@ class Requests:
         Raises:
             UnansweredRequestError: Nobody answered in time.
             RefusedRequestError: The service refused.
+            InvalidAnswerError: The answer does not follow the contract.
+            ConnectionClosedError: Nothing will ever be sent again.
         """
         subject = self.subject(noun, verb)
+        patience = self._patience.total_seconds() if self._patience is not None else None
         try:
-            async with asyncio.timeout(self._patience.total_seconds()):
+            async with asyncio.timeout(patience):
                 guard = CancellationGuard()
                 for pause in Backoff().pauses():
-                    if reply := await self._try(subject, request, model):
-                        return reply
+                    reply = await self._try(subject, request, model)
                     guard.check()
+                    if reply is not None:
+                        return reply
                     await asyncio.sleep(pause)
         except TimeoutError as exc:
             raise UnansweredRequestError(subject, reached_nobody=False) from exc
@@ -75,5 +82,63 @@ class Requests:
     async def _try(self, subject: str, request: Envelope, model: type[ReplyT]) -> ReplyT | None:
         try:
             return await ask(self._client, subject, request, model)
-        except TransientError:
+        except TransientError as exc:
+            _log.info("request_unanswered", extra={"error": str(exc)})
             return None
+
+
+class Stamp(TypedDict):
+    """What every request says of itself, and for whom it is made."""
+
+    id: str
+    at: datetime
+    acting_for: Person | None
+
+
+class Api:
+    """What the clients of the session API are made of: who asks, for whom, and for how long."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        principal: str,
+        acting_for: Person | None = None,
+        agent: str | None = None,
+        patience: timedelta = timedelta(seconds=10),
+    ) -> None:
+        """Make a client.
+
+        Args:
+            client: An open connection.
+            principal: The name the connection's permissions allow it to ask under.
+            acting_for: Whose sessions it reads and changes; None for all.
+            agent: Of which agent's sessions, for a worker of it, which asks about one session
+                at a time; None for all.
+            patience: When to give up on a request.
+        """
+        self._requests = Requests(
+            client, principal=principal, patience=patience, acting_for=acting_for, agent=agent
+        )
+        self._acting_for = acting_for
+
+    def _stamp(self, request_id: str | None = None) -> Stamp:
+        """Return what a request begins with; one that is made again keeps its id."""
+        return {
+            "id": request_id or new_envelope_id(),
+            "at": datetime.now(UTC),
+            "acting_for": self._acting_for,
+        }
+
+    async def _ask(self, noun: str, verb: str, request: Envelope, model: type[ReplyT]) -> ReplyT:
+        return await self._requests.ask(noun, verb, request, model)
+
+    async def _ask_session(self, verb: str, request: Envelope) -> SessionView:
+        """Ask for what is answered with a session, or with the error that there is none."""
+        reply = await self._ask("session", verb, request, SessionReply)
+        if reply.session is None:
+            raise self._incomplete("session", verb, "no session")
+        return reply.session
+
+    def _incomplete(self, noun: str, verb: str, detail: str) -> InvalidAnswerError:
+        return InvalidAnswerError(self._requests.subject(noun, verb), detail)

@@ -1,10 +1,14 @@
-"""Growing, jittered pauses between tries."""
+"""Growing, jittered pauses between tries, and cancellations that do not get lost."""
 
 import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, Final
+
+# What is cancelled has so long to tidy up before it is cancelled once more.
+_CANCEL_AGAIN: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,16 @@ class CancellationGuard:
         """Raise if somebody has cancelled this task since the guard was made."""
         if _cancellations() > self._before:
             raise asyncio.CancelledError
+
+
+async def cancel_until_ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks until they have ended; one cancellation may get lost below them."""
+    unfinished = {task for task in tasks if not task.done()}
+    while unfinished:
+        for task in unfinished:
+            task.cancel()
+        _, unfinished = await asyncio.wait(unfinished, timeout=_CANCEL_AGAIN.total_seconds())
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _cancellations() -> int:

@@ -1,22 +1,17 @@
 """The session API for callers that change sessions, typed."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from datetime import UTC, datetime
 from uuid import UUID
 
-from nats.aio.client import Client
 from pydantic import JsonValue
 
-from chatlane_client.errors import InvalidAnswerError, SessionNotFoundError
-from chatlane_client.requests import Requests
+from chatlane_client.requests import Api
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.inbound import Attachment
-from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import (
     Preference,
     SessionArchive,
-    SessionChange,
     SessionEnd,
     SessionFind,
     SessionFork,
@@ -47,62 +42,35 @@ from chatlane_schemas.sessions import (
 )
 from chatlane_schemas.turns import StopReply, TurnCancel
 
-ChangeT = TypeVar("ChangeT", bound=SessionChange)
 
-
-class SessionApi:
+class SessionApi(Api):
     """Finds and changes sessions, for a person or for nobody in particular.
 
     A change is repeated with its id until it is answered, and made once. To repeat one over a
     restart of the caller, keep its `request_id` and pass it again with the same values.
+
+    Raises (from every method):
+        SessionNotFoundError: There is no session of the id that is given, or it is somebody
+            else's.
+        ConflictingRequestError: Another request had the request id that is given.
+        UnansweredRequestError: Nobody answered in time; a change may have been made.
+        InvalidAnswerError: The answer does not follow the contract.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        principal: str,
-        acting_for: Person | None = None,
-        patience: timedelta = timedelta(seconds=10),
-    ) -> None:
-        """Make a client.
-
-        Args:
-            client: An open connection.
-            principal: The name the connection's permissions allow it to ask under.
-            acting_for: Whose sessions it finds and changes; None for all.
-            patience: When to give up on a request.
-        """
-        self._requests = Requests(
-            client, principal=principal, patience=patience, acting_for=acting_for
-        )
-        self._acting_for = acting_for
-
     async def get(self, session_id: UUID) -> SessionView:
-        """Return a session.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-        """
-        request = SessionGet(
-            id=new_envelope_id(), at=_now(), session_id=session_id, acting_for=self._acting_for
-        )
-        reply = await self._requests.ask("session", "get", request, SessionReply)
-        return self._found(reply, "get", session_id)
+        """Return a session."""
+        request = SessionGet(**self._stamp(), session_id=session_id)
+        return await self._ask_session("get", request)
 
     async def peek(self, session_key: str) -> SessionView | None:
         """Return the session a key leads to now, if it leads to one of theirs."""
-        request = SessionPeek(
-            id=new_envelope_id(), at=_now(), session_key=session_key, acting_for=self._acting_for
-        )
-        return (await self._requests.ask("session", "peek", request, SessionReply)).session
+        request = SessionPeek(**self._stamp(), session_key=session_key)
+        return (await self._ask("session", "peek", request, SessionReply)).session
 
     async def find(self, title: str) -> tuple[SessionView, ...]:
         """Return the sessions of a title, the newest first; a person has at most one."""
-        request = SessionFind(
-            id=new_envelope_id(), at=_now(), title=title, acting_for=self._acting_for
-        )
-        return (await self._requests.ask("session", "find", request, SessionListReply)).sessions
+        request = SessionFind(**self._stamp(), title=title)
+        return (await self._ask("session", "find", request, SessionListReply)).sessions
 
     async def list_all(
         self,
@@ -127,9 +95,7 @@ class SessionApi:
         cursor = None
         while True:
             request = SessionList(
-                id=new_envelope_id(),
-                at=_now(),
-                acting_for=self._acting_for,
+                **self._stamp(),
                 platform=platform,
                 agent=agent,
                 origin=origin,
@@ -138,7 +104,7 @@ class SessionApi:
                 limit=page_size,
                 cursor=cursor,
             )
-            reply = await self._requests.ask("session", "list", request, SessionListReply)
+            reply = await self._ask("session", "list", request, SessionListReply)
             for session in reply.sessions:
                 yield session
             if (cursor := reply.next_cursor) is None:
@@ -153,44 +119,28 @@ class SessionApi:
         active_since: datetime | None = None,
         archived: bool | None = None,
     ) -> SessionCounts:
-        """Return how many sessions `list_all` would yield, and how many of them are open.
-
-        Raises:
-            InvalidAnswerError: The answer holds no counts.
-        """
+        """Return how many sessions `list_all` would yield, and how many of them are open."""
         request = SessionCount(
-            id=new_envelope_id(),
-            at=_now(),
-            acting_for=self._acting_for,
+            **self._stamp(),
             platform=platform,
             agent=agent,
             origin=origin,
             active_since=active_since,
             archived=archived,
         )
-        reply = await self._requests.ask("session", "count", request, SessionCountReply)
+        reply = await self._ask("session", "count", request, SessionCountReply)
         if reply.counts is None:
-            raise InvalidAnswerError(self._requests.subject("session", "count"), "no counts")
+            raise self._incomplete("session", "count", "no counts")
         return reply.counts
 
     async def archive(
         self, session_id: UUID, *, archived: bool = True, request_id: str | None = None
     ) -> SessionView:
-        """Put a session away in lists, or take it out again; otherwise it stays as it is.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: Another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
-        """
+        """Put a session away in lists, or take it out again; otherwise it stays as it is."""
         request = SessionArchive(
-            id=request_id or new_envelope_id(),
-            at=_now(),
-            session_id=session_id,
-            acting_for=self._acting_for,
-            archived=archived,
+            **self._stamp(request_id), session_id=session_id, archived=archived
         )
-        return await self._change("archive", request)
+        return await self._ask_session("archive", request)
 
     async def create(
         self,
@@ -216,15 +166,11 @@ class SessionApi:
 
         Raises:
             SessionNotFoundError: The lane led to no session of the person who is acted for.
-            ConflictingRequestError: The lane leads to a session that goes on, or another request
-                had this request id.
+            ConflictingRequestError: The lane leads to a session that goes on.
             RefusedRequestError: Profile, account or key are not declared.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
         """
         request = SessionCreate(
-            id=request_id or new_envelope_id(),
-            at=_now(),
-            acting_for=self._acting_for,
+            **self._stamp(request_id),
             origin=origin,
             session_key=session_key,
             profile=profile,
@@ -232,10 +178,7 @@ class SessionApi:
             model=model,
             config=None if config is None else dict(config),
         )
-        reply = await self._requests.ask("session", "create", request, SessionReply)
-        if reply.session is None:
-            raise InvalidAnswerError(self._requests.subject("session", "create"), "no session")
-        return reply.session
+        return await self._ask_session("create", request)
 
     async def submit(
         self,
@@ -251,31 +194,24 @@ class SessionApi:
             The session it was said in: another one if it was compacted.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: It has ended, or another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
+            ConflictingRequestError: It has ended or is suspended.
         """
         request = SessionSubmit(
-            id=request_id or new_envelope_id(),
-            at=_now(),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             text=text,
             attachments=tuple(attachments),
         )
-        return await self._change("submit", request)
+        return await self._ask_session("submit", request)
 
     async def remove(self, session_id: UUID, *, request_id: str | None = None) -> None:
         """Delete a session and its transcript; copies of it in branches stay.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: A worker has a turn of it, or background work holds it; or
-                another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
+            ConflictingRequestError: A worker has a turn of it, or background work holds it.
         """
-        request = self._request(SessionRemove, session_id, request_id)
-        await self._requests.ask("session", "remove", request, SessionReply)
+        request = SessionRemove(**self._stamp(request_id), session_id=session_id)
+        await self._ask("session", "remove", request, SessionReply)
 
     async def prune(self, idle_days: int, *, page_size: int = 100) -> int:
         """End sessions that nobody wrote in for so many days, and return how many it were.
@@ -284,21 +220,11 @@ class SessionApi:
 
         Raises:
             ForbiddenRequestError: It acts for a person.
-            UnansweredRequestError: Nobody answered in time; some may have ended.
         """
-        done, cursor = 0, None
-        while True:
-            request = SessionPrune(
-                id=new_envelope_id(),
-                at=_now(),
-                idle_days=idle_days,
-                limit=page_size,
-                cursor=cursor,
-            )
-            reply = await self._requests.ask("session", "prune", request, SessionSweepReply)
-            done += reply.done
-            if (cursor := reply.next_cursor) is None:
-                return done
+        request = SessionPrune(
+            id=new_envelope_id(), at=datetime.now(UTC), idle_days=idle_days, limit=page_size
+        )
+        return await self._sweep("prune", request)
 
     async def clean_up(self, origin: str, *, page_size: int = 50) -> int:
         """Delete the sessions that a kind of caller opened, and return how many it were.
@@ -308,24 +234,9 @@ class SessionApi:
         Args:
             origin: Such as `acp`; what chats said is never cleaned up.
             page_size: How many are looked at with each request, 1 to 200.
-
-        Raises:
-            UnansweredRequestError: Nobody answered in time; some may be deleted.
         """
-        done, cursor = 0, None
-        while True:
-            request = SessionCleanup(
-                id=new_envelope_id(),
-                at=_now(),
-                acting_for=self._acting_for,
-                origin=origin,
-                limit=page_size,
-                cursor=cursor,
-            )
-            reply = await self._requests.ask("session", "cleanup", request, SessionSweepReply)
-            done += reply.done
-            if (cursor := reply.next_cursor) is None:
-                return done
+        request = SessionCleanup(**self._stamp(), origin=origin, limit=page_size)
+        return await self._sweep("cleanup", request)
 
     async def update(
         self,
@@ -346,23 +257,16 @@ class SessionApi:
             config: Whatever else the agent reads, at most 16 kB of JSON; never credentials.
             clear: What to take back.
             request_id: Of a request that is made again.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: Another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
         """
         request = SessionUpdate(
-            id=request_id or new_envelope_id(),
-            at=_now(),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             cwd=cwd,
             model=model,
             config=None if config is None else dict(config),
             clear=tuple(clear),
         )
-        return await self._change("update", request)
+        return await self._ask_session("update", request)
 
     async def set_title(
         self,
@@ -374,51 +278,35 @@ class SessionApi:
         """Give a session a title of at most 100 characters; `""` takes it away.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: Another session of the owner has it, or another request
-                had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
+            ConflictingRequestError: Another session of the owner has it.
         """
-        request = SessionTitle(
-            id=request_id or new_envelope_id(),
-            at=_now(),
-            session_id=session_id,
-            acting_for=self._acting_for,
-            title=title,
-        )
-        return await self._change("title", request)
+        request = SessionTitle(**self._stamp(request_id), session_id=session_id, title=title)
+        return await self._ask_session("title", request)
 
     async def end(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
-        """End a session; one that has ended stays as it ended.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: Another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
-        """
-        return await self._change("end", self._request(SessionEnd, session_id, request_id))
+        """End a session; one that has ended stays as it ended."""
+        request = SessionEnd(**self._stamp(request_id), session_id=session_id)
+        return await self._ask_session("end", request)
 
     async def reopen(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
-        """Take the end of a session back; where its lane leads stays as it is.
+        """Take the end of a session back, or that it was given up.
+
+        Where its lane leads stays as it is.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: It was merged into another one, or another request had
-                this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
+            ConflictingRequestError: It goes on in another one (merged or compacted).
         """
-        return await self._change("reopen", self._request(SessionReopen, session_id, request_id))
+        request = SessionReopen(**self._stamp(request_id), session_id=session_id)
+        return await self._ask_session("reopen", request)
 
     async def reset(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
         """End a session and return the next one of its lane.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
             StaleRequestError: Its lane leads to another session by now.
-            ConflictingRequestError: Another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
         """
-        return await self._change("reset", self._request(SessionReset, session_id, request_id))
+        request = SessionReset(**self._stamp(request_id), session_id=session_id)
+        return await self._ask_session("reset", request)
 
     async def switch(
         self,
@@ -440,21 +328,18 @@ class SessionApi:
             request_id: Of a request that is made again.
 
         Raises:
-            SessionNotFoundError: There is no such session or lane, or it is somebody else's.
+            SessionNotFoundError: There is no such lane, or it is somebody else's.
             StaleRequestError: The lane leads to another session by now.
             ConflictingRequestError: It was merged into another one, is another profile's, or is
-                private and the lane is not; or another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
+                private and the lane is not.
         """
         request = SessionSwitch(
-            id=request_id or new_envelope_id(),
-            at=_now(),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             session_key=session_key,
             expected_session_id=expected_session_id,
         )
-        return await self._change("switch", request)
+        return await self._ask_session("switch", request)
 
     async def fork(
         self,
@@ -473,21 +358,17 @@ class SessionApi:
             request_id: Of a request that is made again.
 
         Raises:
-            SessionNotFoundError: There is no such session or lane, or it is somebody else's.
+            SessionNotFoundError: There is no such lane, or it is somebody else's.
             StaleRequestError: The lane leads to another session by now.
-            ConflictingRequestError: Another request had this request id.
             RefusedRequestError: There is no such row.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
         """
         request = SessionFork(
-            id=request_id or new_envelope_id(),
-            at=_now(),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             through_seq=through_seq,
             session_key=session_key,
         )
-        return await self._change("fork", request)
+        return await self._ask_session("fork", request)
 
     async def stop(self, session_id: UUID, *, request_id: str | None = None) -> StopReply:
         """End what runs in a session and drop what waits; its next message goes on with it.
@@ -495,55 +376,33 @@ class SessionApi:
         Returns:
             What there was to stop. A turn that a worker has ends a moment later, and at the
             latest with its lease.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-            ConflictingRequestError: Another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
         """
-        request = self._request(SessionStop, session_id, request_id)
-        return await self._requests.ask("session", "stop", request, StopReply)
+        request = SessionStop(**self._stamp(request_id), session_id=session_id)
+        return await self._ask("session", "stop", request, StopReply)
 
     async def cancel_turn(self, turn_id: UUID, *, request_id: str | None = None) -> StopReply:
-        """End one turn; what waits behind it is next. One that is over stays as it ended.
+        """End one turn; what waits behind it is next.
+
+        One that nobody has claimed is dropped with all that waits. One that is over stays as
+        it ended.
 
         Raises:
             SessionNotFoundError: There is no such turn, or it is somebody else's.
-            ConflictingRequestError: Another request had this request id.
-            UnansweredRequestError: Nobody answered in time; it may have been made.
         """
-        request = TurnCancel(
-            id=request_id or new_envelope_id(),
-            at=_now(),
-            turn_id=turn_id,
-            acting_for=self._acting_for,
-        )
-        return await self._requests.ask("turn", "cancel", request, StopReply)
+        request = TurnCancel(**self._stamp(request_id), turn_id=turn_id)
+        return await self._ask("turn", "cancel", request, StopReply)
 
-    def _request(
-        self,
-        model: type[ChangeT],
-        session_id: UUID,
-        request_id: str | None,
-    ) -> ChangeT:
-        return model(
-            id=request_id or new_envelope_id(),
-            at=_now(),
-            session_id=session_id,
-            acting_for=self._acting_for,
-        )
-
-    async def _change(self, verb: str, request: SessionChange) -> SessionView:
-        reply = await self._requests.ask("session", verb, request, SessionReply)
-        return self._found(reply, verb, request.session_id)
-
-    def _found(self, reply: SessionReply, verb: str, session_id: UUID) -> SessionView:
-        if reply.session is None:
-            raise SessionNotFoundError(
-                self._requests.subject("session", verb), f"no session {session_id}"
-            )
-        return reply.session
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+    async def _sweep(self, verb: str, request: SessionPrune | SessionCleanup) -> int:
+        """Ask page by page, and return how many sessions it were in all."""
+        done = 0
+        while True:
+            reply = await self._ask("session", verb, request, SessionSweepReply)
+            done += reply.done
+            if reply.next_cursor is None:
+                return done
+            following = {
+                "id": new_envelope_id(),
+                "at": datetime.now(UTC),
+                "cursor": reply.next_cursor,
+            }
+            request = request.model_copy(update=following)

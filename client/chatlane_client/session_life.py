@@ -1,16 +1,9 @@
 """The session API for what keeps, interrupts or gives up a session, typed."""
 
-from datetime import UTC, datetime, timedelta
-from typing import TypedDict
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from nats.aio.client import Client
-
-from chatlane_client.errors import SessionNotFoundError
-from chatlane_client.requests import Requests
-from chatlane_schemas import new_envelope_id
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import SessionChange
+from chatlane_client.requests import Api
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,
@@ -23,17 +16,10 @@ from chatlane_schemas.session_life import (
     SessionUnmark,
 )
 from chatlane_schemas.session_state import ModelOverride
-from chatlane_schemas.sessions import SessionReply, SessionView
+from chatlane_schemas.sessions import SessionView
 
 
-class _About(TypedDict):
-    id: str
-    at: datetime
-    session_id: UUID
-    acting_for: Person | None
-
-
-class SessionLifeApi:
+class SessionLifeApi(Api):
     """Holds, marks and suspends sessions, for a person or for nobody in particular.
 
     Each change is repeated with its id until it is answered, and made once. To repeat one over
@@ -41,36 +27,16 @@ class SessionLifeApi:
 
     Raises (from every method):
         SessionNotFoundError: There is no such session, or it is somebody else's.
-        ConflictingRequestError: The session has ended, or another request had this request id.
-        UnansweredRequestError: Nobody answered in time; it may have been made.
+        ConflictingRequestError: Another request had the request id that is given; or the session
+            has ended, which `release`, `leave_note` and `count_rounds` do not mind.
+        UnansweredRequestError: Nobody answered in time; a change may have been made.
+        InvalidAnswerError: The answer does not follow the contract.
     """
-
-    def __init__(
-        self,
-        client: Client,
-        *,
-        principal: str,
-        acting_for: Person | None = None,
-        agent: str | None = None,
-        patience: timedelta = timedelta(seconds=10),
-    ) -> None:
-        """Make a client.
-
-        Args:
-            client: An open connection.
-            principal: The name the connection's permissions allow it to ask under.
-            acting_for: Whose sessions it finds and changes; None for all.
-            agent: Of which agent's sessions, for a worker of it; None for all.
-            patience: When to give up on a request.
-        """
-        self._requests = Requests(
-            client, principal=principal, patience=patience, acting_for=acting_for, agent=agent
-        )
-        self._acting_for = acting_for
 
     async def suspend(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
         """Give a session up: whatever keeps it, the next message opens another one."""
-        return await self._change("suspend", SessionSuspend(**self._about(session_id, request_id)))
+        request = SessionSuspend(**self._stamp(request_id), session_id=session_id)
+        return await self._ask_session("suspend", request)
 
     async def mark(
         self, session_id: UUID, reason: str = "interrupted", *, request_id: str | None = None
@@ -82,12 +48,13 @@ class SessionLifeApi:
             reason: What interrupted it, one word such as `restart`.
             request_id: Of a request that is made again.
         """
-        about = self._about(session_id, request_id)
-        return await self._change("mark", SessionMark(**about, reason=reason))
+        request = SessionMark(**self._stamp(request_id), session_id=session_id, reason=reason)
+        return await self._ask_session("mark", request)
 
     async def unmark(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
         """Take the mark of an interruption away, as a complete result does by itself."""
-        return await self._change("unmark", SessionUnmark(**self._about(session_id, request_id)))
+        request = SessionUnmark(**self._stamp(request_id), session_id=session_id)
+        return await self._ask_session("unmark", request)
 
     async def hold(
         self, session_id: UUID, name: str, lasts: timedelta, *, request_id: str | None = None
@@ -100,16 +67,18 @@ class SessionLifeApi:
             lasts: Until it ends by itself; whole seconds, at most a day.
             request_id: Of a request that is made again.
         """
-        about = self._about(session_id, request_id)
         seconds = round(lasts.total_seconds())
-        return await self._change("hold", SessionHold(**about, name=name, lasts_s=seconds))
+        request = SessionHold(
+            **self._stamp(request_id), session_id=session_id, name=name, lasts_s=seconds
+        )
+        return await self._ask_session("hold", request)
 
     async def release(
         self, session_id: UUID, name: str, *, request_id: str | None = None
     ) -> SessionView:
         """End a hold, if there is one of this name."""
-        about = self._about(session_id, request_id)
-        return await self._change("release", SessionRelease(**about, name=name))
+        request = SessionRelease(**self._stamp(request_id), session_id=session_id, name=name)
+        return await self._ask_session("release", request)
 
     async def override_model(
         self,
@@ -119,8 +88,10 @@ class SessionLifeApi:
         request_id: str | None = None,
     ) -> SessionView:
         """Set which model answers in a session, as a whole; None takes it back."""
-        about = self._about(session_id, request_id)
-        return await self._change("override", SessionOverride(**about, override=override))
+        request = SessionOverride(
+            **self._stamp(request_id), session_id=session_id, override=override
+        )
+        return await self._ask_session("override", request)
 
     async def leave_note(
         self, session_id: UUID, note: str, *, request_id: str | None = None
@@ -135,38 +106,13 @@ class SessionLifeApi:
         Raises:
             StaleRequestError: Another session has followed.
         """
-        about = self._about(session_id, request_id)
-        return await self._change("note", SessionNote(**about, note=note))
+        request = SessionNote(**self._stamp(request_id), session_id=session_id, note=note)
+        return await self._ask_session("note", request)
 
     async def count_rounds(self, session_id: UUID, since: datetime | None = None) -> int:
         """Return how often something was said and then answered, in rows later than `since`."""
-        request = SessionRounds(
-            id=new_envelope_id(),
-            at=datetime.now(UTC),
-            session_id=session_id,
-            since=since,
-            acting_for=self._acting_for,
-        )
-        reply = await self._requests.ask("session", "rounds", request, SessionRoundsReply)
+        request = SessionRounds(**self._stamp(), session_id=session_id, since=since)
+        reply = await self._ask("session", "rounds", request, SessionRoundsReply)
         if reply.rounds is None:
-            raise self._no_such("rounds", session_id)
+            raise self._incomplete("session", "rounds", "no rounds")
         return reply.rounds
-
-    def _about(self, session_id: UUID, request_id: str | None) -> _About:
-        return {
-            "id": request_id or new_envelope_id(),
-            "at": datetime.now(UTC),
-            "session_id": session_id,
-            "acting_for": self._acting_for,
-        }
-
-    async def _change(self, verb: str, request: SessionChange) -> SessionView:
-        reply = await self._requests.ask("session", verb, request, SessionReply)
-        if reply.session is None:
-            raise self._no_such(verb, request.session_id)
-        return reply.session
-
-    def _no_such(self, verb: str, session_id: UUID) -> SessionNotFoundError:
-        return SessionNotFoundError(
-            self._requests.subject("session", verb), f"no session {session_id}"
-        )

@@ -1,15 +1,10 @@
 """The transcript API, typed."""
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from nats.aio.client import Client
-
-from chatlane_client.requests import Requests
-from chatlane_schemas import new_envelope_id
-from chatlane_schemas.people import Person
+from chatlane_client.requests import Api
 from chatlane_schemas.results import Role
 from chatlane_schemas.transcripts import (
     AppendedRow,
@@ -33,35 +28,19 @@ from chatlane_schemas.transcripts import (
 MAX_PAGE_ROWS: Final = 500
 
 
-class TranscriptApi:
+class TranscriptApi(Api):
     """Reads and changes transcripts; every request is repeated until it is answered.
 
     A change is repeated under one id, so it happens once. A caller that may be restarted in
     between gives an id of its own (`request_id`) and keeps it.
+
+    Raises (from every method):
+        SessionNotFoundError: There is no session of the id that is given, or it is somebody
+            else's.
+        ConflictingRequestError: Another request had the request id that is given.
+        UnansweredRequestError: Nobody answered in time; a change may have been made.
+        InvalidAnswerError: The answer does not follow the contract.
     """
-
-    def __init__(
-        self,
-        client: Client,
-        *,
-        principal: str,
-        acting_for: Person | None = None,
-        agent: str | None = None,
-        patience: timedelta = timedelta(seconds=10),
-    ) -> None:
-        """Make a client.
-
-        Args:
-            client: An open connection.
-            principal: The name the connection's permissions allow it to ask under.
-            acting_for: Whose transcripts it reads and changes; None for all.
-            agent: Of which agent's sessions, for a worker of it; None for all.
-            patience: When to give up on a request.
-        """
-        self._acting_for = acting_for
-        self._requests = Requests(
-            client, principal=principal, patience=patience, acting_for=acting_for, agent=agent
-        )
 
     async def pages(
         self,
@@ -81,24 +60,19 @@ class TranscriptApi:
                 together.
             whole_chain: Whether to go on with the sessions that this one continues.
             as_stored: Whether to show calls without results, too.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
         """
         cursor = None
         while True:
             request = TranscriptLoad(
-                id=new_envelope_id(),
-                at=datetime.now(UTC),
+                **self._stamp(),
                 session_id=session_id,
-                acting_for=self._acting_for,
                 limit=page_size,
                 before_seq=before_seq,
                 whole_chain=whole_chain,
                 cursor=cursor,
                 as_stored=as_stored,
             )
-            reply = await self._requests.ask("transcript", "load", request, TranscriptReply)
+            reply = await self._ask("transcript", "load", request, TranscriptReply)
             yield reply.rows
             before_seq, cursor = reply.next_before_seq, reply.next_cursor
             if before_seq is None and cursor is None:
@@ -114,9 +88,6 @@ class TranscriptApi:
             limit: How many rows at most, over as many pages as it takes; fewer where the first
                 ones are results of a call that is left out.
             before_seq: Only rows below this one.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
         """
         rows: tuple[TranscriptEntry, ...] = ()
         size = min(limit, MAX_PAGE_ROWS)
@@ -127,24 +98,13 @@ class TranscriptApi:
         return _without_parted_results(rows, len(rows) - limit)
 
     async def revisions(self, session_id: UUID, seq: int) -> AsyncIterator[Revision]:
-        """Yield what a row said before it was edited or deleted, the newest first.
-
-        Raises:
-            SessionNotFoundError: There is none of this id.
-        """
+        """Yield what a row said before it was edited or deleted, the newest first."""
         before = None
         while True:
             request = TranscriptRevisions(
-                id=new_envelope_id(),
-                at=datetime.now(UTC),
-                session_id=session_id,
-                acting_for=self._acting_for,
-                seq=seq,
-                before=before,
+                **self._stamp(), session_id=session_id, seq=seq, before=before
             )
-            reply = await self._requests.ask(
-                "transcript", "revisions", request, TranscriptRevisionsReply
-            )
+            reply = await self._ask("transcript", "revisions", request, TranscriptRevisionsReply)
             for revision in reply.revisions:
                 yield revision
             before = reply.next_before
@@ -177,16 +137,14 @@ class TranscriptApi:
         cursor = None
         while True:
             request = TranscriptSearch(
-                id=new_envelope_id(),
-                at=datetime.now(UTC),
+                **self._stamp(),
                 query=query,
-                acting_for=self._acting_for,
                 session_id=session_id,
                 agent=agent,
                 limit=page_size,
                 cursor=cursor,
             )
-            reply = await self._requests.ask("transcript", "search", request, TranscriptHits)
+            reply = await self._ask("transcript", "search", request, TranscriptHits)
             for hit in reply.hits:
                 yield hit
             cursor = reply.next_cursor
@@ -199,17 +157,14 @@ class TranscriptApi:
         """Add rows at the end; one that is known by an id is not added again.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: The session has ended.
         """
         request = TranscriptAppend(
-            id=request_id or new_envelope_id(),
-            at=datetime.now(UTC),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             rows=tuple(rows),
         )
-        return await self._requests.ask("transcript", "append", request, TranscriptChanged)
+        return await self._ask("transcript", "append", request, TranscriptChanged)
 
     async def replace(
         self,
@@ -231,19 +186,16 @@ class TranscriptApi:
 
         Raises:
             StaleRequestError: It has changed since that version.
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: A turn is running, or the session has ended.
         """
         request = TranscriptReplace(
-            id=request_id or new_envelope_id(),
-            at=datetime.now(UTC),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             expected_version=expected_version,
             rows=tuple(rows),
             allow_empty=allow_empty,
         )
-        return await self._requests.ask("transcript", "replace", request, TranscriptChanged)
+        return await self._ask("transcript", "replace", request, TranscriptChanged)
 
     async def compact(
         self,
@@ -268,21 +220,18 @@ class TranscriptApi:
 
         Raises:
             StaleRequestError: Rows were taken out since that version; new ones do no harm.
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: A turn is running on these rows, or for a child on any, or
                 the session has ended.
         """
         request = TranscriptCompact(
-            id=request_id or new_envelope_id(),
-            at=datetime.now(UTC),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             expected_version=expected_version,
             through_seq=through_seq,
             in_child=in_child,
             rows=tuple(summary),
         )
-        return await self._requests.ask("transcript", "compact", request, TranscriptChanged)
+        return await self._ask("transcript", "compact", request, TranscriptChanged)
 
     async def rewind(
         self,
@@ -296,18 +245,15 @@ class TranscriptApi:
 
         Raises:
             StaleRequestError: It has changed since that version.
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: A turn is running, or the session has ended.
         """
         request = TranscriptRewind(
-            id=request_id or new_envelope_id(),
-            at=datetime.now(UTC),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             turns=turns,
             expected_version=expected_version,
         )
-        return await self._requests.ask("transcript", "rewind", request, TranscriptChanged)
+        return await self._ask("transcript", "rewind", request, TranscriptChanged)
 
     async def retry(
         self,
@@ -320,33 +266,20 @@ class TranscriptApi:
 
         Raises:
             StaleRequestError: It has changed since that version.
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
             ConflictingRequestError: A turn is running, nobody has said anything, or the session
                 has ended.
         """
         request = TranscriptRetry(
-            id=request_id or new_envelope_id(),
-            at=datetime.now(UTC),
+            **self._stamp(request_id),
             session_id=session_id,
-            acting_for=self._acting_for,
             expected_version=expected_version,
         )
-        return await self._requests.ask("transcript", "retry", request, TranscriptChanged)
+        return await self._ask("transcript", "retry", request, TranscriptChanged)
 
     async def version(self, session_id: UUID) -> str:
-        """Return the version of a transcript, for a change that is made from it.
-
-        Raises:
-            SessionNotFoundError: There is none of this id, or it is somebody else's.
-        """
-        request = TranscriptLoad(
-            id=new_envelope_id(),
-            at=datetime.now(UTC),
-            session_id=session_id,
-            acting_for=self._acting_for,
-            limit=1,
-        )
-        reply = await self._requests.ask("transcript", "load", request, TranscriptReply)
+        """Return the version of a transcript, for a change that is made from it."""
+        request = TranscriptLoad(**self._stamp(), session_id=session_id, limit=1)
+        reply = await self._ask("transcript", "load", request, TranscriptReply)
         return reply.version or ""
 
 

@@ -44,13 +44,13 @@ class Turn:
         prompt_context: Where this takes place, to be put into the system prompt; the same from
             turn to turn, so that a cache of the prompt stays good. None if the agent has it off.
         reset_reason: Rule that ended the session before, on the first turn of a new one.
-        signals: What it was told from outside; use `cancel_reason`.
-        take_in: Takes in what came since; use `steered`.
-        reset_had_activity: Whether anything had been answered in it.
-        opening_note: Note it left for this one.
+        reset_had_activity: Whether anything had been answered in the session before.
+        opening_note: Note that session left for this one.
         interruption: How often earlier attempts at this turn were lost, and when last.
         model_override: Model that is to answer instead of the agent's own choice.
         resume_pending: The session was marked as interrupted, and no turn was complete since.
+        signals: What it was told from outside; use `cancel_reason`.
+        take_in: Takes in what came since; use `steered`.
         load_history: Loads the newest rows before the turn; use `history`.
         publish_delta: Streams text while the turn runs; use `delta`.
     """
@@ -65,13 +65,13 @@ class Turn:
     prompt_context: str | None = None
     session_is_new: bool = False
     reset_reason: ResetReason | None = None
-    signals: Signals = field(default_factory=Signals, repr=False)
-    take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
     reset_had_activity: bool = False
     opening_note: str | None = None
     interruption: Interruption | None = None
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
+    signals: Signals = field(default_factory=Signals, repr=False)
+    take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
     publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
 

@@ -36,7 +36,7 @@ from chatlane_client.errors import (
     TurnFailedError,
 )
 from chatlane_client.lease import Lease
-from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
+from chatlane_client.retry import Backoff, CancellationGuard, cancel_until_ended, was_set_within
 from chatlane_client.steering import Steering
 from chatlane_client.tracing import context_of, link_to, span
 from chatlane_client.transcripts import TranscriptApi
@@ -62,8 +62,6 @@ _log = logging.getLogger("chatlane_client")
 # A pull that is outstanding when the server restarts is lost, so none lasts longer.
 _PULL_FOR: Final = timedelta(seconds=1)
 _SET_BACK_FOR: Final = timedelta(seconds=5)
-# Handlers have so long to tidy up.
-_CANCEL_AGAIN: Final = timedelta(seconds=5)
 
 
 class TurnWorker:
@@ -231,7 +229,7 @@ class TurnWorker:
                 current.set_status(StatusCode.ERROR, "the turn was lost")
                 _log.warning("turn_lost", extra=_about(grant, reason=keeping.result()))
         finally:
-            await _cancel(working, keeping)
+            await cancel_until_ended(working, keeping)
 
     async def _renew(self, grant: Grant, signals: Signals, answer_within: timedelta) -> RenewReply:
         """Ask for more time, and hear whether the turn is to end."""
@@ -279,13 +277,13 @@ class TurnWorker:
             prompt_context=grant.prompt_context,
             session_is_new=grant.session_is_new,
             reset_reason=grant.reset_reason,
-            signals=signals,
-            take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
             reset_had_activity=grant.reset_had_activity,
             opening_note=grant.opening_note,
             interruption=grant.interruption,
             model_override=grant.model_override,
             resume_pending=grant.resume_pending,
+            signals=signals,
+            take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
             load_history=partial(self._history, grant),
             publish_delta=partial(self._delta, grant, itertools.count()),
         )
@@ -352,16 +350,6 @@ def _failure(grant: Grant, error: str, *, retry: bool) -> ResultMessage:
         retry=retry,
         error=error,
     )
-
-
-async def _cancel(*tasks: asyncio.Task[object]) -> None:
-    """Cancel tasks until they have ended; one cancellation may get lost below them."""
-    unfinished = set(tasks)
-    while unfinished:
-        for task in unfinished:
-            task.cancel()
-        _, unfinished = await asyncio.wait(unfinished, timeout=_CANCEL_AGAIN.total_seconds())
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _about(grant: Grant, *, reason: str) -> dict[str, object]:

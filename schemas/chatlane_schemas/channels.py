@@ -146,6 +146,82 @@ def _session_event(verb: str, message: type[Envelope], description: str) -> Chan
     )
 
 
+REQUESTS: Final[tuple[Channel, ...]] = (
+    _request("session", "get", SessionGet, SessionReply, "Shows one session."),
+    _request("session", "peek", SessionPeek, SessionReply, "Shows the session of a key."),
+    _request("session", "list", SessionList, SessionListReply, "Lists sessions."),
+    _request("session", "count", SessionCount, SessionCountReply, "Counts sessions."),
+    _request("session", "archive", SessionArchive, SessionReply, "Puts a session away in lists."),
+    _request("session", "find", SessionFind, SessionListReply, "Finds sessions by title."),
+    _request("session", "create", SessionCreate, SessionReply, "Opens a session."),
+    _request("session", "submit", SessionSubmit, SessionReply, "Says something in a session."),
+    _request("session", "remove", SessionRemove, SessionReply, "Deletes a session."),
+    _request("session", "prune", SessionPrune, SessionSweepReply, "Ends forgotten sessions."),
+    _request(
+        "session", "cleanup", SessionCleanup, SessionSweepReply, "Deletes sessions of an origin."
+    ),
+    _request("session", "update", SessionUpdate, SessionReply, "Sets directory, model, config."),
+    _request("session", "title", SessionTitle, SessionReply, "Gives a session a title."),
+    _request("session", "end", SessionEnd, SessionReply, "Ends a session."),
+    _request("session", "reopen", SessionReopen, SessionReply, "Takes the end of one back."),
+    _request("session", "reset", SessionReset, SessionReply, "Opens the next session of a lane."),
+    _request("session", "switch", SessionSwitch, SessionReply, "Leads a lane to another session."),
+    _request("session", "fork", SessionFork, SessionReply, "Opens a copy of a session."),
+    _request("session", "suspend", SessionSuspend, SessionReply, "Gives a session up."),
+    _request("session", "mark", SessionMark, SessionReply, "Says that one was interrupted."),
+    _request("session", "unmark", SessionUnmark, SessionReply, "Takes that mark away."),
+    _request("session", "hold", SessionHold, SessionReply, "Keeps one from timed resets."),
+    _request("session", "release", SessionRelease, SessionReply, "Ends a hold."),
+    _request("session", "override", SessionOverride, SessionReply, "Sets which model answers."),
+    _request("session", "note", SessionNote, SessionReply, "Leaves a note for the next one."),
+    _request("session", "rounds", SessionRounds, SessionRoundsReply, "Counts rounds."),
+    _request(
+        "session", "stop", SessionStop, StopReply, "Ends the running turn and drops what waits."
+    ),
+    _request("turn", "cancel", TurnCancel, StopReply, "Ends a turn."),
+    _request(
+        "transcript",
+        "load",
+        TranscriptLoad,
+        TranscriptReply,
+        "Shows rows of a transcript, the newest page first.",
+    ),
+    _request(
+        "transcript",
+        "revisions",
+        TranscriptRevisions,
+        TranscriptRevisionsReply,
+        "Shows what a row said before it was edited or deleted.",
+    ),
+    _request(
+        "transcript",
+        "search",
+        TranscriptSearch,
+        TranscriptHits,
+        "Finds rows of transcripts by what they say.",
+    ),
+    _request(
+        "transcript", "append", TranscriptAppend, TranscriptChanged, "Adds rows to a transcript."
+    ),
+    _request(
+        "transcript", "replace", TranscriptReplace, TranscriptChanged, "Writes a transcript anew."
+    ),
+    _request(
+        "transcript",
+        "compact",
+        TranscriptCompact,
+        TranscriptChanged,
+        "Puts a summary in the place of the oldest rows.",
+    ),
+    _request(
+        "transcript", "rewind", TranscriptRewind, TranscriptChanged, "Takes back the last turns."
+    ),
+    _request(
+        "transcript", "retry", TranscriptRetry, TranscriptChanged, "Runs the last turn once more."
+    ),
+)
+"""The requests about sessions and transcripts, as operators make them."""
+
 CHANNELS: Final[tuple[Channel, ...]] = (
     Channel(
         name="inbound",
@@ -220,89 +296,8 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         stream=StreamName.DEAD,
         description="Messages that were set aside, with the reason; never their content.",
     ),
-    _request("session", "get", SessionGet, SessionReply, "Shows one session."),
-    _request("session", "peek", SessionPeek, SessionReply, "Shows the session of a key."),
-    _request("session", "list", SessionList, SessionListReply, "Lists sessions."),
-    _request("session", "count", SessionCount, SessionCountReply, "Counts sessions."),
-    _request("session", "archive", SessionArchive, SessionReply, "Puts a session away in lists."),
-    _request("session", "find", SessionFind, SessionListReply, "Finds sessions by title."),
-    _request("session", "create", SessionCreate, SessionReply, "Opens a session."),
-    _request("session", "submit", SessionSubmit, SessionReply, "Says something in a session."),
-    _request("session", "remove", SessionRemove, SessionReply, "Deletes a session."),
-    _request("session", "prune", SessionPrune, SessionSweepReply, "Ends forgotten sessions."),
-    _request(
-        "session", "cleanup", SessionCleanup, SessionSweepReply, "Deletes sessions of an origin."
-    ),
-    _request("session", "update", SessionUpdate, SessionReply, "Sets directory, model, config."),
-    _request("session", "title", SessionTitle, SessionReply, "Gives a session a title."),
-    _request("session", "end", SessionEnd, SessionReply, "Ends a session."),
-    _request("session", "reopen", SessionReopen, SessionReply, "Takes the end of one back."),
-    _request("session", "reset", SessionReset, SessionReply, "Opens the next session of a lane."),
-    _request("session", "switch", SessionSwitch, SessionReply, "Leads a lane to another session."),
-    _request("session", "fork", SessionFork, SessionReply, "Opens a copy of a session."),
-    _request("session", "suspend", SessionSuspend, SessionReply, "Gives a session up."),
-    _request("session", "mark", SessionMark, SessionReply, "Says that one was interrupted."),
-    _request("session", "unmark", SessionUnmark, SessionReply, "Takes that mark away."),
-    _request("session", "hold", SessionHold, SessionReply, "Keeps one from timed resets."),
-    _request("session", "release", SessionRelease, SessionReply, "Ends a hold."),
-    _request("session", "override", SessionOverride, SessionReply, "Sets which model answers."),
-    _request("session", "note", SessionNote, SessionReply, "Leaves a note for the next one."),
-    _request("session", "rounds", SessionRounds, SessionRoundsReply, "Counts rounds."),
-    _request(
-        "session", "stop", SessionStop, StopReply, "Ends the running turn and drops what waits."
-    ),
-    _request("turn", "cancel", TurnCancel, StopReply, "Ends a turn."),
-    _request(
-        "transcript",
-        "load",
-        TranscriptLoad,
-        TranscriptReply,
-        "Shows rows of a transcript, the newest page first.",
-    ),
-    _request(
-        "transcript",
-        "revisions",
-        TranscriptRevisions,
-        TranscriptRevisionsReply,
-        "Shows what a row said before it was edited or deleted.",
-    ),
-    _request(
-        "transcript",
-        "search",
-        TranscriptSearch,
-        TranscriptHits,
-        "Finds rows of transcripts by what they say.",
-    ),
-    _request(
-        "transcript", "append", TranscriptAppend, TranscriptChanged, "Adds rows to a transcript."
-    ),
-    _request(
-        "transcript", "replace", TranscriptReplace, TranscriptChanged, "Writes a transcript anew."
-    ),
-    _request(
-        "transcript",
-        "compact",
-        TranscriptCompact,
-        TranscriptChanged,
-        "Puts a summary in the place of the oldest rows.",
-    ),
-    _request(
-        "transcript", "rewind", TranscriptRewind, TranscriptChanged, "Takes back the last turns."
-    ),
-    _request(
-        "transcript", "retry", TranscriptRetry, TranscriptChanged, "Runs the last turn once more."
-    ),
+    *REQUESTS,
 )
-
-
-def requests() -> tuple[Channel, ...]:
-    """Return the requests about sessions and transcripts, as operators make them."""
-    return tuple(
-        channel
-        for channel in CHANNELS
-        if len(subjects.placeholders(channel.address)) == 1
-        and channel.address.startswith(subjects.filled(subjects.API).partition("{")[0])
-    )
 
 
 def requests_of_agent() -> tuple[Channel, ...]:
@@ -314,7 +309,7 @@ def requests_of_agent() -> tuple[Channel, ...]:
             address=f"{channel.address}.{{agent}}",
             description=f"{channel.description[:-1]}, if it is of the agent.",
         )
-        for channel in requests()
+        for channel in REQUESTS
         if "session_id" in channel.message.model_fields
     )
 
@@ -328,7 +323,7 @@ def requests_for_account() -> tuple[Channel, ...]:
             address=f"{channel.address}.{{platform}}.{{account}}",
             description=f"{channel.description[:-1]}, for a person who talks to the account.",
         )
-        for channel in requests()
+        for channel in REQUESTS
         if "acting_for" in channel.message.model_fields
     )
 

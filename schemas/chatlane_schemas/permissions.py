@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from chatlane_schemas import subjects
-from chatlane_schemas.channels import Channel, requests, requests_for_account
+from chatlane_schemas.channels import REQUESTS, Channel, requests_for_account
 from chatlane_schemas.streams import (
     ADVISORIES_DURABLE,
     DEFAULT_SLOTS,
@@ -190,7 +190,7 @@ def operator(principal: str) -> Permissions:
     """Return what an operator may do: ask for and change sessions, let dead letters come again, look."""
     return Permissions(
         publish=(
-            *(_of(principal, channel) for channel in (*requests(), *requests_for_account())),
+            *(_of(principal, channel) for channel in (*REQUESTS, *requests_for_account())),
             f"{_API}.STREAM.NAMES",
             f"{_API}.STREAM.LIST",
             *_look_at_all_streams(),

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError, to_json
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
 from chatlane_schemas.people import Person
+from chatlane_schemas.session_state import ModelName
 from chatlane_schemas.sessions import SessionKey
 
 MAX_TITLE_CHARACTERS: Final = 100
@@ -62,6 +63,9 @@ Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(s
 Config = Annotated[JsonObject, AfterValidator(_config)]
 """An object of at most 16 kB that an agent reads; never credentials."""
 
+Directory = Annotated[Text, Field(min_length=1, max_length=4096)]
+"""Where tools of an agent work."""
+
 
 class Preference(StrEnum):
     """What of a session its users choose."""
@@ -84,14 +88,11 @@ class SessionChange(Envelope):
 class SessionUpdate(SessionChange):
     """Sets what the users of a session choose; what is left out stays as it is."""
 
-    cwd: Annotated[Text, Field(min_length=1, max_length=4096)] | None = Field(
+    cwd: Directory | None = Field(
         default=None,
         description="Directory in which tools of the agent work.",
     )
-    model: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
-        default=None,
-        description="Model that is to answer.",
-    )
+    model: ModelName | None = Field(default=None, description="Model that is to answer.")
     config: Config | None = Field(
         default=None,
         description="Whatever else the agent reads, as one object; never credentials.",
@@ -127,7 +128,11 @@ class SessionEnd(SessionChange):
 
 
 class SessionReopen(SessionChange):
-    """Takes the end of a session back; where its lane leads stays as it is."""
+    """Takes the end of a session back, or that it was given up.
+
+    Where its lane leads stays as it is. Refused as `conflict` if it goes on in another one,
+    merged or compacted.
+    """
 
 
 class SessionReset(SessionChange):

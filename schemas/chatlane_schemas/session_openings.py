@@ -1,28 +1,23 @@
 """Requests that open a session, and that say something in one, without a message of a chat."""
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import Name, Text
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import Config, SessionChange
-from chatlane_schemas.sessions import CHAT_ORIGIN, SessionKey
-
-
-def _not_chat(origin: str) -> str:
-    if origin == CHAT_ORIGIN:
-        raise PydanticCustomError("origin", "origin is the one of what messages open")
-    return origin
+from chatlane_schemas.session_changes import Config, Directory, SessionChange
+from chatlane_schemas.session_state import ModelName
+from chatlane_schemas.sessions import CallerOrigin, SessionKey
 
 
 class SessionCreate(Envelope):
     """Opens a session, which is the answer: on a lane, or one that only its id leads to."""
 
-    origin: Annotated[Name, AfterValidator(_not_chat)] = Field(
+    origin: CallerOrigin = Field(
         default="api",
         description="Kind of caller, such as `acp`; what `SessionCleanup` goes by.",
     )
@@ -35,14 +30,11 @@ class SessionCreate(Envelope):
         default=None,
         description="Persona of a session without a lane; the default one if none is named.",
     )
-    cwd: Annotated[Text, Field(min_length=1, max_length=4096)] | None = Field(
+    cwd: Directory | None = Field(
         default=None,
         description="Directory in which tools of the agent work.",
     )
-    model: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
-        default=None,
-        description="Model that is to answer.",
-    )
+    model: ModelName | None = Field(default=None, description="Model that is to answer.")
     config: Config | None = Field(
         default=None,
         description="Whatever else the agent reads, as one object; never credentials.",
@@ -63,7 +55,8 @@ class SessionSubmit(SessionChange):
     """Says something in a session, whatever leads to it; queued like a message of a chat.
 
     Said in a session that was compacted, it is heard in the one the conversation goes on in,
-    which is the answer. The answer of the agent goes where the last message came from.
+    which is the answer. Refused as `conflict` if that has ended or is suspended. The answer of
+    the agent goes where the last message came from.
     """
 
     text: Text = Field(description="What is said; empty only with attachments.")

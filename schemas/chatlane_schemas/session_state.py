@@ -26,6 +26,8 @@ def _plain_url(value: str) -> str:
     return value
 
 
+ModelName = Annotated[Text, Field(min_length=1, max_length=256)]
+
 Note = Annotated[Text, Field(max_length=MAX_NOTE_CHARACTERS)]
 """What the next session is to know of one that is about to end; `""` means none."""
 
@@ -33,10 +35,7 @@ Note = Annotated[Text, Field(max_length=MAX_NOTE_CHARACTERS)]
 class ModelOverride(Record):
     """Which model answers in one session, instead of the agent's own choice; never credentials."""
 
-    model: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
-        default=None,
-        description="Name of the model.",
-    )
+    model: ModelName | None = Field(default=None, description="Name of the model.")
     provider: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
         default=None,
         description="Who runs it, by the agent's name for them.",

@@ -3,23 +3,13 @@
 from typing import Annotated
 from uuid import UUID
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.fields import BigNumber, Name
+from chatlane_schemas.fields import BigNumber
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import SessionChange
-from chatlane_schemas.sessions import CHAT_ORIGIN, ApiReply
-
-
-def _not_chat(origin: str) -> str:
-    if origin == CHAT_ORIGIN:
-        raise PydanticCustomError("origin", "origin: what chats said is not cleaned up")
-    return origin
-
-
-Limit = Annotated[int, Field(strict=True, ge=1, le=200)]
+from chatlane_schemas.sessions import ApiReply, CallerOrigin, PageLimit
 
 
 class SessionRemove(SessionChange):
@@ -36,17 +26,15 @@ class SessionPrune(Envelope):
     idle_days: Annotated[int, Field(strict=True, ge=1, le=36500)] = Field(
         description="End those in which nobody has written for so many days.",
     )
-    limit: Limit = Field(default=100, description="How many to look at.")
+    limit: PageLimit = Field(default=100, description="How many to look at.")
     cursor: UUID | None = Field(default=None, description="`next_cursor` of the reply before.")
 
 
 class SessionCleanup(Envelope):
     """Deletes sessions that a kind of caller opened, the newest first; busy and held ones stay."""
 
-    origin: Annotated[Name, AfterValidator(_not_chat)] = Field(
-        description="Kind of caller, such as `acp`; never `chat`.",
-    )
-    limit: Limit = Field(default=50, description="How many to look at.")
+    origin: CallerOrigin = Field(description="Kind of caller, such as `acp`; never `chat`.")
+    limit: PageLimit = Field(default=50, description="How many to look at.")
     cursor: UUID | None = Field(default=None, description="`next_cursor` of the reply before.")
     acting_for: Person | None = Field(
         default=None,

@@ -4,7 +4,8 @@ from enum import StrEnum
 from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.events import EndReason
@@ -23,6 +24,7 @@ from chatlane_schemas.session_state import ModelOverride, ResumeMark
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
+PageLimit = Annotated[int, Field(strict=True, ge=1, le=200)]
 
 
 class ApiErrorCode(StrEnum):
@@ -77,6 +79,16 @@ CHAT_ORIGIN: Final = "chat"
 """Origin of the sessions that a message of a platform opened."""
 
 
+def _not_chat(origin: str) -> str:
+    if origin == CHAT_ORIGIN:
+        raise PydanticCustomError("origin", "origin is the one of what messages open")
+    return origin
+
+
+CallerOrigin = Annotated[Name, AfterValidator(_not_chat)]
+"""Origin of the sessions that a caller opened: any kind of caller, never a message."""
+
+
 class SessionFilter(Envelope):
     """Says which sessions are meant: those to which all that is given applies."""
 
@@ -104,10 +116,7 @@ class SessionList(SessionFilter):
     exactly if there is a `next_cursor`.
     """
 
-    limit: Annotated[int, Field(strict=True, ge=1, le=200)] = Field(
-        default=50,
-        description="How many to show.",
-    )
+    limit: PageLimit = Field(default=50, description="How many to show.")
     cursor: Cursor | None = Field(default=None, description="`next_cursor` of the page before.")
 
 

@@ -207,7 +207,11 @@ class TakeReply(ServiceEnvelope):
 
 
 class TurnCancel(Envelope):
-    """Ends one turn; what waits behind it is next. One that is over stays as it ended."""
+    """Ends one turn; what waits behind it is next.
+
+    One that nobody has claimed is dropped with all that waits. One that is over stays as it
+    ended.
+    """
 
     turn_id: UUID = Field(description="Turn to end.")
     acting_for: Person | None = Field(

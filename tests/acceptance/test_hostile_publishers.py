@@ -12,7 +12,7 @@ import pytest
 
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import NatsServer, open_nats
-from chatlane_client.sessions import SessionClient
+from chatlane_client import SessionApi
 from chatlane_schemas import subjects
 from tests.support.backends import RunningPostgres
 from tests.support.crowd import Person, people
@@ -243,7 +243,7 @@ async def test_a_router_keeps_answering(fortress: Fortress, name: str) -> None:
     before, dead_before = await fortress.connections(), await scene.witness.dead()
     its = request.subject, request.body, request.headers
     await publish_raw(scene.service.nats_url, *its, reply=request.reply)
-    assert await SessionClient(scene.client, principal="tests").peek("nobody") is None
+    assert await SessionApi(scene.client, principal="tests").peek("nobody") is None
     assert await scene.witness.dead() == dead_before
     assert await fortress.connections() == before
     scene.require_running()

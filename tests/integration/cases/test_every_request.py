@@ -19,7 +19,7 @@ from chatlane.api.asked import Asked, Handle
 from chatlane.handlers import every_handler
 from chatlane.metrics import Metrics
 from chatlane.store.session_reads import SessionReads
-from chatlane_schemas.channels import Channel, requests
+from chatlane_schemas.channels import REQUESTS, Channel
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply
@@ -28,7 +28,7 @@ from tests.support.kernel import SLOTS, Kernel, event
 pytestmark = pytest.mark.integration
 
 MESSAGES: Final = Path(__file__).parents[2] / "contract" / "messages"
-CHANNELS: Final = {channel.name: channel for channel in requests()}
+CHANNELS: Final = {channel.name: channel for channel in REQUESTS}
 FOR_PEOPLE: Final = [
     name for name, channel in CHANNELS.items() if "acting_for" in channel.message.model_fields
 ]

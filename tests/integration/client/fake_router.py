@@ -448,17 +448,16 @@ class FakeRouter:
         return RenewReply(id=envelope_id, at=at, status=status, lease_ms=lease_ms)
 
     def _get(self, request: SessionGet) -> Envelope:
-        return self._shown(lambda it: it.id == request.session_id)
+        reply = self._shown(lambda it: it.id == request.session_id)
+        return reply if reply.session else _refusal(ApiErrorCode.NOT_FOUND)
 
     def _peek(self, request: SessionPeek) -> Envelope:
         return self._shown(lambda it: it.key == request.session_key)
 
-    def _shown(self, is_it: Callable[[FakeSession], bool]) -> Envelope:
+    def _shown(self, is_it: Callable[[FakeSession], bool]) -> SessionReply:
         session = next((it for it in self._sessions.values() if is_it(it)), None)
-        if session is None:
-            return _refusal(ApiErrorCode.NOT_FOUND)
         envelope_id, at = _new_fields()
-        return SessionReply(id=envelope_id, at=at, session=session.view())
+        return SessionReply(id=envelope_id, at=at, session=session.view() if session else None)
 
     def _list(self, request: SessionList) -> SessionListReply:
         sessions = list(self._sessions.values())

@@ -1,12 +1,20 @@
 """Notes that an agent leaves when it is told that a conversation will be closed by time."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
 from nats.aio.client import Client
 
-from chatlane_client import AdapterClient, NoteWriter, SessionApi, Turn
+from chatlane_client import (
+    AdapterClient,
+    ConnectionClosedError,
+    NoteWriter,
+    SessionApi,
+    Turn,
+    open_connection,
+)
 from chatlane_schemas import SessionEnding, encode, new_envelope_id, subjects
 from chatlane_schemas.events import ResetReason
 from tests.integration.client.routing import (
@@ -100,3 +108,30 @@ async def test_a_failure_and_the_sessions_of_others_keep_no_note_from_being_left
         await announced(client, session.id, notes, 3)
 
     assert set(notes.asked) == {session.id}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        pytest.param("", id="waiting"),
+        # Nobody answers: it is being left until the connection is closed.
+        pytest.param("they want tea", id="leaving a note"),
+    ],
+)
+async def test_a_closed_connection_ends_a_note_writer(nats_url: str, note: str) -> None:
+    notes = Notes(note)
+    async with open_connection(nats_url, name="test") as mortal:
+        writer = NoteWriter(mortal, MAIN.name, notes.write, principal=PRINCIPAL)
+        run = asyncio.create_task(writer.run())
+        await announced(mortal, uuid4(), notes, 1)
+        await mortal.close()
+        with pytest.raises(ConnectionClosedError):
+            await run
+
+
+async def test_no_note_is_written_on_a_closed_connection(nats_url: str) -> None:
+    async with open_connection(nats_url, name="test") as closed:
+        await closed.close()
+        writer = NoteWriter(closed, MAIN.name, Notes("").write, principal=PRINCIPAL)
+        with pytest.raises(ConnectionClosedError):
+            await writer.run()

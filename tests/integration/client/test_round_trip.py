@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from chatlane_client import (
     NoReply,
     Reply,
-    SessionClient,
+    SessionApi,
     SessionNotFoundError,
     TranscriptApi,
     Turn,
@@ -72,8 +72,8 @@ async def echo(turn: Turn) -> str:
 
 
 @pytest.fixture
-def sessions(client: Client) -> SessionClient:
-    return SessionClient(client, principal=PRINCIPAL)
+def sessions(client: Client) -> SessionApi:
+    return SessionApi(client, principal=PRINCIPAL)
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ async def test_a_stopped_worker_finishes_what_it_has_and_takes_no_more(client: C
             await eventually(lambda: chats.texts("2") == ["You said: after"])
 
 
-async def test_sessions_are_found_by_id_and_by_key(client: Client, sessions: SessionClient) -> None:
+async def test_sessions_are_found_by_id_and_by_key(client: Client, sessions: SessionApi) -> None:
     chats = Chats()
     keys: list[str] = []
 
@@ -342,7 +342,7 @@ async def test_sessions_are_found_by_id_and_by_key(client: Client, sessions: Ses
     assert await sessions.peek(f"{keys[0]}0") is None
 
 
-async def test_a_session_that_is_not_there_is_an_error(sessions: SessionClient) -> None:
+async def test_a_session_that_is_not_there_is_an_error(sessions: SessionApi) -> None:
     with pytest.raises(SessionNotFoundError):
         await sessions.get(UUID(int=0))
 

@@ -1,22 +1,34 @@
 """The client that changes sessions, against a router."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from chatlane_client import (
     AdapterClient,
     ConflictingRequestError,
     ForbiddenRequestError,
+    InvalidAnswerError,
     RefusedRequestError,
     SessionApi,
     SessionNotFoundError,
     StaleRequestError,
     open_connection,
 )
-from chatlane_schemas import Person, Preference, SessionView
+from chatlane_schemas import (
+    Person,
+    Preference,
+    SessionReply,
+    SessionView,
+    encode,
+    new_envelope_id,
+    subjects,
+)
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, PRINCIPAL, said
 from tests.support.eventually import eventually
@@ -164,3 +176,28 @@ async def test_a_bad_value_is_refused_for_good(client: Client) -> None:
 
     with pytest.raises((RefusedRequestError, ValueError)):
         await acting_for(client, "1").update(session.id, config={"api_key": "k"})
+
+
+async def test_a_worker_is_shown_the_sessions_of_its_agent(client: Client) -> None:
+    session = await opened(client, "1")
+    workers = SessionApi(client, principal=PRINCIPAL, agent=session.agent)
+    others = SessionApi(client, principal=PRINCIPAL, agent="desk")
+
+    assert (await workers.get(session.id)).id == session.id
+    with pytest.raises(SessionNotFoundError):
+        await others.get(session.id)
+
+
+async def test_an_answer_without_a_session_is_no_answer(nats_url: str) -> None:
+    """The service says which error it is; else it is one that follows another contract."""
+
+    async def answer(request: Msg) -> None:
+        await request.respond(encode(SessionReply(id=new_envelope_id(), at=datetime.now(UTC))))
+
+    async with open_connection(nats_url, name="test") as other:
+        api = SessionApi(other, principal=PRINCIPAL)
+        await other.subscribe(subjects.wildcards(subjects.API), cb=answer)
+
+        with pytest.raises(InvalidAnswerError):
+            await api.get(UUID(int=0))
+        assert await api.peek("agent:main:test:bot:dm:1") is None

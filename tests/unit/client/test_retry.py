@@ -7,7 +7,13 @@ from itertools import islice
 
 import pytest
 
-from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
+from chatlane_client.retry import (
+    Backoff,
+    CancellationGuard,
+    cancel_until_ended,
+    was_set_within,
+)
+from tests.support.virtual_time import VirtualTimeLoop
 
 
 def test_pauses_grow_to_a_limit_and_are_jittered() -> None:
@@ -62,3 +68,29 @@ async def test_a_swallowed_timeout_is_still_a_timeout() -> None:
 
     with pytest.raises(TimeoutError):
         await swallow()
+
+
+def test_what_loses_a_cancellation_is_cancelled_again() -> None:
+    """In virtual time: there are seconds between the two."""
+    cancelled = 0
+
+    async def lose_one() -> None:
+        nonlocal cancelled
+        while cancelled < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled += 1
+
+    async def fail() -> None:
+        raise ValueError("before it was cancelled")
+
+    async def end_both() -> list[bool]:
+        tasks = [asyncio.create_task(lose_one()), asyncio.create_task(fail())]
+        await asyncio.sleep(0)
+        await cancel_until_ended(*tasks)
+        return [task.done() for task in tasks]
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        assert runner.run(end_both()) == [True, True]
+    assert cancelled == 2

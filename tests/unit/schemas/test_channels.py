@@ -1,7 +1,7 @@
 """The table of channels agrees with subjects and streams."""
 
 from chatlane_schemas import Envelope, subjects
-from chatlane_schemas.channels import CHANNELS, every_channel, messages, requests
+from chatlane_schemas.channels import CHANNELS, REQUESTS, every_channel, messages
 from chatlane_schemas.sessions import ApiReply
 from chatlane_schemas.streams import declared_streams
 
@@ -14,7 +14,7 @@ def test_names_and_addresses_are_unique() -> None:
 
 def test_whatever_is_asked_of_a_session_can_be_asked_for_a_person() -> None:
     """Else a caller that acts for people could not do it, or a handler would not look whose."""
-    for channel in requests():
+    for channel in REQUESTS:
         fields = channel.message.model_fields
         assert "session_id" not in fields or "acting_for" in fields, channel.name
 
