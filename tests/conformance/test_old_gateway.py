@@ -24,8 +24,8 @@ from chatlane.domain.policy import (
     ResetMode,
     ResetPolicy,
     SessionClock,
+    boundary_before,
     reset_reason,
-    served_boundary_at,
 )
 from chatlane.domain.sources import address_of
 from chatlane_schemas.inbound import Chat, InboundEvent, Sender
@@ -344,7 +344,7 @@ class Reset:
         its = policy or self.policy
         clock = SessionClock(
             last_activity_at=self.updated,
-            served_boundary=served_boundary_at(self.started, its),
+            served_boundary=boundary_before(self.started, its),
             started_at=self.started,
             is_held=self.is_held,
         )
@@ -407,11 +407,11 @@ RESET_DIFFERENCES: Final[dict[str, Callable[[Reset], bool]]] = {
     "a daily reset waits until the talk is quiet": lambda one: (
         literal(one) == "daily"
         and one.ours() is None
-        and one.updated < served_boundary_at(one.now, one.policy)
+        and one.updated < boundary_before(one.now, one.policy)
     ),
     # What was put off by a talk or a hold would never come for who writes again right after.
     "a daily reset that was put off comes later the same day": lambda one: (
-        one.ours() == "daily" and one.updated >= served_boundary_at(one.now, one.policy)
+        one.ours() == "daily" and one.updated >= boundary_before(one.now, one.policy)
     ),
     # They subtract clocks on the wall, which jump.
     "silence is measured in time that passed": is_cut_by_a_clock_change,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.catalog import Manners
-from chatlane.domain.clocks import clock_of
 from chatlane.domain.effects import (
     Effects,
     Meeting,
@@ -237,6 +236,7 @@ class Placement:
     def route(self, arrived: Arrived) -> None:
         """Bring a message that is none of these to its session and its agent."""
         self.deliver(arrived, self._session_for(arrived))
+        self._effects.count(("routed", arrived.event.platform))
 
     def deliver(self, arrived: Arrived, session: Session) -> None:
         """Bring a message to a session, whoever chose it, and to its agent."""
@@ -252,7 +252,6 @@ class Placement:
             self._deliver_stream(arrived, session)
         else:
             self._deliver_turn(arrived, session)
-        self._effects.count(("routed", arrived.event.platform))
 
     def is_repeat(self, arrived: Arrived) -> bool:
         """Count a message that came before; from now on this one has."""
@@ -283,7 +282,7 @@ class Placement:
         if arrived.event.kind is Kind.SYSTEM and session.suspended_at is None:
             return session
         now = not_before(arrived.stored_at, session.last_activity_at)
-        reason = reset_reason(clock_of(session), arrived.policy, now)
+        reason = reset_reason(session, arrived.policy, now)
         if reason is None:
             return session
         end_session(session, now, EndReason(reason), self._effects)
@@ -299,9 +298,7 @@ class Placement:
             agent=arrived.agent.name,
             platform=arrived.event.platform,
             started_at=arrived.stored_at,
-            served_boundary=served_boundary_at(arrived.stored_at, arrived.policy)
-            if arrived.policy.resets_daily
-            else None,
+            served_boundary=served_boundary_at(arrived.stored_at, arrived.policy),
             is_new=True,
         )
         if previous is not None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from chatlane_schemas.events import ResetReason
+
+if TYPE_CHECKING:
+    from chatlane.domain.states import Session
 
 ResetMode = Literal["none", "idle", "daily", "both"]
 AnonymousDm = Literal["refuse", "shared"]
@@ -103,7 +106,9 @@ class _Boundary(NamedTuple):
     day: date
 
 
-def reset_reason(clock: SessionClock, policy: ResetPolicy, now: datetime) -> ResetReason | None:
+def reset_reason(
+    clock: SessionClock | Session, policy: ResetPolicy, now: datetime
+) -> ResetReason | None:
     """Return why a person's message at `now` opens a new session, or None.
 
     A suspended session ends whatever else holds. One that was interrupted goes on for a while
@@ -127,7 +132,9 @@ def _is_fresh(marked_at: datetime, policy: ResetPolicy, now: datetime) -> bool:
     return policy.resume_window <= timedelta(0) or now - marked_at <= policy.resume_window
 
 
-def _timed_reason(clock: SessionClock, policy: ResetPolicy, now: datetime) -> ResetReason | None:
+def _timed_reason(
+    clock: SessionClock | Session, policy: ResetPolicy, now: datetime
+) -> ResetReason | None:
     active_at = clock.last_activity_at or clock.started_at
     if policy.resets_idle and (active_at is None or now - active_at > policy.idle):
         return ResetReason.IDLE
@@ -137,7 +144,7 @@ def _timed_reason(clock: SessionClock, policy: ResetPolicy, now: datetime) -> Re
     return ResetReason.DAILY if is_quiet and _is_due(clock, policy, now) else None
 
 
-def _is_due(clock: SessionClock, policy: ResetPolicy, now: datetime) -> bool:
+def _is_due(clock: SessionClock | Session, policy: ResetPolicy, now: datetime) -> bool:
     served_at = clock.served_boundary
     if served_at is None:
         if clock.started_at is None:
@@ -163,7 +170,9 @@ class NextReset(NamedTuple):
     reason: ResetReason
 
 
-def next_reset(clock: SessionClock, policy: ResetPolicy, now: datetime) -> NextReset | None:
+def next_reset(
+    clock: SessionClock | Session, policy: ResetPolicy, now: datetime
+) -> NextReset | None:
     """Return the first reset that silence from `now` on leads to; None if none within days.
 
     A turn or hold that puts it off now is expected to be over by then. An idle reset comes
@@ -185,7 +194,7 @@ def next_reset(clock: SessionClock, policy: ResetPolicy, now: datetime) -> NextR
     return min(found, default=None)
 
 
-def timed_end(clock: SessionClock, policy: ResetPolicy) -> NextReset | None:
+def timed_end(clock: SessionClock | Session, policy: ResetPolicy) -> NextReset | None:
     """Return when silence since the last message ends a session, whatever keeps it now."""
     if clock.resume_marked_at is not None:
         if policy.resume_window <= timedelta(0):
@@ -202,9 +211,9 @@ def _boundaries_ahead(now: datetime, policy: ResetPolicy) -> list[_Boundary]:
     return sorted(boundary for boundary in around if boundary.at > now)
 
 
-def served_boundary_at(start: datetime, policy: ResetPolicy) -> datetime:
-    """Return the boundary in force for a session that starts now, whatever the mode."""
-    return boundary_before(start, policy)
+def served_boundary_at(start: datetime, policy: ResetPolicy) -> datetime | None:
+    """Return the boundary in force for a session that starts now; None if none ever ends it."""
+    return boundary_before(start, policy) if policy.resets_daily else None
 
 
 def boundary_before(now: datetime, policy: ResetPolicy) -> datetime:

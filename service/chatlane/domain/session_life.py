@@ -67,7 +67,7 @@ def next_session(
         agent=previous.agent,
         platform=parse_session_key(session_key).platform,
         started_at=at,
-        served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
+        served_boundary=served_boundary_at(at, policy),
         owner=previous.owner,
         is_new=True,
     )
@@ -100,7 +100,7 @@ def opened_session(
         agent=agent,
         platform=parse_session_key(session_key).platform,
         started_at=at,
-        served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
+        served_boundary=served_boundary_at(at, policy),
         owner=owner,
         is_new=True,
     )
@@ -138,7 +138,7 @@ def branch_of(
         parent_id=parent.id,
         link_kind=BRANCH,
         last_activity_at=at,
-        served_boundary=served_boundary_at(at, policy) if policy.resets_daily else None,
+        served_boundary=served_boundary_at(at, policy),
         next_seq=through_seq + 1,
         owner=parent.owner,
         is_new=True,
@@ -176,10 +176,11 @@ def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:
     session.ended_at = None
     session.end_reason = None
     session.last_activity_at = at
-    session.served_boundary = served_boundary_at(at, policy) if policy.resets_daily else None
+    session.served_boundary = served_boundary_at(at, policy)
     session.suspended_at = None
     session.resume_marked_at = None
     session.resume_reason = None
+    session.interruptions = 0
 
 
 def suspend_session(session: Session, at: datetime) -> None:

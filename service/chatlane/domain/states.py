@@ -73,6 +73,11 @@ class Session:
     is_new: bool = False
     has_new_flags: bool = False
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a turn of it is live: then no rule ends it."""
+        return self.active_turn is not None
+
     def take_seq(self) -> int:
         """Return the next place in the transcript."""
         seq = self.next_seq

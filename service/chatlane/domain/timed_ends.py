@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chatlane.domain.clocks import clock_of
 from chatlane.domain.effects import Effects, Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.policy import reset_reason, timed_end
@@ -52,7 +51,7 @@ def look(
         ending_at: The end that was announced last.
         has_waiting: Whether messages wait for a turn in it.
     """
-    due = timed_end(clock_of(session), policy)
+    due = timed_end(session, policy)
     if due is None or session.ended_at is not None or session.suspended_at is not None:
         return Looked(None, ending_at)
     kept_until = _kept_until(session, due, policy, now, has_waiting=has_waiting)
@@ -87,7 +86,7 @@ def _kept_until(
 def _end(session: Session, policy: ResetPolicy, now: datetime, effects: Effects) -> datetime | None:
     """End a session, or return when to look at it again."""
     # The same rule that decides when a message comes has the last word.
-    reason = reset_reason(clock_of(session), policy, now)
+    reason = reset_reason(session, policy, now)
     if reason is None:
         return now + _SOON
     end_session(session, now, EndReason(reason), effects)

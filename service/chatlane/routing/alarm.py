@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from chatlane.errors import TransientError
-from chatlane.logs import get_logger
+from chatlane.routing.sweeper import Job, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import timedelta
 
 # Time goes by another clock in the database: rather a little late than in vain.
 _MARGIN_SECONDS: Final = 0.02
-
-_log = get_logger("alarm")
 
 
 class Alarm:
@@ -35,10 +32,7 @@ class Alarm:
         """Ring until cancelled; what fails is left to the sweep."""
         while True:
             await self._until_due()
-            try:
-                await ring()
-            except TransientError as error:
-                _log.warning("sweep_postponed", task="alarm", reason=str(error))
+            await attempt(Job("alarm", timedelta(0), ring))
 
     async def _until_due(self) -> None:
         loop = asyncio.get_running_loop()

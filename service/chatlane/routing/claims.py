@@ -213,8 +213,8 @@ class _Serving:
             status = claims.claim_status(turn, asked.agent.name, asked.request.id)
             if status is ClaimStatus.CLAIMED and asked.request.turn_id in emptied:
                 status = ClaimStatus.VOID
-            if turn is not None and turn.is_unclaimed and self._is_early(turn, lines):
-                status = ClaimStatus.TAKEN
+            if turn is not None and status is ClaimStatus.CLAIMED and turn.is_unclaimed:
+                status = ClaimStatus.TAKEN if self._is_early(turn, lines) else status
             if turn is None or status is not ClaimStatus.CLAIMED:
                 self._answers.append((asked, status))
                 continue

@@ -170,7 +170,8 @@ async def _follow(
 
     Who compacts a session takes its lanes along; this is for those that came to it otherwise.
     """
-    left = {one.id for one in locked.values() if one.end_reason == EndReason.COMPRESSION}
+    ended = [one for one in locked.values() if one.end_reason is not None]
+    left = {one.id for one in ended if one.end_reason == EndReason.COMPRESSION}
     if not left:
         return
     tips = await lineage.find_tips(connection, left)
@@ -250,7 +251,8 @@ class _Loaded:
         """Read them again after rows were moved or taken away other than by effects."""
         if self._originals is not None:
             await self._go_on()
-            await self.load_originals(self._arrived, self._homes)
+            # What was written since is ours, too: sessions of this batch, found by its own marks.
+            await self.load_originals(self._arrived, self._homes | self._locked.keys())
 
     async def place(self, one: Arrived) -> None:
         """Decide about the next message of the inbound log."""

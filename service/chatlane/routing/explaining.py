@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.domain import replies
 from chatlane.domain.aliases import AliasBook
-from chatlane.domain.clocks import clock_of
 from chatlane.domain.commanding import may_use
 from chatlane.domain.commands import PASSED_ON, CommandName
 from chatlane.domain.keys import is_shared, parse_session_key
@@ -52,7 +51,7 @@ async def explain(
         event = decode(InboundEvent, body)
     except DecodeError as error:
         return {"outcome": "dead letter", "reason": error.reason, "detail": error.detail}
-    subject = inbound_for(event).replace(".inbound.", ".log.0.")
+    subject = inbound_for(event).replace(".inbound.", ".log.0.", 1)
     prepared = prepare_inbound(LogMessage("inbound", 0, 0, at, subject, None, body), catalog)
     if isinstance(prepared, Refused):
         return _refused(prepared)
@@ -172,9 +171,9 @@ async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: 
     if (name := _told_router(arrived)) is not None:
         return {"session_id": str(session.id), "session": _fate_of_command(session, name)}
     now = not_before(at, session.last_activity_at)
-    reason = reset_reason(clock_of(session), arrived.policy, now)
+    reason = reset_reason(session, arrived.policy, now)
     facts: Facts = {"session_id": str(session.id), "session": _fate(session, reason, arrived)}
-    due = next_reset(clock_of(session), arrived.policy, now)
+    due = next_reset(session, arrived.policy, now)
     facts["next_reset"] = None if due is None else f"{due.reason} at {due.at.isoformat()}"
     return facts
 

@@ -58,7 +58,9 @@ class Heard(NamedTuple):
         hand-over, it was meant for the agent.
         """
         sender = self.event.sender
-        if sender is None or self.event.kind is Kind.SYSTEM:
+        if sender is None or not (sender.is_bot or self.account.own_ids):
+            return False
+        if self.event.kind is Kind.SYSTEM:
             return False
         if self._is_own(sender):
             return True
@@ -83,8 +85,9 @@ class Heard(NamedTuple):
     def is_of_bot(self) -> bool:
         """Whether another bot says something that could start a turn."""
         sender, event = self.event.sender, self.event
-        starts = event.kind is Kind.MESSAGE or event.counts_as_new
-        return bool(starts and sender is not None and _is_bot(sender))
+        if sender is None or not _is_bot(sender):
+            return False
+        return event.kind is Kind.MESSAGE or bool(event.counts_as_new)
 
     def _is_own(self, sender: Sender) -> bool:
         own_ids = self.account.own_ids
@@ -120,9 +123,11 @@ class Prepared(NamedTuple):
 
 def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
     """Return the command an event gives; only people give any."""
-    if event.kind is not Kind.MESSAGE or (event.sender is not None and _is_bot(event.sender)):
+    # Plain text, which nearly all are, is told by its first character.
+    command = parse_command(event.text, platform.commands, account.bot_name)
+    if command is None or event.kind is not Kind.MESSAGE:
         return None
-    return parse_command(event.text, platform.commands, account.bot_name)
+    return None if event.sender is not None and _is_bot(event.sender) else command
 
 
 def _details(heard: Heard) -> str:
@@ -151,16 +156,17 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
     platform = catalog.platforms[event.platform]
     account = platform.accounts[event.account]
     address = address_of(event)
+    # By position: names would cost each message more than all these lookups.
     heard = Heard(
-        message=message,
-        event=event,
-        address=address,
-        platform=platform,
-        account=account,
-        agent=profile.agent,
-        policy=catalog.reset_policy_for(event.platform, address.chat_class),
-        manners=catalog.manners_of(profile.agent, platform),
-        command=_command(event, platform, account),
+        message,
+        event,
+        address,
+        platform,
+        account,
+        profile.agent,
+        catalog.reset_policy_for(event.platform, address.chat_class),
+        catalog.manners_of(profile.agent, platform),
+        _command(event, platform, account),
     )
     persons = platform.person_aliases
     plain = None if persons else _arrived(heard, Resolved(address))

@@ -196,7 +196,8 @@ class Intake:
         """Wait for messages and hand out a batch of them.
 
         Every partition gets the same chance: one with a long backlog takes only what the
-        others leave, and never more than a quarter. A partition under suspicion is handed out alone, one message at a time.
+        others leave, and never more than a quarter, or its equal share where there are fewer.
+        A partition under suspicion is handed out alone, one message at a time.
 
         Args:
             max_messages: Most messages.

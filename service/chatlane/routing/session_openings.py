@@ -167,6 +167,9 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     effects = Effects()
     placement = Placement({}, {session.id: session}, set(), effects, case.slots)
     placement.deliver(arrived, session)
+    # The platform of a session without a lane is what its caller calls itself: no label.
+    platform = event.platform if event.platform in case.catalog.platforms else "api"
+    effects.count(("routed", platform))
     await case.writing.write(effects, sessions_of=[session])
     return Shown(session.id, derived_id(case.at, digest, "message"))
 

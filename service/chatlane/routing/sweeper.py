@@ -83,10 +83,11 @@ class Sweeper:
     async def _repeat(self, job: Job) -> None:
         while True:
             await asyncio.sleep(job.every.total_seconds() * self._jitter.uniform(0.5, 1.5))
-            await _attempt(job)
+            await attempt(job)
 
 
-async def _attempt(job: Job) -> None:
+async def attempt(job: Job) -> None:
+    """Run a job once; what fails is logged."""
     try:
         await job.run()
     except TransientError as error:

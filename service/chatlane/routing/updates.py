@@ -11,7 +11,7 @@ from chatlane_schemas.events import SessionUpdated
 from chatlane_schemas.subjects import event as event_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from uuid import UUID
 
     from chatlane.domain.states import Session
@@ -42,10 +42,10 @@ class Updates:
         self._tell = tell
         self._changed: dict[UUID, Session] = {}
 
-    def note(self, sessions: Iterable[Session]) -> None:
-        """Remember sessions that were written."""
+    def note(self, sessions: Mapping[UUID, Session]) -> None:
+        """Remember sessions that were written, by id."""
         if len(self._changed) < _MOST_WAITING:
-            self._changed.update((one.id, one) for one in sessions)
+            self._changed.update(sessions)
 
     async def run(self) -> None:
         """Tell what has collected, at the start of every second, until cancelled."""

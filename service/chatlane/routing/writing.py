@@ -20,7 +20,7 @@ from chatlane.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from datetime import timedelta
     from uuid import UUID
 
@@ -114,7 +114,7 @@ class Writer:
         written: Callable[[set[UUID]], None] | None = None,
         *,
         ring_within: Callable[[timedelta], None] | None = None,
-        touched: Callable[[Iterable[Session]], None] | None = None,
+        touched: Callable[[Mapping[UUID, Session]], None] | None = None,
     ) -> None:
         """Make one.
 
@@ -125,7 +125,7 @@ class Writer:
             tell: Says something to whoever listens now, and fails silently.
             written: Is told the sessions that have new rows.
             ring_within: Is told when the next turn that rests is due.
-            touched: Is told the sessions that were written.
+            touched: Is told the sessions that were written, by id.
         """
         self._written = written
         self._ring_within = ring_within
@@ -151,7 +151,7 @@ class Writer:
             writing.lap("commit")
             self._metrics.stages_took(writing.laps)
         if self._touched is not None and writing.touched:
-            self._touched(writing.touched.values())
+            self._touched(writing.touched)
         for effects in writing.effects:
             self._metrics.decided(effects.counts)
             if effects.messages:

@@ -446,3 +446,25 @@ async def test_who_took_a_message_away_does_not_matter(kernel_with: KernelWith) 
     await kernel.say(event("slack", **moderator, mid="1", kind="delete"), at("09:01"))
     assert await kernel.waiting(placed.session) == []
     assert await kernel.value("SELECT content FROM waiting") == "b"
+
+
+async def test_a_command_finds_the_edits_of_its_own_batch_in_a_new_chat(kernel: Kernel) -> None:
+    """What moved rows reads the marks again, and finds those that its batch has written."""
+    await kernel.say_together([message(), edit(), message("2", "/stop")], at("09:00"))
+    session: UUID = await kernel.value("SELECT id FROM sessions")
+    assert await kernel.live_turn(session) is None
+    assert await kernel.value("SELECT count(*) FROM waiting") == 0
+
+
+async def test_files_find_the_edit_of_their_message_in_their_own_batch(kernel: Kernel) -> None:
+    files = event(**ANN, mid="1", kind="attachments", attachments=[FILE])
+    placed = await kernel.say_together([message(awaits_files=True), edit(), files], at("09:00"))
+    (told,) = (await kernel.claim_live(placed[0].session)).messages
+    assert (told.text, [file.url for file in told.attachments]) == ("summarise", [FILE["url"]])
+
+
+async def test_an_edit_finds_its_message_after_a_branch_in_its_own_batch(kernel: Kernel) -> None:
+    placed = await kernel.say(message(), at("09:00"))
+    await kernel.run_all()
+    await kernel.say_together([message("2", "/branch"), edit()], at("09:01"))
+    assert await rows(kernel, placed.session) == [("summarise", "edited")]

@@ -3,6 +3,8 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.alarm import Alarm
@@ -35,12 +37,13 @@ def test_it_rings_for_the_earliest_first_and_for_the_others_too() -> None:
         runner.run(scene())
 
 
-async def test_what_fails_is_left_to_the_sweep() -> None:
+@pytest.mark.parametrize("error", [StoreUnavailableError(kind="away"), ValueError("a fault")])
+async def test_what_fails_is_left_to_the_sweep(error: Exception) -> None:
     alarm, rung = Alarm(), asyncio.Queue[int]()
 
     async def fail() -> None:
         await rung.put(1)
-        raise StoreUnavailableError(kind="away")
+        raise error
 
     ringing = asyncio.create_task(alarm.run(fail))
     for _ in range(2):

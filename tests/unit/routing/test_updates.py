@@ -33,14 +33,18 @@ class Told:
         return [told.session_id.int for told in self.kept.values()]
 
 
+def by_id(*sessions: Session) -> dict[UUID, Session]:
+    return {one.id: one for one in sessions}
+
+
 async def test_a_session_that_changes_often_is_told_once_in_a_second() -> None:
     told = Told()
     updates = Updates(told)
     for number in (1, 2, 1, 1):
-        updates.note([session(number)])
+        updates.note(by_id(session(number)))
     assert await updates.flush(NOW) == 2
     assert await updates.flush(NOW + SECOND) == 0
-    updates.note([session(1)])
+    updates.note(by_id(session(1)))
     await updates.flush(NOW + 2 * SECOND)
 
     assert told.numbers == [1, 2, 1]
@@ -50,7 +54,7 @@ async def test_routers_that_change_it_in_one_second_tell_it_once() -> None:
     told = Told()
     routers = Updates(told), Updates(told)
     for router in routers:
-        router.note([session(1)])
+        router.note(by_id(session(1)))
     for number, router in enumerate(routers):
         await router.flush(NOW + number * timedelta(milliseconds=300))
 
@@ -60,7 +64,7 @@ async def test_routers_that_change_it_in_one_second_tell_it_once() -> None:
 async def test_many_at_once_are_told_over_several_seconds_in_their_order() -> None:
     told = Told()
     updates = Updates(told)
-    updates.note(session(number) for number in range(MOST_AT_ONCE + 10))
+    updates.note(by_id(*map(session, range(MOST_AT_ONCE + 10))))
     assert await updates.flush(NOW) == MOST_AT_ONCE
     assert await updates.flush(NOW + SECOND) == 10
 
