@@ -21,12 +21,17 @@ _MESSAGE_WITH_HEADERS: Final = re.compile(
     rb"\AHMSG ([^ \t\r\n]+) (\d+) +(([^ \t\r\n]+) )?(\d+) (\d+)\r\n"
 )
 
+_ONLY_THE_ID: Final = re.compile(rb"NATS/1\.0\r\nNats-Msg-Id: ([!-~]+)\r\n\r\n")
+
 _process_headers = Client._process_headers  # noqa: SLF001 # see the module
 
 
 @wraps(_process_headers)
 async def _headers_or_none(self: Client, headers: bytes) -> Any:  # noqa: ANN401 # as nats-py has it
     """Return the headers, or none where there is nothing that nats-py can read."""
+    # Nearly all have one header, which nats-py would take apart byte by byte.
+    if headers and (only := _ONLY_THE_ID.fullmatch(headers)):
+        return {"Nats-Msg-Id": only[1].decode()}
     try:
         return await _process_headers(self, headers)
     except (IndexError, UnicodeDecodeError):

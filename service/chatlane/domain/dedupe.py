@@ -98,15 +98,19 @@ def _discriminator(event: InboundEvent) -> str:
     return f"envelope:{event.id}"
 
 
-def _digest(*fields: str) -> bytes:
-    return sha256(_netstrings(DIGEST_VERSION, *fields).encode()).digest()
-
-
-def _netstrings(*fields: str) -> str:
-    return "".join([f"{len(field)}:{field}" for field in fields])
+def _digest(  # noqa: PLR0917 - of every message
+    platform: str, account: str, scope: str, chat: str, kind: str, message_id: str, which: str
+) -> bytes:
+    # Of every message: a loop over the fields would take twice as long.
+    return sha256(
+        f"{len(DIGEST_VERSION)}:{DIGEST_VERSION}{len(platform)}:{platform}{len(account)}:{account}"
+        f"{len(scope)}:{scope}{len(chat)}:{chat}{len(kind)}:{kind}"
+        f"{len(message_id)}:{message_id}{len(which)}:{which}".encode()
+    ).digest()
 
 
 def undecodable_digest(body: bytes, stored_at: datetime) -> bytes:
     """Return the digest of a body that cannot be read: itself and when it was stored."""
-    head = _netstrings(DIGEST_VERSION, "undecodable", stored_at.isoformat())
+    parts = (DIGEST_VERSION, "undecodable", stored_at.isoformat())
+    head = "".join(f"{len(part)}:{part}" for part in parts)
     return sha256(head.encode() + body).digest()

@@ -6,6 +6,7 @@ They are not secrets.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
@@ -15,8 +16,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _MAX_MS: Final = 2**48 - 1
 _VERSION_8: Final = 0x8 << 76
 _VARIANT: Final = 0b10 << 62
-_RANDOM_A: Final = (2**12 - 1) << 64
-_RANDOM_B: Final = 2**62 - 1
+_RANDOM: Final = (2**12 - 1) << 64 | 2**62 - 1
 
 
 def derived_id(stored_at: datetime, trigger: bytes, effect: str, n: int = 0) -> UUID:
@@ -33,13 +33,22 @@ def derived_id(stored_at: datetime, trigger: bytes, effect: str, n: int = 0) -> 
 
     Source: RFC 9562, sections 5.8 and 6.5.
     """
+    hashed = sha256(_head(len(trigger), effect, n) + trigger).digest()
+    return UUID(int=_fixed(stored_at) | int.from_bytes(hashed[:16]) & _RANDOM)
+
+
+# A message has several effects, and all messages have the same ones.
+@lru_cache(maxsize=1024)
+def _head(trigger_length: int, effect: str, n: int) -> bytes:
+    """Return what is hashed before the trigger; length-prefixed, so that no two read alike."""
+    return f"{trigger_length}:{len(effect)}:{n}:{effect}".encode()
+
+
+@lru_cache(maxsize=64)
+def _fixed(stored_at: datetime) -> int:
+    """Return the bits that are no hash."""
     milliseconds = min(max((stored_at - _EPOCH) // _MILLISECOND, 0), _MAX_MS)
-    hashed = int.from_bytes(
-        sha256(f"{len(trigger)}:{len(effect)}:{n}:{effect}".encode() + trigger).digest()[:16]
-    )
-    return UUID(
-        int=milliseconds << 80 | _VERSION_8 | hashed & _RANDOM_A | _VARIANT | hashed & _RANDOM_B
-    )
+    return milliseconds << 80 | _VERSION_8 | _VARIANT
 
 
 def time_of(derived: UUID) -> datetime:

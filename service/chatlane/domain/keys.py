@@ -89,7 +89,7 @@ def escaped(text: str) -> str:
 
 def unescaped(text: str) -> str:
     """Return the value that was escaped; UnicodeDecodeError if there is none."""
-    return unquote_to_bytes(text).decode()
+    return unquote_to_bytes(text).decode() if "%" in text else text
 
 
 def session_key(address: Address, rules: KeyRules) -> str | NoConversation:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pydantic_core import to_json
+
 from chatlane.domain.catalog import Manners
 from chatlane.domain.effects import (
     Effects,
@@ -25,12 +27,13 @@ from chatlane.domain.openings import follow, is_told_in, reason_after, tell_agen
 from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import reset_reason, served_boundary_at
 from chatlane.domain.prompted import prompted_message
+from chatlane.domain.quick_bodies import session_started
 from chatlane.domain.resting import LONGEST_BURST, prolong
 from chatlane.domain.session_life import end_session, model_override_of, resume_mark_of
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn
 from chatlane_schemas.codec import encode, encode_part
-from chatlane_schemas.events import EndReason, SessionStarted
+from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 
 STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
+_SENT_DETAILS: Final = '{"kind":"message","sent_at":%s}'
 # What a message tells the claim, and what it does to a running turn.
 _MARKED: Final = frozenset({"queue", "steer"})
 _DISTURBING: Final = frozenset({"interrupt", "steer"})
@@ -305,17 +309,10 @@ class Placement:
             follow(session, previous, reason)
         self.sessions[session.id] = session
         self._bind(arrived.session_key, session)
-        started = SessionStarted(
-            id=str(derived_id(arrived.stored_at, session.id.bytes, "session.started")),
-            at=arrived.stored_at,
-            session_id=session.id,
-            session_key=session.session_key,
-            agent=session.agent,
-            source=source_of(arrived.event),
-            reason=reason,
-            previous_session_id=previous.id if previous else None,
-        )
-        self._announce("session", "started", started.id, encode(started))
+        started_id = str(derived_id(arrived.stored_at, session.id.bytes, "session.started"))
+        previous_id = previous.id if previous else None
+        started = session_started(started_id, session, arrived.source, reason, previous_id)
+        self._announce("session", "started", started_id, started)
         self._effects.count(("sessions_started", session.agent, reason or "new"))
         if reason is not None:
             tell_chat(
@@ -344,21 +341,22 @@ class Placement:
         arrival = session.take_arrival()
         busy = arrived.busy_mode
         rest = arrived.rest
+        # By position, as everything that is made for each message: names take their time.
         row = WaitingRow(
-            session_id=session.id,
-            arrival=arrival,
-            session_key=arrived.session_key,
-            message_id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
-            author=_author(event),
-            platform_message_id=event.message_id,
-            size_bytes=arrived.size_bytes,
-            content=event.text,
-            details=arrived.details,
-            source=arrived.source,
-            stored_at=arrived.stored_at,
-            busy=busy if busy in _MARKED else None,
-            ready_in=arrived.manners.files_wait if event.awaits_files else rest,
-            awaits_files=bool(event.awaits_files),
+            session.id,
+            arrival,
+            arrived.session_key,
+            derived_id(arrived.stored_at, arrived.digests[0], "message"),
+            _author(event),
+            event.message_id,
+            arrived.size_bytes,
+            event.text,
+            arrived.details,
+            arrived.source,
+            arrived.stored_at,
+            busy if busy in _MARKED else None,
+            arrived.manners.files_wait if event.awaits_files else rest,
+            bool(event.awaits_files),
         )
         self._effects.waiting.append(row)
         if self._originals is not None:
@@ -484,6 +482,8 @@ def details_json(event: InboundEvent) -> str:
     if event.attachments:
         return encode_part(event, _DETAIL_FIELDS_WITH_FILES)
     # No attachments are an empty list, which is not left out by itself.
-    if event.kind is Kind.MESSAGE and not (event.reply_to or event.sent_at or event.album_id):
-        return _PLAIN_DETAILS
+    if event.kind is Kind.MESSAGE and not (event.reply_to or event.album_id):
+        sent_at = event.sent_at
+        # Nearly all are like this; the serializer of the event would take three times as long.
+        return _PLAIN_DETAILS if sent_at is None else _SENT_DETAILS % to_json(sent_at).decode()
     return encode_part(event, _DETAIL_FIELDS)

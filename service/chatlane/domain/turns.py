@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
+from chatlane.domain.quick_bodies import turn_notice
 from chatlane.domain.session_life import (
     count_answer,
     count_interruption,
@@ -22,12 +23,11 @@ from chatlane.domain.session_life import (
 )
 from chatlane.domain.speaking import Speaking
 from chatlane.domain.states import Session, Turn
-from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Outcome, Part, Role
 from chatlane_schemas.subjects import turn as turn_subject
-from chatlane_schemas.turns import CancelReason, TurnNotice
+from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ def open_turn(
         rest: How long after the commit nobody is to be told.
     """
     turn = Turn(
-        id=derived_id(at, trigger, f"turn:{session.id.hex}"),
+        id=derived_id(at, trigger + session.id.bytes, "turn"),
         session_id=session.id,
         agent=session.agent,
         state="ready",
@@ -117,16 +117,10 @@ def repeat_notice(turn: Turn, effects: Effects) -> None:
 
 def _notify(turn: Turn, at: datetime, effects: Effects) -> None:
     turn.due_in = _REPEATS[min(turn.dispatch, len(_REPEATS)) - 1]
-    notice = TurnNotice(
-        id=f"turn:{turn.id}:{turn.dispatch}",
-        at=at,
-        turn_id=turn.id,
-        session_id=turn.session_id,
-        agent=turn.agent,
-        dispatch=turn.dispatch,
-    )
+    notice_id = f"turn:{turn.id}:{turn.dispatch}"
+    notice = turn_notice(notice_id, at, turn.id, turn.session_id, turn.agent, turn.dispatch)
     effects.publications.append(
-        Publication(turn.session_id, "TURNS", turn_subject(turn.agent), notice.id, encode(notice))
+        Publication(turn.session_id, "TURNS", turn_subject(turn.agent), notice_id, notice)
     )
     effects.count(("turns_dispatched", turn.agent))
 

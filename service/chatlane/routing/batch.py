@@ -158,7 +158,7 @@ class Batches:
 
     async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Retry until committed; split when the error is not one that waiting cures."""
-        if len(batch.messages) > 1 and commands_in(map(known.get, batch.messages)) > _COMMANDS:
+        if len(batch.messages) > 1 and self._has_many_commands(batch, known):
             for part in _parts(batch):
                 await self._settle(part, known)
             return
@@ -169,6 +169,14 @@ class Batches:
             _log.exception("batch_failed", messages=len(batch.messages))
             self._metrics.batch_repeated("failed")
             await self._isolate(batch, known)
+
+    @staticmethod
+    def _has_many_commands(batch: Batch, known: Mapping[LogMessage, Decoded]) -> bool:
+        # All that were decoded are counted faster than those of the batch are found.
+        return (
+            commands_in(known.values()) > _COMMANDS
+            and commands_in(map(known.get, batch.messages)) > _COMMANDS
+        )
 
     async def _persist(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         delay = _FIRST_DELAY

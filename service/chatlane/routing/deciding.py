@@ -50,6 +50,7 @@ class Decoded(NamedTuple):
 
     message: LogMessage
     content: Prepared | ArrivedResult | Refused
+    is_command: bool = False
 
 
 def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -> Decoded:
@@ -58,7 +59,9 @@ def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -
         return Decoded(message, Refused(message, DeadReason.PROCESS_KILLER))
     try:
         if message.log == "inbound":
-            return Decoded(message, prepare_inbound(message, catalog))
+            prepared = prepare_inbound(message, catalog)
+            is_command = isinstance(prepared, Prepared) and prepared.heard.command is not None
+            return Decoded(message, prepared, is_command)
         return Decoded(message, prepare_result(message))
     except Exception as error:  # noqa: BLE001 - a bug, and no try would end otherwise
         _log.exception("decode_failed", partition=message.partition, seq=message.sequence)
@@ -67,11 +70,7 @@ def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -
 
 def commands_in(messages: Iterable[Decoded | None]) -> int:
     """Return how many of these messages are commands."""
-    return sum(
-        isinstance(one.content, Prepared) and one.content.heard.command is not None
-        for one in messages
-        if one is not None
-    )
+    return sum(one.is_command for one in messages if one is not None)
 
 
 class Deciding:

@@ -193,39 +193,41 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
     key = session_key(resolved.address, heard.platform.keys)
     if isinstance(key, NoConversation):
         return Refused(heard.message, key.reason, key.detail)
+    message, event, platform = heard.message, heard.event, heard.platform
     is_ignored = heard.is_ignored
-    former = [session_key(address, heard.platform.keys) for address in resolved.former]
+    # By position, as above.
     return Arrived(
-        event=_as_meant(heard),
-        session_key=key,
-        former_keys=tuple(other for other in former if isinstance(other, str) and other != key),
-        digests=digests(heard.event, heard.address, resolved.person),
-        agent=heard.agent,
-        policy=heard.policy,
-        stored_at=heard.message.stored_at,
-        size_bytes=len(heard.message.body),
-        source=source_json(heard.event),
-        details=_details(heard),
-        person=resolved.person or resolved.address.participant,
-        is_ignored=is_ignored,
-        wants_reset_notice=heard.platform.reset_notices,
-        moves_to=moves_to,
-        trace=heard.message.trace,
-        counted=_counted(heard, resolved) if heard.platform.limits and not is_ignored else None,
-        manners=heard.manners,
-        command=None if is_ignored else heard.command,
-        targets=digests_of_message(
-            heard.event.message_id, heard.event, heard.address, resolved.person
-        )
-        if heard.event.kind in _CHANGES
-        else (),
-        thread_of=digests_of_message(
-            heard.event.reply_to, heard.event, heard.address, resolved.person
-        )
-        if heard.opens_thread
-        else (),
-        pair=_pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
+        event if event.kind is not Kind.EDIT else _as_meant(heard),
+        key,
+        _former_keys(heard, resolved, key) if resolved.former else (),
+        digests(event, heard.address, resolved.person),
+        heard.agent,
+        heard.policy,
+        message.stored_at,
+        len(message.body),
+        source_json(event),
+        _details(heard),
+        resolved.person or resolved.address.participant,
+        is_ignored,
+        platform.reset_notices,
+        moves_to,
+        message.trace,
+        None if is_ignored else heard.command,
+        _digests_of(event.message_id, heard, resolved) if event.kind in _CHANGES else (),
+        _digests_of(event.reply_to, heard, resolved) if heard.opens_thread else (),
+        _pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
+        _counted(heard, resolved) if platform.limits and not is_ignored else None,
+        heard.manners,
     )
+
+
+def _former_keys(heard: Heard, resolved: Resolved, key: str) -> tuple[str, ...]:
+    former = [session_key(address, heard.platform.keys) for address in resolved.former]
+    return tuple(other for other in former if isinstance(other, str) and other != key)
+
+
+def _digests_of(message_id: str | None, heard: Heard, resolved: Resolved) -> tuple[bytes, ...]:
+    return digests_of_message(message_id, heard.event, heard.address, resolved.person)
 
 
 def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
@@ -234,10 +236,8 @@ def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
 
 
 def _as_meant(heard: Heard) -> InboundEvent:
-    """Return the event; the edit of what was said behind a command without the command."""
+    """Return an edit; that of what was said behind a command without the command."""
     event = heard.event
-    if event.kind is not Kind.EDIT:
-        return event
     command = parse_command(event.text, heard.platform.commands, heard.account.bot_name)
     if command is None or command.name not in PASSED_ON:
         return event

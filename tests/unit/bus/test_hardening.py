@@ -65,3 +65,12 @@ async def test_headers_that_cannot_be_read_are_none(headers: bytes) -> None:
 async def test_a_status_is_still_a_status() -> None:
     message = await parsed(with_headers(b"NATS/1.0 503\r\n\r\n"))
     assert message.headers == {"Status": "503"}
+
+
+@pytest.mark.parametrize("message_id", ["a-1", "x:y", "{}", "~"])
+async def test_the_one_header_of_most_messages_is_read_as_among_others(message_id: str) -> None:
+    only = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n"
+    headers = {"Nats-Msg-Id": message_id}
+    assert (await parsed(with_headers(f"{only}\r\n".encode()))).headers == headers
+    more = (await parsed(with_headers(f"{only}k: v\r\n\r\n".encode()))).headers
+    assert more == {**headers, "k": "v"}

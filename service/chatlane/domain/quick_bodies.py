@@ -1,0 +1,68 @@
+"""The two bodies that every new session costs, written without making their models first.
+
+A model would check again what the service made itself or has read checked, for more time than
+deciding takes. The contract says what stands in them; a test compares them with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from chatlane_schemas.envelope import VERSION
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.states import Session
+    from chatlane_schemas.events import ResetReason
+
+
+def turn_notice(  # noqa: PLR0917 - names would cost a tenth of it
+    notice_id: str, at: datetime, turn_id: UUID, session_id: UUID, agent: str, dispatch: int
+) -> bytes:
+    """Return the body of a `TurnNotice`."""
+    return to_json(
+        {
+            "v": VERSION,
+            "id": notice_id,
+            "at": at,
+            "turn_id": turn_id,
+            "session_id": session_id,
+            "agent": agent,
+            "dispatch": dispatch,
+        }
+    )
+
+
+def session_started(
+    started_id: str,
+    session: Session,
+    source: str,
+    reason: ResetReason | None,
+    previous_id: UUID | None,
+) -> bytes:
+    """Return the body of a `SessionStarted`.
+
+    Args:
+        started_id: Of the envelope.
+        session: The new one.
+        source: `Source` of the message that opened it, as JSON text.
+        reason: Why the session before ended.
+        previous_id: The session before.
+    """
+    told = {
+        "v": VERSION,
+        "id": started_id,
+        "at": session.started_at,
+        "session_id": session.id,
+        "session_key": session.session_key,
+        "agent": session.agent,
+    }
+    if reason is not None:
+        told["reason"] = reason
+    if previous_id is not None:
+        told["previous_session_id"] = previous_id
+    return b'%b,"source":%b}' % (to_json(told)[:-1], source.encode())
