@@ -230,19 +230,26 @@ class Service:
         arguments += ["--think", f"{think.total_seconds():g}s"]
         return self._start(name, arguments, **(variables or {}), **_ending(crash_at))
 
-    def subscriber(self, name: str) -> Process:
+    def subscriber(
+        self,
+        name: str,
+        program: Path = _SUBSCRIBER,
+        *,
+        variables: Mapping[str, str] | None = None,
+    ) -> Process:
         """Start a copy of examples/subscriber.py that notes what it is given and acknowledges."""
         return self._start(
             name,
-            [str(_WATCHED), str(_SUBSCRIBER), str(self.directory / "handed-over.jsonl")],
+            [str(_WATCHED), str(program), str(self.directory / "handed-over.jsonl")],
+            **(variables or {}),
             NATS_URL=self.nats_url,
             AGENT=STREAM_AGENT,
             SLOTS=str(SLOTS),
         )
 
     def _start(self, name: str, arguments: list[str], **variables: str) -> Process:
-        inherited = os.environ.get("PYTHONPATH", "")
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), inherited]))
+        paths = [variables.get("PYTHONPATH"), str(_ROOT), os.environ.get("PYTHONPATH")]
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         process = Process(name, arguments, self.directory, **variables)
         self.processes[name] = process
         process.start()

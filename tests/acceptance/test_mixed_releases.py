@@ -1,0 +1,210 @@
+"""Routers, workers and subscribers of two releases beside each other: an upgrade, and the way back.
+
+The database has the schema of this release all the while, for it is migrated first.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import pytest
+
+from chatlane.store.migrations import known_versions, migrate
+from tests.acceptance.conftest import Tell
+from tests.support.checker import problems
+from tests.support.chronicle import Chronicle, read_chronicle
+from tests.support.previous_release import HistoryMissingError, PreviousRelease, unpack
+from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
+from tests.support.service import Process
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+
+PER_SECOND: Final = 40
+LEASE: Final = timedelta(seconds=1)
+# With kills in between, a turn may be with more than three workers.
+MAX_ATTEMPTS: Final = 20
+HALF: Final = ALL_PARTITIONS // 2
+# Of each agent, after every step.
+ANSWERS: Final = 20
+
+# What a process of a release tells of its statements; they are known by their first comment.
+_STATEMENTS: Final = """
+import importlib, json, pkgutil, chatlane.store as store
+modules = [importlib.import_module(f"chatlane.store.{it.name}")
+           for it in pkgutil.iter_modules(store.__path__)]
+spaces = modules + [it for module in modules for it in vars(module).values()
+                    if isinstance(it, type) and it.__module__ == module.__name__]
+print(json.dumps({f"{space.__name__}.{name}": value for space in spaces
+                  for name, value in vars(space).items()
+                  if isinstance(value, str) and value.lstrip().startswith("-- ")}))
+"""
+
+
+@pytest.fixture
+def previous(tmp_path: Path) -> PreviousRelease:
+    """The release before ours."""
+    try:
+        return unpack(tmp_path / "previous")
+    except HistoryMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A scene, and the release before ours to put on it."""
+
+    scene: Scene
+    previous: PreviousRelease
+
+    async def routers(self, *names: str) -> None:
+        """Start routers, of the previous release where their name says `old`."""
+        service = self.scene.service
+        started = [service.router(name, variables=self._variables(name)) for name in names]
+        await service.until_started(*started)
+
+    def workers(self, *names: str) -> None:
+        """Start workers, of the previous release where their name says `old`."""
+        for name in names:
+            self.scene.service.worker(name, variables=self._variables(name))
+
+    def subscribers(self, *names: str) -> None:
+        """Start subscribers, of the previous release where their name says `old`."""
+        for name in names:
+            self.scene.service.subscriber(name, variables=self._variables(name))
+
+    def _variables(self, name: str) -> dict[str, str]:
+        return self.previous.variables if name.startswith("old") else {}
+
+    async def stop(self, *names: str) -> None:
+        """End processes in order."""
+        for name in names:
+            process = self._process(name)
+            await process.stop()
+            assert process.exit_code == 0, name
+
+    async def kill(self, *names: str) -> None:
+        """End processes as a broken machine would."""
+        for name in names:
+            if chronicle := self.scene.service.chronicle:
+                Chronicle(chronicle, "test").note("killed", name)
+            await self._process(name).kill()
+
+    def _process(self, name: str) -> Process:
+        return self.scene.service.processes.pop(name)
+
+    async def until_work_flows(self, *counts: int) -> None:
+        """Wait until partitions are shared out so, and then for answers of every agent."""
+        await self.scene.witness.until_owned(*counts)
+        await self.scene.until_answers_flow(ANSWERS)
+        self.scene.require_running()
+
+
+async def test_two_releases_share_the_work_on_the_way_up_and_back(
+    nats_url: str,
+    empty_database_url: str,
+    previous: PreviousRelease,
+    tmp_path: Path,
+    tell: Tell,
+) -> None:
+    async with open_scene(
+        tmp_path,
+        nats_url,
+        empty_database_url,
+        lease=LEASE,
+        turn_lease=LEASE,
+        max_attempts=MAX_ATTEMPTS,
+    ) as scene:
+        scene.service.chronicle = tmp_path / "chronicle.jsonl"
+        stage = Stage(scene, previous)
+        await _install(stage)
+        async with scene.crowd.talking(PER_SECOND):
+            await _upgrade(stage)
+            await _go_back(stage)
+        await _verify(stage)
+        tell(f"{len(scene.crowd.sent)} messages, {await _answers(scene)}")
+
+
+async def _install(stage: Stage) -> None:
+    """Set the previous release up, by its own commands."""
+    config = str(stage.scene.service.config)
+    await stage.previous.run("-m", "chatlane", "admin", "migrate", "--config", config)
+    await stage.previous.run("-m", "chatlane", "admin", "apply", "--config", config)
+    assert await _schema(stage.scene) < set(known_versions())
+    stage.workers("old-worker-1")
+    stage.subscribers("old subscriber 1")
+    await stage.routers("old router 1", "old router 2")
+
+
+async def _upgrade(stage: Stage) -> None:
+    """Migrate first, then routers, then workers; on the way some die."""
+    await stage.until_work_flows(HALF, HALF)
+    await migrate(stage.scene.service.dsn)
+    assert await _schema(stage.scene) == set(known_versions())
+    await stage.until_work_flows(HALF, HALF)
+
+    stage.workers("new-worker-1")
+    stage.subscribers("new subscriber 1")
+    await stage.routers("new router 1")
+    await stage.kill("old router 1")
+    await stage.until_work_flows(HALF, HALF)
+    await stage.kill("new router 1", "new-worker-1", "new subscriber 1")
+    await stage.until_work_flows(ALL_PARTITIONS)
+
+    stage.workers("new-worker-2")
+    stage.subscribers("new subscriber 2")
+    await stage.routers("new router 2")
+    await stage.stop("old router 2", "old subscriber 1")
+    await stage.kill("old-worker-1")
+    await stage.until_work_flows(ALL_PARTITIONS)
+
+
+async def _go_back(stage: Stage) -> None:
+    """Give the work back to the previous release, which keeps the new schema."""
+    stage.workers("old-worker-2")
+    stage.subscribers("old subscriber 2")
+    await stage.routers("old router 3")
+    await stage.until_work_flows(HALF, HALF)
+    await stage.kill("new router 2")
+    await stage.stop("new-worker-2", "new subscriber 2")
+    await stage.until_work_flows(ALL_PARTITIONS)
+
+
+async def _verify(stage: Stage) -> None:
+    scene = stage.scene
+    await scene.witness.until_settled(scene.crowd)
+    assert scene.service.chronicle is not None
+    spells = read_chronicle(scene.service.chronicle).spells
+    found = problems(replace(await scene.witness.history(scene.crowd), spells=spells))
+    assert not found, "\n".join(found)
+    assert await _answers(scene) > Counter({"old": ANSWERS, "new": ANSWERS})
+
+
+async def _schema(scene: Scene) -> set[str]:
+    rows = await scene.witness.fetch("SELECT version FROM schema_migrations")
+    return {row[0] for row in rows}
+
+
+async def _answers(scene: Scene) -> Counter[str]:
+    """Return how many turns the workers of each release answered."""
+    rows = await scene.witness.fetch("SELECT worker FROM turns WHERE state = 'done'")
+    return Counter(row[0].partition("-")[0] for row in rows)
+
+
+async def test_every_statement_of_the_previous_release_fits_the_schema_of_this_one(
+    database_url: str, previous: PreviousRelease
+) -> None:
+    statements = json.loads(await previous.run("-c", _STATEMENTS))
+    assert len(statements) > 30
+    connection = await asyncpg.connect(database_url)
+    try:
+        for name, statement in statements.items():
+            try:
+                await connection.prepare(statement)
+            except asyncpg.PostgresError as error:
+                pytest.fail(f"{name}: {error}")
+    finally:
+        await connection.close()
