@@ -88,7 +88,7 @@ contract-check: $(READY) ## Fail where `make contract` would change something
 
 .PHONY: test
 test: $(READY) ## Run every test that needs no Docker engine, on real servers
-	$(BIN)/pytest -m "not containers and not benchmark" $(ARGS)
+	$(BIN)/pytest -m "not containers and not benchmark and not long" $(ARGS)
 
 .PHONY: test-containers
 test-containers: $(READY) ## Test the image, compose and all servers in containers (needs a Docker engine)
@@ -109,6 +109,10 @@ flood: $(READY) ## Measure what a flood from one chat costs the others
 .PHONY: chaos-long
 chaos-long: $(READY) ## Break everything at random for longer: 100,000 messages in ten runs
 	$(BIN)/python -m tests.chaos.long $(ARGS)
+
+.PHONY: cluster-faults
+cluster-faults: $(READY) ## Break clusters, disks and standbys for minutes: the tests that `make test` leaves out
+	$(BIN)/pytest -m long $(ARGS)
 
 .PHONY: chaos-mutants
 chaos-mutants: $(READY) ## Break one promise of the protocol at a time; each must be noticed

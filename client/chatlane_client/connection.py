@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from ssl import SSLContext
+from time import monotonic
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import nats
 import nats.errors
@@ -25,6 +27,10 @@ _RECONNECT_PAUSE: Final = timedelta(milliseconds=250)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
 _DRAIN_PATIENCE: Final = timedelta(seconds=5)
 _PENDING_BYTES: Final = 8 * 1024 * 1024
+# Longer than a cluster takes to elect another leader, or all clients would run about meanwhile.
+_MOVES_AFTER: Final = timedelta(seconds=6)
+
+_silent_since: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
 
 
 @asynccontextmanager
@@ -120,6 +126,24 @@ async def until_connected(client: Client) -> None:
         if client.is_closed or client.is_draining:
             raise ConnectionClosedError
         await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+
+
+def note_answer(client: Client) -> None:
+    """Note that a stream answered over this connection."""
+    _silent_since.pop(client, None)
+
+
+async def note_silence(client: Client) -> None:
+    """Note that no stream answered; where that goes on, connect to another server.
+
+    A server that is cut off from the rest of its cluster keeps its clients and stores nothing.
+    """
+    since = _silent_since.setdefault(client, monotonic())
+    if monotonic() - since < _MOVES_AFTER.total_seconds() or len(client.servers) < 2:  # noqa: PLR2004
+        return
+    del _silent_since[client]
+    _log.warning("nats_server_left")
+    await client.force_reconnect()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 
-from chatlane_client.connection import until_connected
+from chatlane_client.connection import note_answer, note_silence, until_connected
 from chatlane_client.errors import (
     ChatlaneClientError,
     ConflictingRequestError,
@@ -208,6 +208,8 @@ async def _try_publish(
         reason = exc.description or "bad request"
         raise RefusedPublishError(subject, message.id, exc.err_code, reason) from exc
     except (nats.errors.Error, TimeoutError) as exc:
+        if isinstance(exc, TimeoutError):
+            await note_silence(client)
         if isinstance(exc, nats.js.errors.APIError) and exc.err_code in _FULL:
             _log.warning("stream_full", extra={"subject": subject, "message_id": message.id})
             raise RetryLaterError(subject, message.id, _ROOM_AFTER) from exc
@@ -215,6 +217,7 @@ async def _try_publish(
         extra = {"subject": subject, "message_id": message.id, "error": type(exc).__name__}
         _log.warning("publish_unconfirmed", extra=extra)
         return None
+    note_answer(client)
     return Stored(confirmation.seq, bool(confirmation.duplicate))
 
 

@@ -370,6 +370,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             holder=intake,
             transaction=transaction,
             is_log_reachable=lambda: access.is_reachable,
+            on_unreadable=bus.move_on,
             lease=router.lease,
             renew_interval=router.renew_interval,
             poll_interval=router.poll_interval,

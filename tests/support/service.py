@@ -53,6 +53,7 @@ lease = "$lease"
 renew_interval = "$renew_interval"
 
 [streams]
+replicas = $replicas
 duplicate_window = "$duplicate_window"
 
 [streams.max_bytes]
@@ -96,6 +97,7 @@ def config_text(
     max_attempts: int = 3,
     duplicate_window: timedelta = DUPLICATE_WINDOW,
     partitions: int = PARTITIONS,
+    replicas: int = 1,
     more: str = "",
 ) -> str:
     """Return a `chatlane.toml` with two agents and an account that may speak to both."""
@@ -106,6 +108,7 @@ def config_text(
         statement_timeout=f"{milliseconds * 9 // 20}ms",
         lock_timeout=f"{milliseconds * 3 // 10}ms",
         partitions=partitions,
+        replicas=replicas,
         slots=SLOTS,
         lease=f"{milliseconds}ms",
         renew_interval=f"{milliseconds // 3}ms",
@@ -241,8 +244,7 @@ class Service:
         return self._start(
             name,
             [str(_WATCHED), str(program), str(self.directory / "handed-over.jsonl")],
-            **(variables or {}),
-            NATS_URL=self.nats_url,
+            **{"NATS_URL": self.nats_url, **(variables or {})},
             AGENT=STREAM_AGENT,
             SLOTS=str(SLOTS),
         )

@@ -85,6 +85,7 @@ class Bus:
         self.client = Client()
         self.closed = asyncio.Event()
         self._is_closing = False
+        self._moving: asyncio.Task[None] | None = None
         self._reported: set[str] = set()
         self._on_disconnected: set[Callback] = set()
         self._on_reconnected: set[Callback] = set()
@@ -136,6 +137,20 @@ class Bus:
             )
         except (NatsError, OSError) as exc:
             raise BusUnavailableError(type(exc).__name__) from exc
+
+    def move_on(self) -> None:
+        """Connect to another server of the cluster, if there is one.
+
+        A server that is cut off from the others keeps its clients and answers nothing.
+        """
+        if len(self.client.servers) > 1 and self._moving is None:
+            self._moving = task = asyncio.create_task(self.client.force_reconnect())
+            task.add_done_callback(self._moved)
+
+    def _moved(self, task: asyncio.Task[None]) -> None:
+        self._moving = None
+        if not task.cancelled() and task.exception():
+            _log.warning("bus_error_reported", kind=type(task.exception()).__name__)
 
     async def close(self) -> None:
         """Close the connection; what was published is flushed first."""

@@ -195,12 +195,13 @@ class NatsServer(EmbeddedServer):
         sync_always: bool = False,
         max_payload_bytes: int | None = None,
         extra_config: str = "",
+        server_name: str | None = None,
     ) -> None:
         super().__init__(directory, port)
         self._sync_always = sync_always
         self._max_payload_bytes = max_payload_bytes
         self._extra_config = extra_config
-        self._server_name = f"chatlane-{secrets.token_hex(8)}"
+        self._server_name = server_name or f"chatlane-{secrets.token_hex(8)}"
         self._monitoring_port = 0
 
     @property

@@ -77,6 +77,7 @@ class Ownership:
         holder: Reads what is held.
         transaction: Opens a transaction of the store.
         is_log_reachable: Whether the logs can be talked to.
+        on_unreadable: Called when partitions are given up because they cannot be read here.
         lease: How long a partition stays with a router that no longer renews.
         renew_interval: Pause between renewals of idle partitions and between signs of life.
         poll_interval: Longest pause between two looks.
@@ -90,6 +91,7 @@ class Ownership:
         holder: Holder,
         transaction: Transaction,
         is_log_reachable: Callable[[], bool],
+        on_unreadable: Callable[[], None] = lambda: None,
         lease: timedelta = timedelta(seconds=3),
         renew_interval: timedelta = timedelta(seconds=1),
         poll_interval: timedelta = timedelta(milliseconds=250),
@@ -99,6 +101,7 @@ class Ownership:
         self._holder = holder
         self._transaction = transaction
         self._is_log_reachable = is_log_reachable
+        self._on_unreadable = on_unreadable
         self._lease = lease
         self._renew_seconds = renew_interval.total_seconds()
         self._poll_seconds = poll_interval.total_seconds()
@@ -205,6 +208,7 @@ class Ownership:
         if unreadable:
             _log.error("partitions_given_up", partitions=len(unreadable))
             self._start_release(unreadable)
+            self._on_unreadable()
 
     async def _show_life(self, connection: PoolConnectionProxy, now: float) -> tuple[float, bool]:
         """Count as alive, or not while we are away.

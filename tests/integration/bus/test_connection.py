@@ -114,3 +114,23 @@ async def test_the_options_reach_the_server(tmp_path: Path) -> None:
             async with asyncio.timeout(0.5):
                 await bus.connect(wrong)
         await bus.close()
+
+
+async def test_a_server_is_left_for_another_of_its_cluster(
+    nats_url: str, nats_server: RunningServer
+) -> None:
+    heard: list[str] = []
+    async with open_bus(BusOptions(url=f"{nats_url},{nats_server.url}")) as bus:
+        bus.listen(
+            disconnected=lambda: heard.append("lost"), reconnected=lambda: heard.append("back")
+        )
+        bus.move_on()
+        bus.move_on()
+        await eventually(lambda: heard == ["lost", "back"] and bus.is_connected)
+
+
+async def test_the_only_server_is_not_left(nats_url: str) -> None:
+    async with open_bus(BusOptions(url=nats_url)) as bus:
+        bus.move_on()
+        await bus.client.flush()
+        assert bus.is_connected
