@@ -38,6 +38,7 @@ from chatlane.routing.alarm import Alarm
 from chatlane.routing.batch import Batches
 from chatlane.routing.claims import ClaimDesk
 from chatlane.routing.deadlines import Deadlines
+from chatlane.routing.drift import DriftWatch
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Intake
 from chatlane.routing.losses import bury_loss
@@ -163,6 +164,7 @@ class App:
     intake: Intake | None = None
     survey: Survey | None = None
     reconciler: Reconciler | None = None
+    drift: DriftWatch | None = None
 
     @asynccontextmanager
     async def running(self, name: str, part: Coroutine[None, None, None]) -> AsyncIterator[None]:
@@ -196,10 +198,14 @@ class App:
             await probe.write(connection, self.router_id)
 
     def _complaints(self) -> list[str]:
-        if self.survey is None or self.reconciler is None:
+        if self.survey is None or self.reconciler is None or self.drift is None:
             return []
         is_old = self.survey.oldest_dead_letter > self.settings.dead_letters.degraded_after
-        return [*(["dead_letters"] if is_old else []), *self.reconciler.found]
+        return [
+            *(["dead_letters"] if is_old else []),
+            *self.reconciler.found,
+            *self.drift.complaints,
+        ]
 
     def _is_reader_moving(self) -> bool:
         if self.intake is None:
@@ -446,6 +452,13 @@ def _jobs(
         app.metrics,
         declared_durables=declared.durables,
     )
+    jetstream = JetStream(bus.client)
+    app.drift = drift = DriftWatch(
+        lambda: topology.verify(jetstream, declared.streams, declared.durables),
+        LogAccess(bus),
+        app.metrics,
+        app.settings.streams.replay_window,
+    )
     routine = sweeping_jobs(
         Upkeep(transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep),
         adopt_orphans=relay.adopt_orphans,
@@ -455,7 +468,7 @@ def _jobs(
     )
     log_access = LogAccess(bus)
     ends = TimedEnds(app.store, writer, app.catalog, lambda: log_access.get_state("inbound"))
-    return (*routine, *survey.jobs(), *reconciler.jobs(), *ends.jobs())
+    return (*routine, *survey.jobs(), *reconciler.jobs(), *drift.jobs(), *ends.jobs())
 
 
 @asynccontextmanager

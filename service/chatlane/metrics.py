@@ -325,9 +325,14 @@ READER_RECREATIONS: Final = Metric(
 LOG_ALARMS: Final = Metric(
     "chatlane_log_alarms_total",
     "counter",
-    "The log is not what was read before: generation, tail_lost, time_at_cursor, truncated.",
+    "The log is not what was read before: generation, tail_lost, time_at_cursor, truncated, deleted.",
     ("log", "kind"),
-    values=(_LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated")),
+    values=(_LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated", "deleted")),
+)
+TOPOLOGY_DIFFERENCES: Final = Metric(
+    "chatlane_topology_differences",
+    "gauge",
+    "What of the streams and durables is missing or not as declared.",
 )
 INCONSISTENCIES: Final = Metric(
     "chatlane_inconsistencies",
@@ -420,6 +425,7 @@ METRICS: Final = (
     PARTITIONS_LOST,
     READER_RECREATIONS,
     LOG_ALARMS,
+    TOPOLOGY_DIFFERENCES,
     INCONSISTENCIES,
     RECONCILED,
     API_REQUESTS,

@@ -63,6 +63,7 @@ class StreamState:
         first_sequence: Of the oldest message; one past the last when there is none.
         last_sequence: Of the newest message ever stored; 0 when there never was one.
         last_stored_at: When the newest was stored.
+        deleted: How many are missing between the oldest and the newest.
     """
 
     config: Mapping[str, Any]
@@ -70,6 +71,7 @@ class StreamState:
     first_sequence: int
     last_sequence: int
     last_stored_at: datetime
+    deleted: int = 0
 
     @property
     def generation(self) -> str:
@@ -200,6 +202,7 @@ def _stream_state(info: Mapping[str, Any]) -> StreamState:
         first_sequence=max(int(state["first_seq"]), 1),
         last_sequence=int(state["last_seq"]),
         last_stored_at=_parse_time(state["last_ts"]),
+        deleted=int(state.get("num_deleted", 0)),
     )
 
 

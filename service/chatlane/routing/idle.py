@@ -99,6 +99,9 @@ class IdleCheck:
             # A log that lost its tail would be read on only past what it will hold again.
             if cursors[feed.partition] > state.last_sequence:
                 feed.break_off("tail_lost")
+            # What was purged before it was read is told of, not passed over.
+            if feed.position.cursor < state.first_sequence - 1:
+                feed.break_off("truncated")
         behind = [feed for feed in feeds if feed.position.cursor < state.last_sequence]
         finished = await asyncio.gather(*(self._has_finished(feed, state) for feed in behind))
         done = [feed for feed, is_done in zip(behind, finished, strict=True) if is_done]

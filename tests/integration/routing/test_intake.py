@@ -283,6 +283,21 @@ async def test_a_log_that_lost_its_tail_unnoticed_is_inspected(
         }
 
 
+async def test_what_was_purged_behind_an_idle_cursor_is_inspected(
+    store: Store, logs: LogStreams
+) -> None:
+    async with running(store, logs) as router:
+        await logs.publish(1, ["one", "two"])
+        await eventually(has_noted(store, {1: ["one", "two"]}))
+        await router.idle_check.check()
+        await logs.purge_to(2)
+        readers = {feed.partition: feed._reader for feed in router.intake.feeds}
+        await router.idle_check.check()
+        reasons = {one: reader.break_reason for one, reader in readers.items() if reader}
+        truncated = [one for one, reason in reasons.items() if reason == "truncated"]
+        assert sorted(truncated) == [("inbound", 0), ("inbound", 2), ("inbound", 3)]
+
+
 async def suspicion(store: Store) -> list[tuple[int, int, int | None, int]]:
     """Return (partition, dirty, suspected sequence, count) where there is any."""
     async with store.transaction() as connection:

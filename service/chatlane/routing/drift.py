@@ -1,0 +1,124 @@
+"""Notices streams and durables that are not as declared, and logs out of which somebody deleted.
+
+A router creates and changes none of them: a durable that is made anew starts at the beginning of
+its stream, and what that repeats is for a person to weigh. What a router can do by itself, finding
+its place in a log that was replaced or cut off, it does where it opens a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chatlane import metrics as its
+from chatlane.logs import get_logger
+from chatlane.routing.retention import REPLAY_WINDOW
+from chatlane.routing.sweeper import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chatlane.bus.jetstream import StreamState
+    from chatlane.domain.log import LogName
+    from chatlane.metrics import Metrics
+
+# Half as much again by jitter, and the time for some requests: within 15 s.
+_EVERY: Final = timedelta(seconds=8)
+_LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
+
+Differences = Callable[[], Awaitable["Sequence[str]"]]
+
+_log = get_logger("drift")
+
+
+class Logs(Protocol):
+    """The logs as this looks at them."""
+
+    async def get_state(self, log: LogName) -> StreamState:
+        """Return how far a log goes."""
+        ...
+
+
+class DriftWatch:
+    """Compares the server with what is declared, again and again.
+
+    Args:
+        differences: Returns what differs, one sentence each.
+        logs: Both logs.
+        metrics: Where it is shown.
+        replay_window: For how long logs keep everything.
+    """
+
+    def __init__(
+        self,
+        differences: Differences,
+        logs: Logs,
+        metrics: Metrics,
+        replay_window: timedelta = REPLAY_WINDOW,
+    ) -> None:
+        self._differences = differences
+        self._logs = logs
+        self._metrics = metrics
+        self._remembered_for = replay_window.total_seconds() / 2
+        self._found: frozenset[str] = frozenset()
+        self._seen: dict[LogName, tuple[StreamState, float]] = {}
+
+    @property
+    def complaints(self) -> list[str]:
+        """What a person should look at, in one word for all of it."""
+        return ["topology"] if self._found else []
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return what to do how often."""
+        return (
+            Job("topology", _EVERY, self.look),
+            Job("deletions", _EVERY, self.look_for_deletions),
+        )
+
+    async def look(self) -> None:
+        """Say what differs from the declarations, once, and when it does no longer.
+
+        Raises:
+            BusUnavailableError: Next time.
+        """
+        found = frozenset(await self._differences())
+        for sentence in sorted(found - self._found):
+            _log.error("topology_differs", detail=sentence)
+        for sentence in sorted(self._found - found):
+            _log.info("topology_mended", detail=sentence)
+        self._found = found
+        self._metrics.show(its.TOPOLOGY_DIFFERENCES, {(): len(found)})
+
+    async def look_for_deletions(self) -> None:
+        """Raise an alarm when messages of a log are gone that nobody of us purged.
+
+        Routers purge below every cursor, and never what is younger than the replay window. So
+        what this process has seen lately cannot be gone, and nothing in the middle ever is.
+
+        Raises:
+            BusUnavailableError: Next time.
+        """
+        for log in _LOGS:
+            state, now = await self._logs.get_state(log), monotonic()
+            before, seen_at = self._seen.setdefault(log, (state, now))
+            is_same = before.generation == state.generation
+            if is_same and _lacks(state, before):
+                self._metrics.log_alarm(log, "deleted")
+                _log.critical(
+                    "log_messages_deleted",
+                    log=log,
+                    first_seq=state.first_sequence,
+                    last_seq=state.last_sequence,
+                    count=state.deleted,
+                )
+            elif is_same and now - seen_at < self._remembered_for:
+                continue
+            self._seen[log] = (state, now)
+
+
+def _lacks(state: StreamState, before: StreamState) -> bool:
+    """Return whether a log lost messages between two looks, at its beginning or in the middle."""
+    all_seen_is_gone = state.first_sequence > max(before.last_sequence + 1, before.first_sequence)
+    return all_seen_is_gone or state.deleted > before.deleted
