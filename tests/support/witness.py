@@ -82,9 +82,10 @@ class Witness:
         return self._connection
 
     def close(self) -> None:
-        """Drop the connection to the database."""
+        """Drop the connection to the database; the next question opens another one."""
         if self._connection:
             self._connection.terminate()
+        self._connection = None
 
     async def owners(self) -> dict[str, int]:
         """Return how many partitions, of both logs, each router holds by a valid lease."""

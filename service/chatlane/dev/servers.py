@@ -267,6 +267,7 @@ class PostgresServer(EmbeddedServer):
 
     Attributes:
         directory: Holds the cluster, the password and the log.
+        programs: Folder with `postgres` and its tools.
     """
 
     name = "postgres"
@@ -282,7 +283,7 @@ class PostgresServer(EmbeddedServer):
         super().__init__(directory, port)
         self._settings = {**_POSTGRES_SETTINGS, **(settings or {})}
         self._user = unprivileged_identity()
-        self._programs = programs or postgres_programs(self._user)
+        self.programs = programs or postgres_programs(self._user)
         self._data = directory / "data"
         self._password_path = directory / "password"
         self._password = ""
@@ -348,7 +349,7 @@ class PostgresServer(EmbeddedServer):
         # Written without a sync: a cluster that has served nobody yet can be made again.
         process = self._spawn(
             [
-                str(self._programs / "initdb"),
+                str(self.programs / "initdb"),
                 *("--pgdata", str(self._data), "--username", _USER),
                 *("--pwfile", str(self._password_path), "--auth", "scram-sha-256"),
                 *("--encoding", "UTF8", "--locale", "C", "--no-sync"),
@@ -366,7 +367,7 @@ class PostgresServer(EmbeddedServer):
     def _arguments(self) -> list[str]:
         settings = {**self._settings, "port": str(self.port)}
         options = [option for key, value in settings.items() for option in ("-c", f"{key}={value}")]
-        return [str(self._programs / "postgres"), "-D", str(self._data), *options]
+        return [str(self.programs / "postgres"), "-D", str(self._data), *options]
 
     @override
     async def _answers(self) -> bool:
