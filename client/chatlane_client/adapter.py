@@ -40,10 +40,13 @@ class AdapterClient:
             platform: Declared name of the platform.
             account: Declared name of the account; only one process at a time delivers for it.
             gap_patience: How long a message waits for the one before it.
+
+        Raises:
+            SubjectError: A name that cannot be declared: its events would be in no partition.
         """
         self._client = client
-        self._platform = platform.lower()
-        self._account = account
+        self._platform = subjects.declared_name(platform.lower())
+        self._account = subjects.declared_name(account)
         self._gap_patience = gap_patience
         self._stopping = asyncio.Event()
         # Set while the log is full: how long the next sender is asked to wait.

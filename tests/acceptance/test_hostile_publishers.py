@@ -249,17 +249,26 @@ async def test_a_router_keeps_answering(fortress: Fortress, name: str) -> None:
     scene.require_running()
 
 
+async def take_less(server: NatsServer) -> None:
+    """Start the server anew with a small limit: no router would start on it."""
+    await server.stop()
+    server._max_payload_bytes = LITTLE
+    await server.start()
+
+
 async def test_what_comes_out_larger_than_it_went_in_is_set_aside(
     database_url: str, tmp_path: Path
 ) -> None:
-    """The server takes little; people write what only just fits, workers repeat all of it."""
+    """The server takes less than before; people write what only just fits, workers repeat it all."""
     members = people(2 * len(ROOM_LEFT), [TURN_AGENT, STREAM_AGENT])
     with server_directory() as directory:
         async with (
-            open_nats(directory / "nats", max_payload_bytes=LITTLE) as server,
+            open_nats(directory / "nats") as server,
             open_scene(tmp_path, server.url, database_url, members) as scene,
         ):
             await scene.start(routers=1, workers=1, subscribers=1)
+            await take_less(server)
+            await eventually(lambda: scene.client.max_payload == LITTLE)
             before = await Fortress(scene, server).connections()
             for person, room in zip(members, sorted([*ROOM_LEFT, *ROOM_LEFT]), strict=True):
                 size = LITTLE - room - len(person.event("", uuid4().hex).model_dump_json())

@@ -101,6 +101,11 @@ class JetStream:
         self._client = client
         self._timeout_seconds = timeout.total_seconds()
 
+    @property
+    def max_payload(self) -> int:
+        """Most bytes of headers and body that the server takes in one message."""
+        return int(self._client.max_payload)
+
     async def request(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send one request.
 

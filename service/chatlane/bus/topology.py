@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from chatlane.bus.jetstream import GENERATION_KEY, JetStream, nanoseconds
 from chatlane.domain.log import LogName
+from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
 from chatlane_schemas.streams import DurableSpec, StreamName, StreamSpec
 
 LOG_STREAMS: Final[Mapping[LogName, StreamName]] = {
@@ -46,7 +47,7 @@ async def apply(
 async def verify(
     jetstream: JetStream, streams: Iterable[StreamSpec], durables: Iterable[DurableSpec]
 ) -> list[str]:
-    """Compare the server with what is declared.
+    """Compare the server with what is declared, and with what every release needs.
 
     Returns:
         The differences, one sentence each; empty when all is as declared.
@@ -54,12 +55,21 @@ async def verify(
     Raises:
         BusUnavailableError: No answer in time.
     """
-    found: list[str] = []
+    found = _server_differences(jetstream)
     for spec in streams:
         found += await _stream_differences(jetstream, spec)
     for durable in durables:
         found += await _durable_differences(jetstream, durable)
     return found
+
+
+def _server_differences(jetstream: JetStream) -> list[str]:
+    if jetstream.max_payload >= MAX_PAYLOAD_BYTES:
+        return []
+    return [
+        f"the NATS server takes {jetstream.max_payload} bytes in a message:"
+        f" set its max_payload to {MAX_PAYLOAD_BYTES} or more"
+    ]
 
 
 async def find_partition_count(jetstream: JetStream, log: LogName) -> int | None:

@@ -7,7 +7,11 @@ from typing import Any, Literal
 import pytest
 
 from chatlane.bus import topology
+from chatlane.bus.connection import BusOptions, open_bus
 from chatlane.bus.jetstream import ApiRefusedError, JetStream
+from chatlane.dev.binaries import server_directory
+from chatlane.dev.servers import open_nats
+from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
 from chatlane_schemas.streams import (
     DurableSpec,
     StreamName,
@@ -52,6 +56,20 @@ async def test_what_is_applied_is_as_declared_and_stays_so(jetstream: JetStream)
     assert "durable sales-1 on ROUTED created" in done
     assert await topology.verify(jetstream, ALL, DURABLES) == []
     assert await topology.apply(jetstream, ALL, DURABLES) == []
+
+
+async def test_a_server_that_takes_too_little_in_a_message_is_refused() -> None:
+    with server_directory() as directory:
+        async with (
+            open_nats(directory / "nats", max_payload_bytes=MAX_PAYLOAD_BYTES - 1) as server,
+            open_bus(BusOptions(url=server.url)) as bus,
+        ):
+            jetstream = JetStream(bus.client)
+            await topology.apply(jetstream, ALL, DURABLES)
+            assert await topology.verify(jetstream, ALL, DURABLES) == [
+                "the NATS server takes 1048575 bytes in a message:"
+                " set its max_payload to 1048576 or more"
+            ]
 
 
 async def test_verify_names_what_is_missing_and_creates_nothing(jetstream: JetStream) -> None:
