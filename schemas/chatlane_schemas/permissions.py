@@ -18,6 +18,7 @@ from chatlane_schemas import subjects
 from chatlane_schemas.channels import REQUESTS, Channel, requests_for_account
 from chatlane_schemas.streams import (
     ADVISORIES_DURABLE,
+    COMPARING_CONSUMER,
     DEFAULT_SLOTS,
     DurableAgent,
     StreamName,
@@ -110,6 +111,8 @@ def router(principal: str) -> Permissions:
             *(subject for log in _LOGS for subject in _reading_a_log(log)),
             # The body of what could not be delivered, and the age of what is not read.
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _WITH_READERS),
+            # Which messages are in it, when it has lost some.
+            *_reading_by_oneself(StreamName.ROUTED, COMPARING_CONSUMER),
             *_reading(StreamName.ADVISORIES, ADVISORIES_DURABLE),
         ),
         subscribe=(
@@ -299,12 +302,19 @@ def _reading(stream: StreamName, durable: str) -> tuple[str, ...]:
     )
 
 
+def _reading_by_oneself(stream: StreamName, name: str) -> tuple[str, ...]:
+    """Return what reads a stream through consumers of that name, made and ended as needed."""
+    return (
+        f"{_API}.CONSUMER.CREATE.{stream}.{'>' if name == '*' else f'{name}.>'}",
+        f"{_API}.CONSUMER.DELETE.{stream}.{name}",
+        f"{_API}.CONSUMER.MSG.NEXT.{stream}.{name}",
+    )
+
+
 def _reading_a_log(stream: StreamName) -> tuple[str, ...]:
     """Return what reads a log through consumers of one's own, and cuts off what is done with."""
     return (
-        f"{_API}.CONSUMER.CREATE.{stream}.>",
-        f"{_API}.CONSUMER.DELETE.{stream}.*",
-        f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
+        *_reading_by_oneself(stream, "*"),
         f"{_API}.STREAM.MSG.GET.{stream}",
         # Only below what every router has committed, which no permission can say.
         f"{_API}.STREAM.PURGE.{stream}",

@@ -188,6 +188,9 @@ def outbound_durable(platform: str, account: str) -> str:
 
 
 ADVISORIES_DURABLE: Final = "routers"
+COMPARING_CONSUMER: Final = "comparing"
+"""Through which a router reads what ROUTED holds, to compare it with the database; no agent can
+have a durable of that name, for those end in a number."""
 
 
 def declared_durables(

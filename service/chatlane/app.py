@@ -27,6 +27,7 @@ from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.publisher import open_publisher
 from chatlane.bus.reader import ReaderLimits
+from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.tasks import end_task
 from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
 from chatlane.errors import SchemaMismatchError, TransientError
@@ -42,8 +43,9 @@ from chatlane.routing.drift import DriftWatch
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Intake
 from chatlane.routing.losses import bury_loss
+from chatlane.routing.lost_messages import LostMessages
 from chatlane.routing.ownership import Ownership
-from chatlane.routing.reconciling import Reconciler
+from chatlane.routing.reconciling import PATIENCE, Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
 from chatlane.routing.searchable import SearchFilling
@@ -444,12 +446,23 @@ def _jobs(
         declared_durables=declared.durables,
         lease=app.settings.router.lease,
     )
+    contents = StreamContents(bus.client)
     app.reconciler = reconciler = Reconciler(
         LogAccess(bus),
         Backlogs(bus.client),
         transaction,
         writer,
         app.metrics,
+        contents=contents,
+        lost_messages=LostMessages(
+            contents,
+            transaction,
+            writer,
+            app.metrics,
+            agents=app.catalog.agents,
+            slots=app.settings.router.slots,
+            patience=PATIENCE,
+        ),
         declared_durables=declared.durables,
     )
     jetstream = JetStream(bus.client)

@@ -21,6 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.stream_marks import StreamLoss
 from chatlane_schemas.dead import DeadReason, Stage
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 _LOGS: Final = ("inbound", "results")
+_COMPARED: Final = ("ROUTED", "OUTBOUND")
 # A batch takes milliseconds, a take-over seconds; a lease of 30 s is the longest wait counted.
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 # Turns wait for workers, and work for as long as they like.
@@ -334,6 +336,13 @@ TOPOLOGY_DIFFERENCES: Final = Metric(
     "gauge",
     "What of the streams and durables is missing or not as declared.",
 )
+STREAM_LOSSES: Final = Metric(
+    "chatlane_stream_losses_total",
+    "counter",
+    "A stream lost what it had: replaced, tail_lost, time_at_mark, holes, cut_off.",
+    ("stream", "kind"),
+    values=(_COMPARED, tuple(StreamLoss)),
+)
 INCONSISTENCIES: Final = Metric(
     "chatlane_inconsistencies",
     "gauge",
@@ -426,6 +435,7 @@ METRICS: Final = (
     READER_RECREATIONS,
     LOG_ALARMS,
     TOPOLOGY_DIFFERENCES,
+    STREAM_LOSSES,
     INCONSISTENCIES,
     RECONCILED,
     API_REQUESTS,
@@ -577,6 +587,10 @@ class Metrics:
     def log_alarm(self, log: str, kind: str) -> None:
         """Count logs that are not what was read before."""
         self._add(LOG_ALARMS, 1, log, kind)
+
+    def stream_loss(self, stream: str, kind: str) -> None:
+        """Count that a stream has lost something."""
+        self._add(STREAM_LOSSES, 1, stream, kind)
 
     def reconciled(self, kind: str, count: int) -> None:
         """Count inconsistencies that were repaired."""

@@ -143,7 +143,7 @@ class JetStream:
     async def find_stream(self, stream: str) -> StreamState | None:
         """Return the state of a stream."""
         info = await self.find(f"STREAM.INFO.{stream}")
-        return _stream_state(info) if info else None
+        return stream_state(info) if info else None
 
     async def get_stream(self, stream: str) -> StreamState:
         """Return the state of a stream.
@@ -151,7 +151,7 @@ class JetStream:
         Raises:
             ApiRefusedError: There is no such stream.
         """
-        return _stream_state(await self.request(f"STREAM.INFO.{stream}"))
+        return stream_state(await self.request(f"STREAM.INFO.{stream}"))
 
     async def find_message(self, stream: str, sequence: int) -> StoredMessage | None:
         """Return the message with this sequence, asked of the stream's leader."""
@@ -198,7 +198,8 @@ def parse_delivery(reply: str) -> Delivery | None:
     )
 
 
-def _stream_state(info: Mapping[str, Any]) -> StreamState:
+def stream_state(info: Mapping[str, Any]) -> StreamState:
+    """Return what the server says of a stream."""
     state = info["state"]
     return StreamState(
         config=info["config"],
@@ -206,7 +207,7 @@ def _stream_state(info: Mapping[str, Any]) -> StreamState:
         # A stream that never held a message says 0.
         first_sequence=max(int(state["first_seq"]), 1),
         last_sequence=int(state["last_seq"]),
-        last_stored_at=_parse_time(state["last_ts"]),
+        last_stored_at=parse_time(state["last_ts"]),
         deleted=int(state.get("num_deleted", 0)),
     )
 
@@ -217,12 +218,12 @@ def _stored_message(answer: Mapping[str, Any] | None) -> StoredMessage | None:
     message = answer["message"]
     return StoredMessage(
         int(message["seq"]),
-        _parse_time(message["time"]),
+        parse_time(message["time"]),
         message["subject"],
         base64.b64decode(message.get("data") or ""),
     )
 
 
-def _parse_time(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Return the server's time; nanoseconds are cut, as `parse_delivery` cuts them."""
     return datetime.fromisoformat(text)

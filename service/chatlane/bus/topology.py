@@ -66,10 +66,8 @@ async def verify(
 def _server_differences(jetstream: JetStream) -> list[str]:
     if jetstream.max_payload >= MAX_PAYLOAD_BYTES:
         return []
-    return [
-        f"the NATS server takes {jetstream.max_payload} bytes in a message:"
-        f" set its max_payload to {MAX_PAYLOAD_BYTES} or more"
-    ]
+    takes, wants = jetstream.max_payload, MAX_PAYLOAD_BYTES
+    return [f"the server takes {takes} bytes in a message: set its max_payload to {wants} or more"]
 
 
 async def find_partition_count(jetstream: JetStream, log: LogName) -> int | None:

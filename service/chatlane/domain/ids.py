@@ -51,6 +51,11 @@ def _fixed(stored_at: datetime) -> int:
     return milliseconds << 80 | _VERSION_8 | _VARIANT
 
 
+def first_id_at(moment: datetime) -> UUID:
+    """Return what is before every derived id of a time or later."""
+    return UUID(int=max((moment - _EPOCH) // _MILLISECOND, 0) << 80)
+
+
 def time_of(derived: UUID) -> datetime:
     """Return the time a derived id carries, in UTC, cut to milliseconds."""
     return _EPOCH + (derived.int >> 80) * _MILLISECOND

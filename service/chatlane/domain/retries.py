@@ -76,21 +76,24 @@ def say_again(
     """
     for number, one in enumerate(said):
         message_id = derived_id(at, trigger, f"message:{session.id.hex}", number)
-        source = one.source or address_of(session).model_dump_json(exclude_none=True)
-        again = _Addressed(
-            one.content,
-            one.details or "{}",
-            one.author,
-            one.platform_message_id,
-            source,
-            one.created_at,
-        )
+        again = _addressed(session, one)
         if agent.delivery == "stream":
             _route(session, again, message_id, agent=agent, slots=slots, effects=effects)
         else:
             _let_wait(session, again, message_id, effects)
     if agent.delivery != "stream":
         open_turn(session, at, trigger, effects)
+
+
+def _addressed(session: Session, one: Said) -> _Addressed:
+    return _Addressed(
+        one.content,
+        one.details or "{}",
+        one.author,
+        one.platform_message_id,
+        one.source or address_of(session).model_dump_json(exclude_none=True),
+        one.created_at,
+    )
 
 
 def address_of(session: Session) -> Source:
@@ -149,6 +152,43 @@ def _route(
             created_at=one.created_at,
         )
     )
+    effects.publications.append(
+        _routed(session, one, message_id, seq=seq, agent=agent, slots=slots)
+    )
+
+
+def route_again(
+    session: Session,
+    said: Said,
+    message_id: UUID,
+    *,
+    seq: int,
+    agent: Agent,
+    slots: int,
+    effects: Effects,
+) -> None:
+    """Publish a routed message that no stream holds any more, with its id and place.
+
+    Its name on the stream is another one, for the stream may still know the old one.
+
+    Args:
+        session: Locked.
+        said: What its row says now.
+        message_id: Of the row.
+        seq: Of the row.
+        agent: Who serves the session.
+        slots: How many slots its messages are spread over.
+        effects: Where the publication goes.
+    """
+    routed = _routed(
+        session, _addressed(session, said), message_id, seq=seq, agent=agent, slots=slots
+    )
+    effects.publications.append(routed._replace(message_id=f"again:{message_id}"))
+
+
+def _routed(
+    session: Session, one: _Addressed, message_id: UUID, *, seq: int, agent: Agent, slots: int
+) -> Publication:
     fields = from_json(one.details) | {
         "v": 1,
         "id": str(message_id),
@@ -166,13 +206,10 @@ def _route(
     routed = RoutedMessage.model_validate_json(to_json(fields))
     if agent.prompts is not None:
         routed = prompted_message(agent.prompts, routed)
-    slot = slot_of(session.id, slots)
-    effects.publications.append(
-        Publication(
-            session.id,
-            "ROUTED",
-            routed_subject(session.agent, slot, session.id),
-            routed.id,
-            encode(routed),
-        )
+    return Publication(
+        session.id,
+        "ROUTED",
+        routed_subject(session.agent, slot_of(session.id, slots), session.id),
+        routed.id,
+        encode(routed),
     )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from chatlane.bus.jetstream import StreamState
     from chatlane.domain.log import LogName, LogPosition, PartitionId
     from chatlane.metrics import Metrics
+    from chatlane.routing.lost_messages import LostMessages
     from chatlane.routing.writing import Writer
     from chatlane.store.reconciliation import Round
     from chatlane_schemas.streams import DurableSpec
@@ -43,6 +44,9 @@ PATIENCE: Final = timedelta(seconds=60)
 _LOOK: Final = timedelta(seconds=10)
 # Three looks of one router, or fewer of several, and what jitter takes off them.
 _EVERY: Final = timedelta(seconds=25)
+
+# The server stores an event under a partition, but for those with a wildcard for a token.
+_UNPARTITIONED: Final = "chat.v1.inbound.>"
 
 _log = get_logger("reconciling")
 
@@ -56,6 +60,14 @@ class Logs(Protocol):
 
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
         """Return when the first message of a partition after a sequence was stored."""
+        ...
+
+
+class Contents(Protocol):
+    """What streams hold, as a comparison sees it."""
+
+    async def count(self, stream: StreamName, subject: str) -> int:
+        """Return how many messages a stream holds under subjects that a filter takes."""
         ...
 
 
@@ -73,6 +85,8 @@ class Reconciler:
     Args:
         logs: Both logs.
         durables: Asked whether notifications are before workers.
+        contents: Asked for what no partition has.
+        lost_messages: Compares the streams that routers write to.
         transaction: Opens one.
         writer: For turns that have to be opened.
         metrics: Where the findings are shown, by every router.
@@ -92,12 +106,16 @@ class Reconciler:
         writer: Writer,
         metrics: Metrics,
         *,
+        contents: Contents,
+        lost_messages: LostMessages,
         declared_durables: Iterable[DurableSpec],
         patience: timedelta = PATIENCE,
         every: timedelta = _EVERY,
     ) -> None:
         self._logs = logs
         self._durables = durables
+        self._contents = contents
+        self._lost_messages = lost_messages
         self._transaction = transaction
         self._writer = writer
         self._metrics = metrics
@@ -145,7 +163,11 @@ class Reconciler:
         found[Inconsistency.LANE_ASTRAY] = walked.found[Inconsistency.LANE_ASTRAY]
         found[Inconsistency.TURN_UNANNOUNCED] = len(silent)
         found[Inconsistency.MESSAGES_STRANDED] = len(stranded)
+        found[Inconsistency.UNPARTITIONED] = await self._contents.count(
+            StreamName.INBOUND, _UNPARTITIONED
+        )
         found += await self._compare_logs(positions)
+        found += await self._lost_messages.compare()
         self._report(found)
         await self._announce(silent)
         await self._open_turns(stranded, begun.looked_at)

@@ -66,10 +66,8 @@ async def test_a_server_that_takes_too_little_in_a_message_is_refused() -> None:
         ):
             jetstream = JetStream(bus.client)
             await topology.apply(jetstream, ALL, DURABLES)
-            assert await topology.verify(jetstream, ALL, DURABLES) == [
-                "the NATS server takes 1048575 bytes in a message:"
-                " set its max_payload to 1048576 or more"
-            ]
+            (sentence,) = await topology.verify(jetstream, ALL, DURABLES)
+            assert "takes 1048575 bytes in a message: set its max_payload to 1048576" in sentence
 
 
 async def test_verify_names_what_is_missing_and_creates_nothing(jetstream: JetStream) -> None:

@@ -11,14 +11,17 @@ from chatlane.bus.backlogs import Backlogs
 from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
+from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
+from chatlane.routing.lost_messages import LostMessages
 from chatlane.routing.reconciling import Reconciler
 from chatlane.store import partitions
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import declared_durables, declared_streams
-from tests.support.kernel import DAY, Kernel, event, open_kernel
+from tests.support.kernel import DAY, SLOTS, Kernel, event, open_kernel
+from tests.support.raw_publisher import publish_raw
 
 pytestmark = pytest.mark.integration
 
@@ -46,13 +49,28 @@ async def kernel(database_url: str) -> AsyncIterator[Kernel]:
         yield opened
 
 
+def lost_messages(contents: StreamContents, kernel: Kernel) -> LostMessages:
+    return LostMessages(
+        contents,
+        kernel.store.transaction,
+        kernel.writer,
+        kernel.metrics,
+        agents=kernel.catalog.agents,
+        slots=SLOTS,
+        patience=AT_ONCE,
+    )
+
+
 def reconciling(bus: Bus, kernel: Kernel, *, every: timedelta = AT_ONCE) -> Reconciler:
+    contents = StreamContents(bus.client)
     return Reconciler(
         LogAccess(bus),
         Backlogs(bus.client),
         kernel.store.transaction,
         kernel.writer,
         kernel.metrics,
+        contents=contents,
+        lost_messages=lost_messages(contents, kernel),
         declared_durables=DURABLES,
         every=every,
     )
@@ -191,6 +209,12 @@ async def test_old_messages_that_nobody_read_are_reported(bus: Bus, kernel: Kern
     reconciler._patience = timedelta(0)
     await reconciler.run()
     assert reconciler.found == {"log_unread": 1}
+
+
+async def test_what_is_in_no_partition_is_reported(bus: Bus, kernel: Kernel, nats_url: str) -> None:
+    subject = b"chat.v1.inbound.telegram.bot.*"
+    assert (await publish_raw(nats_url, subject, b"{}")).sequence
+    assert await found(bus, kernel) == {"unpartitioned": 1}
 
 
 async def test_lanes_are_walked_piece_by_piece(bus: Bus, kernel: Kernel) -> None:

@@ -148,6 +148,7 @@ SMALL = {
     "schema_migrations",
     "searchable_id_seq",
     "reconciliation",
+    "stream_marks",
 }
 
 # A plan for parameters that are not known, which is what a prepared statement ends up with.
@@ -204,6 +205,7 @@ INSERT INTO message_revisions (session_id, platform_message_id, message_id, reas
 INSERT INTO dead_letters (id, stage, reason, digest, size_bytes)
     SELECT id, 'inbound', 'not_json', 'digest', 1 FROM sessions;
 INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM sessions;
+INSERT INTO audit (action, session_id, detail) SELECT 'session_removed', id, '{}' FROM sessions;
 INSERT INTO aliases (platform, account, kind, alias, canonical, first_seen_at)
     SELECT 'whatsapp', 'bot', 'person', 'alias' || n, 'canonical' || n, now()
     FROM generate_series(1, 60000) AS n;

@@ -14,9 +14,9 @@ NOWHERE = ["", "*", ">", "a.b", "a*", "a\x7fb", "a b", "a\0b", "ä", "a" * 65]
 
 @pytest.mark.parametrize("name", NOWHERE)
 def test_a_name_that_would_lead_nowhere_is_refused_at_once(name: str) -> None:
-    for names in ({"platform": name, "account": "bot"}, {"platform": "test", "account": name}):
+    for platform, account in ((name, "bot"), ("test", name)):
         with pytest.raises(subjects.SubjectError, match="not a declared name"):
-            AdapterClient(Client(), **names)
+            AdapterClient(Client(), platform=platform, account=account)
 
 
 @pytest.mark.parametrize("name", NOWHERE)

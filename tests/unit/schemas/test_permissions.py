@@ -59,7 +59,9 @@ def test_only_the_admin_makes_streams_and_durables() -> None:
     for name, role in ROLES.items():
         makes = [subject for subject in role.publish if ".CREATE." in subject]
         if name == "router":
-            assert {subject.split(".")[4] for subject in makes} == {"INBOUND", "RESULTS"}
+            assert {subject.split(".")[4] for subject in makes} == {"INBOUND", "RESULTS", "ROUTED"}
+            of_agents = [its for its in makes if its.split(".")[4] == "ROUTED"]
+            assert of_agents == ["$JS.API.CONSUMER.CREATE.ROUTED.comparing.>"]
         elif name == "admin":
             assert {subject.split(".")[4] for subject in makes} == {*StreamName}
         else:
