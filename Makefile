@@ -106,6 +106,10 @@ soak: $(READY) ## Watch a router's memory over 200,000 messages
 flood: $(READY) ## Measure what a flood from one chat costs the others
 	$(BIN)/python -m tests.benchmarks.flood $(ARGS)
 
+.PHONY: recovery
+recovery: $(READY) ## Measure how long people wait when something dies
+	$(BIN)/python -m tests.benchmarks.recovery $(ARGS)
+
 .PHONY: chaos-long
 chaos-long: $(READY) ## Break everything at random for longer: 100,000 messages in ten runs
 	$(BIN)/python -m tests.chaos.long $(ARGS)

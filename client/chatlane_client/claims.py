@@ -36,6 +36,8 @@ _log = logging.getLogger("chatlane_client")
 
 # Little at first: when only the reply was lost, the lease is running.
 _PATIENCE: Final = Backoff(timedelta(seconds=1), timedelta(seconds=4))
+# What is not claimed is what people wait for when the service is back.
+_PAUSES: Final = Backoff(longest=timedelta(seconds=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ class ClaimClient:
         )
         heard_at: float | None = None
         guard = CancellationGuard()
-        for pause, seconds in zip(Backoff().pauses(), _PATIENCE.pauses(), strict=True):
+        for pause, seconds in zip(_PAUSES.pauses(), _PATIENCE.pauses(), strict=True):
             asked_at = monotonic()
             try:
                 reply = await ask(

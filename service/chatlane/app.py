@@ -168,6 +168,14 @@ class App:
     reconciler: Reconciler | None = None
     drift: DriftWatch | None = None
 
+    @property
+    def stop_patience(self) -> timedelta:
+        """How long to wait for what runs: no longer than a lease for what may never end."""
+        router = self.settings.router
+        if self.has_ended.is_set():
+            return min(router.lease, router.stop_timeout)
+        return router.stop_timeout
+
     @asynccontextmanager
     async def running(self, name: str, part: Coroutine[None, None, None]) -> AsyncIterator[None]:
         """Run a part for the length of the block; if it ends by itself, the router ends."""
@@ -349,6 +357,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
         bus.listen(reconnected=relay.hurry)
         filling = SearchFilling(transaction, app.metrics)
         alarm = Alarm()
+        rescue = Alarm()
         updates = Updates(publisher.tell)
         writer = Writer(
             app.store,
@@ -378,6 +387,8 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             holder=intake,
             transaction=transaction,
             is_log_reachable=lambda: access.is_reachable,
+            # What the one before has left behind is first; its sweep would be up to 750 ms later.
+            on_taken_over=lambda: rescue.ring_within(timedelta(0)),
             on_unreadable=bus.move_on,
             lease=router.lease,
             renew_interval=router.renew_interval,
@@ -418,15 +429,16 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
                     app.running("idle check", idle.run()),
                     app.running("sweeper", sweeper.run()),
                     app.running("alarm", alarm.run(deadlines.sweep)),
+                    app.running("rescue", rescue.run(relay.adopt_orphans)),
                     app.running("ownership", ownership.run()),
                 ):
                     try:
                         yield
                     finally:
                         # After this nothing of ours is read or decided any more.
-                        await ownership.stop(router.stop_timeout)
+                        await ownership.stop(app.stop_patience)
             finally:
-                await relay.drain(router.stop_timeout)
+                await relay.drain(app.stop_patience)
                 await intake.close()
 
 

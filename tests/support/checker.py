@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Hashable)
 
 # A worker whose lease is over stops as soon as its event loop tells it so.
 _TOLD_LATE_SECONDS = 0.25
-# A notification is repeated after 15 s, and after another 30 s when that one got lost, too.
+# A notification is repeated after 3 s, another 10 s, and another 30 s when those got lost, too.
 _LONGEST_WAIT_SECONDS = 50.0
 # What the echo worker and examples/subscriber.py say, one line for each message they heard.
 _HEARD = re.compile(r"^#\d+ heard: (.*)$", re.MULTILINE)

@@ -28,6 +28,7 @@ PARTITIONS: Final = 16
 SLOTS: Final = 4
 ROUTER_LEASE: Final = timedelta(seconds=3)
 TURN_LEASE: Final = timedelta(seconds=2)
+STREAM_ACK_WAIT: Final = timedelta(seconds=3)
 DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 
 _STARTED_WITHIN: Final = timedelta(seconds=30)
@@ -78,7 +79,7 @@ max_attempts = $max_attempts
 
 [agents.$stream_agent]
 delivery = "stream"
-ack_wait = "3s"
+ack_wait = "$stream_ack_wait"
 
 [profiles.$stream_agent]
 
@@ -118,6 +119,7 @@ def config_text(
         duplicate_window=f"{duplicate_window.total_seconds():g}s",
         publish_timeout=f"{min(2.0, duplicate_window.total_seconds() / 5):g}s",
         stream_agent=STREAM_AGENT,
+        stream_ack_wait=f"{STREAM_ACK_WAIT.total_seconds():g}s",
         platform=PLATFORM,
         account=ACCOUNT,
         more=more,

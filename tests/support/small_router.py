@@ -73,6 +73,7 @@ class SmallRouter:
     truncated: list[tuple[PartitionId, LogTruncated]] = field(default_factory=list)
     batch_sizes: list[int] = field(default_factory=list)
     killers: list[str] = field(default_factory=list)
+    take_overs: int = 0
     max_messages: int = 64
     deadly: str | None = None
     jitter: Random | None = None
@@ -95,6 +96,7 @@ class SmallRouter:
             holder=self.intake,
             transaction=self.store.transaction,
             is_log_reachable=lambda: self.access.is_reachable,
+            on_taken_over=self._taken_over,
             lease=self.lease,
             renew_interval=self.lease / 3,
             poll_interval=timedelta(milliseconds=50),
@@ -107,6 +109,9 @@ class SmallRouter:
             transaction=self.store.transaction,
         )
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _taken_over(self) -> None:
+        self.take_overs += 1
 
     def start(self) -> None:
         """Own partitions and commit batches; again after `freeze`."""

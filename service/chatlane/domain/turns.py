@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
 
-# How long an unclaimed turn waits for its next notification, by notifications sent so far.
-_REPEATS: Final = tuple(timedelta(seconds=s) for s in (15, 30, 60, 120, 300))
+# How long an unclaimed turn waits for its next notification, by notifications sent so far. A worker
+# claims what it has fetched at once; who has not after the first of these has died (ADR 0023).
+_REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
 _RETRY_PAUSE: Final = timedelta(seconds=5)
 _FAILURE_NOTICE: Final = "Sorry, I could not answer this. Please try again."
 # Attempts in a row, over all turns of a session, that may be lost with their workers.

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 _log = get_logger("batch")
 
 _FIRST_DELAY: Final = 0.02
-_MAX_DELAY: Final = 1.0
+# While the database is away; everybody waits so long once it is back.
+_LONGEST_DELAY: Final = 0.5
+# Of a partition whose rows somebody else has locked.
+_HELD_UP_FOR: Final = timedelta(seconds=1)
 # Nobody is beaten by another router so often in a row: the rows themselves must be at odds.
 _MOST_RACES: Final = 30
 # A message that fails as often as this alone in its transaction is set aside.
@@ -201,7 +204,7 @@ class Batches:
                     await self._part(batch, known)
                     return
                 await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
-                delay = min(2 * delay, _MAX_DELAY)
+                delay = min(2 * delay, _LONGEST_DELAY)
             else:
                 self._intake.committed(batch)
                 batch_committed(batch.messages, began_ns)
@@ -211,7 +214,7 @@ class Batches:
     async def _part(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Commit each partition by itself; the one that is held up waits, the others do not."""
         if len(batch.slices) == 1:
-            self._intake.failed(batch, timedelta(seconds=_MAX_DELAY))
+            self._intake.failed(batch, _HELD_UP_FOR)
             return
         for part in _parts(batch):
             await self._persist(part, known)

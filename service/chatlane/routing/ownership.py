@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
+# How many looks the others are given after an outage; theirs come no later than ours.
+_LOOKS_LEFT_TO_OTHERS: Final = 2
 # An expiry is looked at just after it, not just before.
 _SLACK_SECONDS: Final = 0.002
 
@@ -78,6 +80,7 @@ class Ownership:
         transaction: Opens a transaction of the store.
         is_log_reachable: Whether the logs can be talked to.
         on_unreadable: Called when partitions are given up because they cannot be read here.
+        on_taken_over: Called when partitions were taken from a router that is gone.
         lease: How long a partition stays with a router that no longer renews.
         renew_interval: Pause between renewals of idle partitions and between signs of life.
         poll_interval: Longest pause between two looks.
@@ -92,6 +95,7 @@ class Ownership:
         transaction: Transaction,
         is_log_reachable: Callable[[], bool],
         on_unreadable: Callable[[], None] = lambda: None,
+        on_taken_over: Callable[[], None] = lambda: None,
         lease: timedelta = timedelta(seconds=3),
         renew_interval: timedelta = timedelta(seconds=1),
         poll_interval: timedelta = timedelta(milliseconds=250),
@@ -102,11 +106,14 @@ class Ownership:
         self._transaction = transaction
         self._is_log_reachable = is_log_reachable
         self._on_unreadable = on_unreadable
+        self._on_taken_over = on_taken_over
         self._lease = lease
         self._renew_seconds = renew_interval.total_seconds()
         self._poll_seconds = poll_interval.total_seconds()
         self._loop = asyncio.get_running_loop()
         self._seen_at = float("-inf")
+        self._looked_at = float("inf")
+        self._reserved_until = float("-inf")
         self._reachable_at = self._loop.time()
         self._away_until = float("-inf")
         self._is_away = False
@@ -181,11 +188,14 @@ class Ownership:
             renewed = await self._renew_idle(connection, now)
             holdings = await partitions.holdings(connection)
             peers = await routers.live(connection)
-            claims = await self._claim(connection, holdings, peers, held | self._releasing)
+            claims: list[Claim] = []
+            if not self._leaves_time_to_others(now):
+                claims = await self._claim(connection, holdings, peers, held | self._releasing)
         if claims:
             reach(RouterPoint.PARTITIONS_CLAIMED)
         # What was written counts from before it was sent, and only once it is committed.
         self._seen_at, self._is_away = shown
+        self._looked_at = now
         for feed in self._holder.feeds:
             if feed.partition in renewed:
                 feed.renewed_at = now
@@ -193,6 +203,16 @@ class Ownership:
         self._drop_lost(holdings, held)
         self._shed_surplus(holdings, peers)
         self._next_look = self._loop.time() + self._time_to_next_event(holdings, peers)
+
+    def _leaves_time_to_others(self, now: float) -> bool:
+        """Tell whether leases may have ended only because nobody could renew them.
+
+        Who is the first to reach the database again would take what the others still read, and
+        have to give it back a moment later.
+        """
+        if now - self._looked_at >= self._lease.total_seconds() - self._renew_seconds:
+            self._reserved_until = now + _LOOKS_LEFT_TO_OTHERS * self._poll_seconds
+        return now < self._reserved_until
 
     def _give_up_unreadable(self) -> None:
         """Let others have what we cannot read, and stay away for a lease."""
@@ -260,6 +280,8 @@ class Ownership:
 
     def _take(self, claims: Sequence[Claim]) -> None:
         self._holder.hold(claims)
+        if any(claim.had_owner for claim in claims):
+            self._on_taken_over()
         for log, taken in groupby(claims, key=lambda claim: claim.partition.log):
             of_log = list(taken)
             _log.info(

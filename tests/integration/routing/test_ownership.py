@@ -71,6 +71,22 @@ async def test_a_router_that_stops_hands_back_at_once(store: Store, logs: LogStr
     assert await highest_dirty(store) == 0
 
 
+async def test_who_takes_from_the_dead_is_told_so_and_nobody_else(
+    store: Store, logs: LogStreams
+) -> None:
+    """What the dead have left in the outbox is then adopted at once."""
+    async with open_routers(store, logs, 3) as (dies, stops, stays):
+        for router in (dies, stops, stays):
+            router.start()
+        await eventually(lambda: hold_everything(dies, stops, stays))
+        await stops.stop()
+        await eventually(lambda: hold_everything(dies, stays))
+        assert stays.take_overs == 0
+        await dies.kill()
+        await eventually(lambda: hold_everything(stays))
+        assert stays.take_overs >= 1
+
+
 async def test_a_stop_waits_for_the_running_batch(store: Store, logs: LogStreams) -> None:
     async with open_routers(store, logs, 1, lease=LONG_LEASE) as (router,):
         router.start()

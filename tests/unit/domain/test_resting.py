@@ -40,7 +40,7 @@ def test_nobody_is_told_of_a_turn_that_rests() -> None:
     repeat_notice(one, effects)
     assert one.rest == "rested"
     assert [row.message_id for row in effects.publications] == [f"turn:{one.id}:1"]
-    assert one.due_in == seconds(15)
+    assert one.due_in == seconds(3)
 
 
 @pytest.mark.parametrize(

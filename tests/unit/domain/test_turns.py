@@ -134,7 +134,7 @@ def test_each_notice_is_another_message_and_the_pauses_grow() -> None:
     for _ in range(6):
         repeat_notice(turn, effects)
         pauses.append(turn.due_in)
-    assert [pause.total_seconds() for pause in pauses] == [15, 30, 60, 120, 300, 300, 300]
+    assert [pause.total_seconds() for pause in pauses] == [3, 10, 30, 60, 120, 300, 300]
     assert len({one.message_id for one in effects.publications}) == 7
 
 
