@@ -1,245 +1,237 @@
-"""Measures the router against a bare loop over NATS: `make bench`.
+"""Measures routers against a bare loop over NATS, and against others: `make bench`.
 
 Every figure is a ratio to what one Python process does on the same machine, in the same run and
 on the same messages, so that it says something about the router and little about the machine.
-Runs alternate (bare loop, router, bare loop), and what a run is compared with are the bare runs
+Runs alternate (bare loop, routers, bare loop), and what a run is compared with are the bare runs
 right before and right after it.
 """
 
 import asyncio
-import json
 import os
 import platform
 import sys
-from argparse import ArgumentParser
-from collections.abc import Iterable
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import mean, median
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from chatlane.dev.binaries import server_directory
-from tests.benchmarks.cases import (
-    CASES,
-    Case,
-    Measured,
-    measure_case,
-    measure_latency,
-    measure_reading,
-    measure_turns,
+from tests.benchmarks import cases, costs, existing, tables
+from tests.benchmarks.cases import BUSY, CASES, STREAM, Case, Measured
+from tests.benchmarks.figures import Flow, Results, Sync
+from tests.benchmarks.latencies import RATES, measure_latency, measure_reading
+from tests.benchmarks.others import (
+    NAIVE_CASES,
+    REFERENCE_SESSIONS,
+    measure_naive,
+    measure_reference,
 )
-from tests.benchmarks.rig import Rig, Throughput, open_rig
+from tests.benchmarks.plots import draw
+from tests.benchmarks.rig import Rig, open_rig
 
 RESULT: Final = Path("var/bench.json")
-P99_TARGET_MS: Final = 40.0
-_PARTS: Final = ("sync", "latency", "reading", "turns")
-# 95 of a hundred answers take no longer, while messages are routed that lose no more than this.
-_READ_TARGETS_MS: Final = {"list": 50.0, "search": 100.0}
-_P99_RISE_TARGET: Final = 1.5
-
+PLOTS: Final = Path("var/plots")
+DOCUMENT: Final = Path("docs/benchmarks.md")
+DOCUMENT_PLOTS: Final = Path("docs/plots")
+PARTS: Final = ("cases", "existing", "naive", "latency", "reading", "reference", "sync")
+ROUTERS: Final = (1, 2, 4)
+SESSIONS: Final = (1000, 10_000, 100_000, 1_000_000)
+ROUNDS: Final = 3
+# Both deliveries, messages into conversations that are there.
+_EXISTING_CASES: Final = (BUSY, STREAM)
 # With a sync of every message all is several times slower, and fewer messages say as much.
-_PORTION_WITH_SYNC: Final = 0.25
-# A machine that is slow gets fewer rounds, but never fewer than this.
-_FEWEST_ROUNDS: Final = 2
-_ROUNDS_SECONDS: Final = 110.0
-_ROUNDS_SECONDS_WITH_SYNC: Final = 40.0
-_GIVE_UP_SECONDS: Final = 360.0
-
-Figures = dict[str, Any]
+_PORTION_WITH_SYNC: Final = 0.2
+_GIVE_UP_SECONDS: Final = 3600.0
+# Of the table in a file.
+_WIDTH: Final = 220
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure on one pair of servers, and for how long."""
+    """What is measured.
 
+    Attributes:
+        portion: Of the messages and seconds of everything.
+    """
+
+    parts: frozenset[str]
     cases: tuple[Case, ...]
+    routers: tuple[int, ...]
+    sessions: tuple[int, ...]
     rounds: int
-    seconds: float
-    portion: float = 1.0
+    portion: float
 
 
-async def measure_cases(rig: Rig, plan: Plan, console: Console) -> Figures:
-    """Measure each case once per round."""
-    found = {case.name: Measured() for case in plan.cases}
-    end = monotonic() + plan.seconds
-    for number in range(plan.rounds):
-        if number >= _FEWEST_ROUNDS and monotonic() > end:
-            break
-        for case in plan.cases:
-            console.print(f"  round {number + 1}: {case.meaning}", style="dim")
-            messages = int(case.messages * plan.portion)
-            await measure_case(rig, case, messages, found[case.name])
-    return {case.name: _summary(case, found[case.name]) for case in plan.cases}
+class Bench:
+    """Measures one part of a plan after another."""
+
+    def __init__(self, plan: Plan, results: Results, console: Console) -> None:
+        self._plan = plan
+        self._results = results
+        self._console = console
+
+    async def run(self) -> None:
+        """Measure everything; what is done stays in the results when something fails."""
+        parts = self._plan.parts
+        with server_directory("bench-") as directory:
+            if parts - {"sync"}:
+                async with open_rig(directory / "default") as rig:
+                    await self._measure_default(rig)
+            if "sync" in parts:
+                async with open_rig(directory / "always", sync_always=True) as rig:
+                    await self._cases(rig, "always")
+
+    async def _measure_default(self, rig: Rig) -> None:
+        steps = {
+            "reference": self._reference,
+            "naive": self._naive,
+            "latency": self._latencies,
+            "reading": self._reading,
+            "existing": self._existing,
+        }
+        if "cases" in self._plan.parts:
+            await self._cases(rig, "default")
+        for part, step in steps.items():
+            if part in self._plan.parts:
+                await step(rig)
+
+    async def _cases(self, rig: Rig, sync: Sync) -> None:
+        portion = self._plan.portion * (_PORTION_WITH_SYNC if sync == "always" else 1.0)
+        setups = [(case, routers) for case in self._plan.cases for routers in self._plan.routers]
+        found = {setup: Measured() for setup in setups}
+        for routers in self._plan.routers:
+            await costs.at_rest(rig, routers)
+        for number in range(1, self._plan.rounds + 1):
+            for case, routers in setups:
+                self._tell(f"sync {sync}, round {number}: {case.name}, {routers} router(s)")
+                await rig.reset()
+                log = await cases.write_log(rig, case, int(case.messages * portion))
+                await cases.measure(rig, case, log, routers, found[case, routers])
+        self._results.flows += [
+            found[case, routers].as_flow(case, sync, routers) for case, routers in setups
+        ]
+
+    async def _existing(self, rig: Rig) -> None:
+        for sessions in self._plan.sessions:
+            for case in (case for case in _EXISTING_CASES if case in self._plan.cases):
+                self._results.flows.append(await self._among(rig, case, sessions))
+
+    async def _among(self, rig: Rig, case: Case, sessions: int) -> Flow:
+        await rig.reset()
+        self._tell(f"{case.name}, making {sessions:,} sessions")
+        await existing.fill(rig.database, sessions, case.agent)
+        found = Measured()
+        await costs.at_rest(rig, 1)
+        for number in range(1, self._plan.rounds + 1):
+            self._tell(f"round {number}: {case.name}, among {sessions:,} sessions")
+            await rig.empty_outputs()
+            messages = int(case.messages * self._plan.portion)
+            log = await cases.write_log_to_existing(rig, case, messages, sessions)
+            await cases.measure(rig, case, log, 1, found)
+        return found.as_flow(case, "default", 1, sessions)
+
+    async def _naive(self, rig: Rig) -> None:
+        for case in (case for case in NAIVE_CASES if case in self._plan.cases):
+            self._tell(f"{case.name}, beside the naive worker")
+            found = await measure_naive(rig, case, self._plan.rounds, self._plan.portion)
+            self._results.naive.append(found)
+
+    async def _latencies(self, rig: Rig) -> None:
+        for rate in RATES:
+            self._tell(f"time to a turn, {rate} messages a second")
+            self._results.latencies.append(await measure_latency(rig, rate, self._plan.portion))
+
+    async def _reading(self, rig: Rig) -> None:
+        self._tell("pages and searches while messages are routed")
+        self._results.reading = await measure_reading(rig, self._plan.portion)
+
+    async def _reference(self, rig: Rig) -> None:
+        for sessions in REFERENCE_SESSIONS:
+            self._tell(f"the reference with {sessions:,} sessions")
+            found = await measure_reference(rig, sessions, self._plan.portion)
+            self._results.reference.append(found)
+
+    def _tell(self, words: str) -> None:
+        self._console.print(f"  {words}", style="dim")
 
 
-def _summary(case: Case, found: Measured) -> Figures:
-    return {
-        "meaning": case.meaning,
-        "messages_per_second": _spread(run.per_second for run in found.runs),
-        "bare_loop_per_second": _spread(mean(around) for around in found.bare),
-        "ratio": _spread(found.ratios),
-        "target_ratio": case.target,
-        "cpu_us_per_message": _cpu(found.runs),
-        "runs": len(found.runs),
-    }
-
-
-def _spread(values: Iterable[float]) -> dict[str, float]:
-    found = sorted(values)
-    return {"median": median(found), "least": found[0], "most": found[-1]}
-
-
-def _cpu(runs: list[Throughput]) -> dict[str, float]:
-    return {name: median(run.cpu_us[name] for run in runs) for name in runs[0].cpu_us}
-
-
-async def measure(
-    cases: tuple[Case, ...], rounds: int, parts: set[str], console: Console
-) -> Figures:
-    """Measure everything that was asked for; `parts` are of `_PARTS`."""
-    figures: Figures = {}
-    with server_directory("bench-") as directory:
-        async with open_rig(directory / "default") as rig:
-            console.print("NATS with its default sync")
-            figures["default_sync"] = await measure_cases(
-                rig, Plan(cases, rounds, _ROUNDS_SECONDS), console
-            )
-            if "latency" in parts:
-                console.print("  time to a turn", style="dim")
-                figures["latency"] = await measure_latency(rig)
-            if "reading" in parts:
-                console.print("  pages and searches while messages are routed", style="dim")
-                figures["reading"] = await measure_reading(rig)
-            if "turns" in parts:
-                console.print("  turns that go round", style="dim")
-                figures["turns"] = (await measure_turns(rig))._asdict()
-        if "sync" in parts:
-            async with open_rig(directory / "always", sync_always=True) as rig:
-                console.print("NATS with sync_interval: always")
-                plan = Plan(cases, _FEWEST_ROUNDS, _ROUNDS_SECONDS_WITH_SYNC, _PORTION_WITH_SYNC)
-                figures["sync_always"] = await measure_cases(rig, plan, console)
-    return figures
-
-
-def throughput_table(title: str, figures: Figures) -> Table:
-    """Return the ratios with what they were made from."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("case")
-    for name in ("messages/s", "bare loop/s", "ratio", "range", "target", "CPU µs per message"):
-        table.add_column(name, justify="right")
-    for its in figures.values():
-        ratio, target = its["ratio"], its["target_ratio"]
-        table.add_row(
-            its["meaning"],
-            f"{its['messages_per_second']['median']:,.0f}",
-            f"{its['bare_loop_per_second']['median']:,.0f}",
-            _judged(f"{ratio['median']:.2f}", is_met=target is None or ratio["median"] >= target),
-            f"{ratio['least']:.2f} .. {ratio['most']:.2f}",
-            "" if target is None else f">= {target:.2f}",
-            ", ".join(f"{name} {us:.0f}" for name, us in its["cpu_us_per_message"].items()),
-        )
-    return table
-
-
-def latency_table(figures: Figures) -> Table:
-    """Return the percentiles, from both points in time."""
-    table = Table(title="Time to the notification of a turn, ms", title_justify="left")
-    table.add_column("counted from")
-    for name in ("p50", "p95", "p99", "max", "target p99"):
-        table.add_column(name, justify="right")
-    rows = {
-        "acknowledgement by the log": "from_acknowledgement_ms",
-        "the intended time of sending": "from_intended_send_ms",
-    }
-    for meaning, key in rows.items():
-        its = figures[key]
-        is_met = key != "from_acknowledgement_ms" or its["p99"] < P99_TARGET_MS
-        table.add_row(
-            meaning,
-            f"{its['p50']:.1f}",
-            f"{its['p95']:.1f}",
-            _judged(f"{its['p99']:.1f}", is_met=is_met),
-            f"{its['max']:.1f}",
-            f"< {P99_TARGET_MS:.0f}" if key == "from_acknowledgement_ms" else "",
-        )
-    return table
-
-
-def reading_table(figures: Figures) -> Table:
-    """Return how long reads took, and the p99 of routing alone and beside them."""
-    table = Table(title="Reads in 10,000 sessions with 200,000 rows, ms", title_justify="left")
-    for name in ("what", "p50", "p95", "p99", "max", "target"):
-        table.add_column(name, justify="left" if name == "what" else "right")
-    for what, target in _READ_TARGETS_MS.items():
-        its = figures["reads_ms"][what]
-        p95 = _judged(f"{its['p95']:.1f}", is_met=its["p95"] < target)
-        shown = (f"{its['p50']:.1f}", p95, f"{its['p99']:.1f}", f"{its['max']:.1f}")
-        table.add_row(f"{what}, one page", *shown, f"p95 < {target:.0f}")
-    alone, beside = (
-        figures[name]["from_acknowledgement_ms"] for name in ("flow_alone", "flow_beside_reads")
+def parser() -> ArgumentParser:
+    """Return what reads the arguments; without any, everything is measured."""
+    arguments = ArgumentParser(prog="make bench", description=__doc__)
+    arguments.add_argument("--part", action="append", choices=PARTS)
+    arguments.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    arguments.add_argument("--routers", action="append", type=int)
+    arguments.add_argument("--sessions", action="append", type=int)
+    arguments.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments.add_argument("--portion", type=float, default=1.0, help="of messages and seconds")
+    arguments.add_argument(
+        "--again", action="store_true", help="measure nothing: show what the last run measured"
     )
-    rise = beside["p99"] / alone["p99"]
-    for what, its in (("a turn, nobody reads", alone), ("a turn, beside reads", beside)):
-        table.add_row(what, *(f"{its[name]:.1f}" for name in ("p50", "p95", "p99", "max")), "")
-    judged = _judged(f"{rise:.2f}", is_met=rise < _P99_RISE_TARGET)
-    table.add_row("rise of that p99", "", "", judged, "", f"< {_P99_RISE_TARGET}")
-    return table
+    arguments.add_argument(
+        "--markdown",
+        action="store_true",
+        help=f"write the figures into {DOCUMENT} and the plots into {DOCUMENT_PLOTS}",
+    )
+    return arguments
 
 
-def _judged(text: str, *, is_met: bool) -> str:
-    return text if is_met else f"[bold red]{text}[/]"
+def plan_of(asked: Namespace) -> Plan:
+    """Return what is to be measured."""
+    return Plan(
+        parts=frozenset(asked.part or PARTS),
+        cases=tuple(its for its in CASES if asked.case is None or its.name in asked.case),
+        routers=tuple(asked.routers or ROUTERS),
+        sessions=tuple(asked.sessions or SESSIONS),
+        rounds=asked.rounds,
+        portion=asked.portion,
+    )
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print all tables."""
-    titles = {
-        "default_sync": "Throughput, NATS with its default sync",
-        "sync_always": "Throughput, NATS with sync_interval: always",
-    }
-    for key, title in titles.items():
-        if key in figures:
-            console.print(throughput_table(title, figures[key]))
-    if "latency" in figures:
-        console.print(latency_table(figures["latency"]))
-        if missing := figures["latency"]["missing"]:
-            console.print(f"[bold red]{missing} turns were never notified[/]")
-    if "reading" in figures:
-        console.print(reading_table(figures["reading"]))
-    if "turns" in figures:
-        console.print(f"Turns that went round: {figures['turns']['per_second']:,.0f} per second")
-
-
-def _about() -> Figures:
+def about() -> dict[str, str]:
+    """Return on what it is measured, and when."""
     return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
+        "at": datetime.now(UTC).isoformat(timespec="minutes"),
+        "Python": platform.python_version(),
+        "processors": str(os.cpu_count()),
+        "load before": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+async def measure(plan: Plan, command: str, console: Console) -> Results:
+    """Measure; what was measured is written even when something fails later."""
+    results = Results(command=command, about=about())
+    begin = monotonic()
+    try:
+        async with asyncio.timeout(_GIVE_UP_SECONDS):
+            await Bench(plan, results, console).run()
+    finally:
+        results.about["minutes"] = f"{(monotonic() - begin) / 60:.1f}"
+        results.write(RESULT)
+        console.print(f"written to {RESULT}")
+    return results
 
 
 async def main(arguments: list[str]) -> None:
-    """Measure, print and write what the arguments ask for."""
-    parser = ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
-    parser.add_argument("--part", action="append", choices=[*_PARTS, "none"])
-    asked = parser.parse_args(arguments)
-    cases = tuple(case for case in CASES if asked.case is None or case.name in asked.case)
-    parts = set(_PARTS) if asked.part is None else set(asked.part)
+    """Measure, print, draw and write what the arguments ask for."""
+    asked = parser().parse_args(arguments)
     console = Console()
-    about = _about()
-    async with asyncio.timeout(_GIVE_UP_SECONDS):
-        figures = await measure(cases, asked.rounds, parts, console)
-    show(figures, console)
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({"about": about, **figures}, indent=2) + "\n", "utf-8")
-    console.print(f"written to {RESULT}")
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    if asked.again:
+        results = Results.read(RESULT)
+    else:
+        words = [word for word in arguments if word != "--markdown"]
+        command = f'make bench ARGS="{" ".join(words)}"' if words else "make bench"
+        results = await measure(plan_of(asked), command, console)
+    console.print(tables.as_table(results))
+    plots = draw(results, DOCUMENT_PLOTS if asked.markdown else PLOTS)
+    console.print(f"drawn: {', '.join(map(str, plots))}")
+    if asked.markdown:
+        tables.paste(DOCUMENT, results, plots)
 
 
 if __name__ == "__main__":

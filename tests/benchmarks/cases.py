@@ -1,37 +1,30 @@
-"""What is measured: ways in which messages arrive, the time to a turn, and turns that go round."""
+"""Ways in which messages arrive, each read by the bare loop, by routers, and by the bare loop again."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 
-from tests.benchmarks import library
+from tests.benchmarks import costs, existing
+from tests.benchmarks.figures import Costs, Flow, Spread, Sync
 from tests.benchmarks.rig import Rig, Throughput
 
 _CHATS: Final = 2000
-_FLOW_PER_SECOND: Final = 300
-_FLOW_SECONDS: Final = 20
-_FLOW_WARM_UP_SECONDS: Final = 3
-_READS_PER_SECOND: Final = 20
-_TURNS: Final = 4000
 _WORKER_SLOTS: Final = 64
 # Enough for a bare run; it is made twice for each of the router's.
 _BARE_MESSAGES: Final = 10_000
 
-ARRIVED_SQL: Final[LiteralString] = """
--- bench: how many messages have their place in a session
-SELECT coalesce(sum(next_arrival - 1), 0)::bigint FROM sessions
+CURSORS_SQL: Final[LiteralString] = """
+-- bench: how far the inbound log is read
+SELECT id, cursor FROM partitions WHERE log = 'inbound'
 """
-
-
-async def _arrived(rig: Rig) -> int:
-    return int(await rig.database.fetchval(ARRIVED_SQL))
-
-
-async def _stored(stream: str, rig: Rig) -> int:
-    return await rig.stored(stream)
+TURNS_SQL: Final[LiteralString] = """
+-- bench: turns that were begun, each of which is made known
+SELECT count(*) FROM turns
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,135 +33,167 @@ class Case:
 
     Attributes:
         chats: The messages go to so many chats in turn; 0 is a new chat for each.
-        target: The least ratio that is accepted; None where none was promised.
-        count: Tells how many messages are done.
-        routers: So many share the work.
+        stored: Messages are done when so many are in this stream; those that are only put down
+            have none, and are done when they are committed.
+        is_mixed: They come as in the demo, whatever `profile` and `chats` say.
+        is_answered: A worker answers at once.
     """
 
     name: str
     meaning: str
-    profile: str
     messages: int
-    chats: int
-    target: float | None
-    count: Callable[[Rig], Awaitable[int]]
-    routers: int = 1
+    stored: str | None
+    profile: str = "default"
+    chats: int = 0
+    is_mixed: bool = False
+    is_answered: bool = False
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent that the profile belongs to."""
+        return "main" if self.profile == "default" else self.profile
 
 
+OPENING: Final = Case("opening", "every message opens a session and a turn", 20_000, "TURNS")
+BUSY: Final = Case("busy", f"into {_CHATS:,} sessions with a live turn", 40_000, None, chats=_CHATS)
+STREAM: Final = Case(
+    "stream", f"stream delivery to {_CHATS:,} sessions", 20_000, "ROUTED", "notes", _CHATS
+)
 CASES: Final = (
+    OPENING,
+    BUSY,
+    STREAM,
+    Case("demo", "as in the demo", 30_000, None, is_mixed=True),
     Case(
-        "opening",
-        "every message opens a session and a turn",
-        "default",
-        20_000,
-        0,
-        0.30,
-        partial(_stored, "TURNS"),
-    ),
-    Case(
-        "busy",
-        f"into {_CHATS:,} sessions with a live turn",
-        "default",
-        40_000,
-        _CHATS,
-        0.75,
-        _arrived,
-    ),
-    Case(
-        "busy-2",
-        f"into {_CHATS:,} sessions with a live turn, two routers",
-        "default",
-        80_000,
-        _CHATS,
-        0.75,
-        _arrived,
-        routers=2,
-    ),
-    Case(
-        "stream",
-        f"stream delivery to {_CHATS:,} sessions",
-        "notes",
-        20_000,
-        _CHATS,
-        None,
-        partial(_stored, "ROUTED"),
+        "round-trip", "a turn and its answer for every message", 8000, "OUTBOUND", is_answered=True
     ),
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The part of the inbound log that is measured.
+
+    Attributes:
+        first: Its first sequence.
+        positions: The sequences that each partition has in it, rising.
+    """
+
+    first: int
+    messages: int
+    positions: Mapping[int, list[int]]
+
+    def done(self, cursors: Mapping[int, int]) -> int:
+        """Return how many messages lie before the cursors of the partitions."""
+        return sum(
+            bisect_right(sequences, cursors.get(partition, 0))
+            for partition, sequences in self.positions.items()
+        )
+
+
 @dataclass(slots=True)
 class Measured:
-    """All runs of a case, and of the bare loop right before and right after each."""
+    """All runs of one setup, and of the bare loop right before and right after each."""
 
     runs: list[Throughput] = field(default_factory=list)
     bare: list[tuple[float, float]] = field(default_factory=list)
+    costs: list[Costs] = field(default_factory=list)
 
-    @property
-    def ratios(self) -> list[float]:
-        """Return each run as a part of what the bare loop did around it."""
-        return [
-            run.per_second / mean(around) for run, around in zip(self.runs, self.bare, strict=True)
-        ]
+    def as_flow(self, case: Case, sync: Sync, routers: int, existing_: int = 0) -> Flow:
+        """Return the summary of at least one run."""
+        around = [mean(pair) for pair in self.bare]
+        rates = [run.per_second for run in self.runs]
+        return Flow(
+            case=case.name,
+            meaning=case.meaning,
+            sync=sync,
+            routers=routers,
+            existing=existing_,
+            per_second=Spread.of(rates),
+            bare_per_second=Spread.of(around),
+            ratio=Spread.of(rate / bare for rate, bare in zip(rates, around, strict=True)),
+            costs=Costs.of(self.costs),
+            runs=len(rates),
+        )
 
 
-async def measure_case(rig: Rig, case: Case, messages: int, into: Measured) -> None:
-    """Fill the log and read it with the bare loop, with a router, and with the bare loop again."""
-    await rig.reset()
+async def write_log(rig: Rig, case: Case, messages: int) -> Log:
+    """Publish the messages of a case, which nobody reads yet."""
+    if case.is_mixed:
+        arguments: tuple[object, ...] = ("--mix",)
+    else:
+        arguments = ("--profile", case.profile, "--chats", case.chats or messages)
+    return await _filled(rig, messages, *arguments)
+
+
+async def write_log_to_existing(rig: Rig, case: Case, messages: int, sessions: int) -> Log:
+    """Publish messages to any of the sessions that were made before."""
+    chats = ("--prefix", existing.CHAT_PREFIX, "--chats", sessions, "--random")
+    # Other message ids in each round: the same would be known.
+    first = ("--first", await rig.last_sequence("INBOUND"))
+    return await _filled(rig, messages, "--profile", case.profile, *chats, *first)
+
+
+async def _filled(rig: Rig, messages: int, *arguments: object) -> Log:
     first = await rig.last_sequence("INBOUND") + 1
-    chats = case.chats or messages
-    await rig.run("generator", "fill", rig.nats.url, case.profile, messages, chats)
-    bare = partial(_bare, rig, first, min(messages, _BARE_MESSAGES))
+    partitions = ("--partitions", rig.partitions)
+    report = await rig.run("generator", "fill", rig.nats.url, messages, *partitions, *arguments)
+    positions = {int(partition): its for partition, its in report["positions"].items()}
+    return Log(first, messages, positions)
+
+
+async def measure(rig: Rig, case: Case, log: Log, routers: int, into: Measured) -> None:
+    """Read a log with the bare loop, with so many routers, and with the bare loop again.
+
+    What it costs is known when `costs.at_rest` was measured before the log was written.
+    """
+    bare = partial(bare_rate, rig, log)
     before = await bare()
-    async with rig.routers(case.routers) as routers:
-        into.runs.append(await rig.throughput(routers, partial(case.count, rig), messages))
+    begin = await costs.counted(rig)
+    async with _answering(rig, case), rig.routers(routers) as running:
+        run = await rig.throughput(running, counter(rig, case, log), log.messages)
+        batches = await costs.batches(running)
+    end, rest = await costs.counted(rig), await costs.at_rest(rig, routers)
+    into.runs.append(run)
     into.bare.append((before, await bare()))
+    into.costs.append(
+        Costs(
+            cpu_us=run.cpu_us,
+            commits=(end.commits - begin.commits - rest.commits) / log.messages,
+            syncs=(end.syncs - begin.syncs - rest.syncs) / batches,
+            batch=log.messages / batches,
+        )
+    )
 
 
-async def _bare(rig: Rig, first_sequence: int, messages: int) -> float:
-    report = await rig.run("bare_loop", rig.nats.url, first_sequence, messages)
+async def bare_rate(rig: Rig, log: Log) -> float:
+    """Return how many messages of a log the bare loop takes in a second."""
+    messages = min(log.messages, _BARE_MESSAGES)
+    report = await rig.run("bare_loop", rig.nats.url, "drain", log.first, messages)
     return float(report["per_second"])
 
 
-async def measure_latency(rig: Rig) -> dict[str, Any]:
-    """Return percentiles of the time to the notification of a turn at a steady rate."""
-    await rig.reset()
-    async with rig.chatlane("router") as router:
-        await rig.until_owned(router)
-        return await rig.run(
-            "generator",
-            "flow",
-            rig.nats.url,
-            _FLOW_PER_SECOND,
-            _FLOW_SECONDS,
-            _FLOW_WARM_UP_SECONDS,
-        )
+@asynccontextmanager
+async def _answering(rig: Rig, case: Case) -> AsyncIterator[None]:
+    """Run a worker that answers at once, where the case has one."""
+    if not case.is_answered:
+        yield
+        return
+    async with rig.chatlane("echo-worker", "--slots", str(_WORKER_SLOTS)):
+        yield
 
 
-async def measure_reading(rig: Rig) -> dict[str, Any]:
-    """Return how long pages and searches take while messages are routed, and what these lose.
+def counter(rig: Rig, case: Case, log: Log) -> Callable[[], Awaitable[int]]:
+    """Return what tells how many messages of a log are done."""
+    if case.stored is not None:
+        return partial(rig.stored, case.stored)
 
-    Messages come at a steady rate twice, to conversations besides those that are read: while
-    nobody reads, and while somebody does.
-    """
-    await rig.reset()
-    await library.fill(rig.database)
-    flow = ("generator", "flow", rig.nats.url, _FLOW_PER_SECOND, _FLOW_SECONDS)
-    async with rig.chatlane("router") as router:
-        await rig.until_owned(router)
-        alone = await rig.run(*flow, _FLOW_WARM_UP_SECONDS)
-        reads, beside = await asyncio.gather(
-            rig.run("reader", rig.nats.url, _READS_PER_SECOND, _FLOW_SECONDS),
-            rig.run(*flow, _FLOW_WARM_UP_SECONDS),
-        )
-    return {"reads_ms": reads, "flow_alone": alone, "flow_beside_reads": beside}
+    async def committed() -> int:
+        rig.queries += 1
+        done = log.done({its["id"]: its["cursor"] for its in await rig.database.fetch(CURSORS_SQL)})
+        # What the last batch decided must be published as well.
+        if done == log.messages and case.is_mixed:
+            done -= await rig.value(TURNS_SQL) - await rig.stored("TURNS")
+        return done
 
-
-async def measure_turns(rig: Rig) -> Throughput:
-    """Return how many turns go round: claim, result, transcript, answer to the chat."""
-    await rig.reset()
-    await rig.run("generator", "fill", rig.nats.url, "default", _TURNS, _TURNS)
-    async with rig.chatlane("router") as router:
-        await rig.until(router, partial(rig.stored, "TURNS"), _TURNS)
-        slots = ("--slots", str(_WORKER_SLOTS))
-        async with rig.chatlane("echo-worker", *slots):
-            return await rig.throughput([router], partial(rig.stored, "OUTBOUND"), _TURNS)
+    return committed

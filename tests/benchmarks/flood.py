@@ -16,7 +16,7 @@ from rich.console import Console
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.programs import Program
 from tests.benchmarks import generator
-from tests.benchmarks.rig import Rig, open_rig
+from tests.benchmarks.rig import PYTHONPATH, Rig, open_rig
 
 RESULT: Final = Path("var/flood.json")
 FLOOD: Final = 10_000
@@ -31,11 +31,11 @@ async def measure(rig: Rig, flood: int, seconds: float) -> dict[str, Any]:
     """Return the percentiles of the quiet chats alone and beside the flood, in milliseconds."""
     await rig.reset()
     flow = ("generator", "flow", rig.nats.url, PER_SECOND, seconds, _WARM_UP_SECONDS)
-    fill = [generator.__file__, "fill", rig.nats.url, "default", str(flood), "1"]
+    fill = [generator.__file__, "fill", rig.nats.url, str(flood), "--chats", "1"]
     async with rig.chatlane("router") as router:
         await rig.until_owned(router)
         alone = await rig.run(*flow)
-        flooding = Program("flooding", fill, rig.directory)
+        flooding = Program("flooding", fill, rig.directory, PYTHONPATH)
         flooding.start()
         beside = await rig.run(*flow)
         flooding.require_success()

@@ -1,19 +1,23 @@
 """Publishes chat messages, as a process of its own: a backlog at once, or a steady flow.
 
-Usage: `python generator.py fill NATS_URL PROFILE MESSAGES CHATS [FIRST]` or
-`python generator.py flow NATS_URL PER_SECOND SECONDS WARM_UP_SECONDS`. `flow` is an open loop: it
-publishes at the intended times, however long the answers take, and prints one line of JSON about
-the time from a message to the notification of its turn.
+Usage: `python generator.py fill NATS_URL MESSAGES [--chats ...]` or
+`python generator.py flow NATS_URL PER_SECOND SECONDS WARM_UP_SECONDS [--bare]`. `fill` prints which
+sequences of the log went to which partition. `flow` is an open loop: it publishes at the intended
+times, however long the answers take, and prints the time from a message to the notification of its
+turn (with `--bare`: to its publication by the bare loop). Both print one line of JSON.
 """
 
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from statistics import quantiles
+from functools import cache, partial
+from itertools import count, islice
+from random import Random
 from time import perf_counter
 from typing import Final
 from uuid import uuid4
@@ -23,56 +27,107 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy, PubAck
 
-from chatlane_schemas import Chat, InboundEvent, Sender, encode, new_envelope_id, subjects
+from chatlane_schemas import Chat, InboundEvent, Kind, Sender, encode, new_envelope_id, subjects
+from tests.benchmarks import bare_loop
+from tests.benchmarks.figures import percentiles
+from tests.benchmarks.mix import Arrival, arrivals
 
 PLATFORM: Final = "telegram"
 ACCOUNT: Final = "bot"
+DEFAULT_PARTITIONS: Final = 32
 # With the address around it a body has about 500 bytes.
 _TEXT: Final = "What people write, again and again. " * 6
 _IN_FLIGHT: Final = 1000
 _DRAIN_SECONDS: Final = 5.0
 
 
-async def publish(
-    jetstream: JetStreamContext, profile: str, chat: str, message_id: str
-) -> asyncio.Future[PubAck]:
-    """Publish a direct message as an adapter does; the future is its acknowledgement."""
+def event_of(arrival: Arrival, message_id: str) -> InboundEvent:
+    """Return a direct message, or what else came to the chat."""
     now = datetime.now(UTC)
-    event = InboundEvent(
+    return InboundEvent(
         id=new_envelope_id(),
         at=now,
+        kind=Kind.REACTION if arrival.what == "reaction" else Kind.MESSAGE,
         message_id=message_id,
         platform=PLATFORM,
         account=ACCOUNT,
-        profile=profile,
-        chat=Chat(id=chat, kind="dm"),
-        sender=Sender(id=chat, name="Ann Example"),
+        profile=arrival.profile,
+        chat=Chat(id=arrival.chat, kind="dm"),
+        sender=Sender(id=arrival.chat, name="Ann Example"),
         sent_at=now,
-        text=_TEXT,
+        text=arrival.text or _TEXT,
     )
+
+
+async def publish(
+    jetstream: JetStreamContext, arrival: Arrival, message_id: str
+) -> asyncio.Future[PubAck]:
+    """Publish a message as an adapter does; the future is its acknowledgement."""
+    event = event_of(arrival, message_id)
+    body = encode(event)
+    if arrival.what == "broken":
+        body = body[:-1]
     headers = {"Nats-Msg-Id": event.id}
-    return await jetstream.publish_async(
-        subjects.inbound_for(event), encode(event), headers=headers
-    )
+    return await jetstream.publish_async(subjects.inbound_for(event), body, headers=headers)
 
 
-async def fill(url: str, profile: str, messages: int, chats: int, first: int | None) -> None:
-    """Publish messages to `chats` chats in turn, as fast as the server takes them.
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is published at once.
 
-    The chats are new ones, unless a number is given for the first message: then several calls
-    are one long series to the same chats.
+    Attributes:
+        chats: They are called `<prefix>-<number>` and get the messages in turn.
+        first: Number of the first message: several calls are one series then.
+        is_random: Each message goes to any of the chats instead.
+    """
+
+    profile: str
+    chats: int
+    prefix: str
+    first: int = 0
+    is_random: bool = False
+
+    def arrivals(self) -> Iterator[tuple[Arrival, str]]:
+        """Yield what arrives, each with its message id."""
+        choose = Random(1).randrange  # noqa: S311 - the same chats each time
+        for number in count(self.first):
+            chat = choose(self.chats) if self.is_random else number % self.chats
+            yield Arrival("message", f"{self.prefix}-{chat}", self.profile), str(number)
+
+
+def mixed(prefix: str) -> Iterator[tuple[Arrival, str]]:
+    """Yield what arrives in the demo's mix, each with its message id."""
+    message_id, numbers = "", count()
+    for arrival in arrivals():
+        if arrival.what != "repeat":
+            message_id = str(next(numbers))
+        yield arrival._replace(chat=f"{prefix}-{arrival.chat}"), message_id
+
+
+async def fill(
+    url: str, messages: Iterator[tuple[Arrival, str]], partitions: int
+) -> dict[int, list[int]]:
+    """Publish messages as fast as the server takes them.
+
+    Returns:
+        The sequences of the log that each partition has now, rising.
     """
     client = await nats.connect(url)
     jetstream = client.jetstream(publish_async_max_pending=_IN_FLIGHT)
-    run = uuid4().hex if first is None else "series"
-    numbers = range(first or 0, (first or 0) + messages)
-    await asyncio.gather(
-        *[
-            await publish(jetstream, profile, f"{run}-{number % chats}", str(number))
-            for number in numbers
-        ]
-    )
+    sent = [
+        (_partition(partitions, arrival.chat), await publish(jetstream, arrival, message_id))
+        for arrival, message_id in messages
+    ]
+    positions: dict[int, list[int]] = defaultdict(list)
+    for partition, acknowledged in sent:
+        positions[partition].append((await acknowledged).seq)
     await client.close()
+    return {partition: sorted(its) for partition, its in positions.items()}
+
+
+@cache
+def _partition(partitions: int, chat: str) -> int:
+    return subjects.partition_of(partitions, PLATFORM, ACCOUNT, subjects.chat_token(chat))
 
 
 @dataclass(slots=True)
@@ -97,6 +152,12 @@ class Times:
         """Note when the first turn of a session was made known."""
         self.notified.setdefault(json.loads(message.data)["session_id"], perf_counter())
 
+    async def published(self, message: Msg) -> None:
+        """Note when the bare loop published a message, which stands for its own turn."""
+        message_id = json.loads(message.data)["message_id"]
+        self.message_of[message_id] = message_id
+        self.notified[message_id] = perf_counter()
+
     def ack(self, message_id: str, future: asyncio.Future[PubAck]) -> None:
         """Note when the log had a message."""
         if not future.cancelled() and future.exception() is None:
@@ -111,12 +172,15 @@ class Times:
         ]
 
 
-async def flow(url: str, per_second: int, seconds: float, warm_up_seconds: float) -> None:
-    """Publish every message to a new chat and print how long its turn took to be notified."""
+async def flow(
+    url: str, per_second: int, seconds: float, warm_up_seconds: float, *, is_bare: bool
+) -> dict[str, object]:
+    """Publish every message to a new chat and return how long its turn took to be notified."""
     client = await nats.connect(url)
     jetstream = client.jetstream()
     times = Times()
-    for stream, callback in (("EVENTS", times.started), ("TURNS", times.notice)):
+    watched = {"EVENTS": times.started, "TURNS": times.notice}
+    for stream, callback in ({bare_loop.STREAM: times.published} if is_bare else watched).items():
         config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
         await jetstream.subscribe(
             "", stream=stream, cb=callback, ordered_consumer=True, config=config
@@ -124,13 +188,15 @@ async def flow(url: str, per_second: int, seconds: float, warm_up_seconds: float
     run = uuid4().hex
     first_measured = int(per_second * warm_up_seconds)
     async for number, due in _ticks(per_second, seconds + warm_up_seconds):
-        future = await publish(jetstream, "default", f"{run}-{number}", str(number))
+        arrival = Arrival("message", f"{run}-{number}", "default")
+        message_id = f"{run}-{number}"
+        future = await publish(jetstream, arrival, message_id)
         if number >= first_measured:
-            times.intended[str(number)] = due
-            future.add_done_callback(partial(times.ack, str(number)))
+            times.intended[message_id] = due
+            future.add_done_callback(partial(times.ack, message_id))
     await _until_all_are_notified(times)
     await client.close()
-    sys.stdout.write(f"{json.dumps(_report(times))}\n")
+    return _report(times)
 
 
 async def _ticks(per_second: int, seconds: float) -> AsyncIterator[tuple[int, float]]:
@@ -156,25 +222,56 @@ def _report(times: Times) -> dict[str, object]:
     return {
         "messages": len(times.intended),
         "missing": len(times.intended) - len(from_ack),
-        "from_acknowledgement_ms": _percentiles(from_ack),
-        "from_intended_send_ms": _percentiles(times.latencies(times.intended)),
+        "from_acknowledgement_ms": percentiles(from_ack),
+        "from_intended_send_ms": percentiles(times.latencies(times.intended)),
     }
 
 
-def _percentiles(values: Sequence[float]) -> dict[str, float]:
-    cuts = quantiles(values, n=100, method="inclusive")
-    return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(values)}
+def _arguments(arguments: list[str]) -> Namespace:
+    parser = ArgumentParser(prog="generator.py")
+    commands = parser.add_subparsers(dest="command", required=True)
+    fills = commands.add_parser("fill")
+    fills.add_argument("url")
+    fills.add_argument("messages", type=int)
+    fills.add_argument("--mix", action="store_true")
+    fills.add_argument("--profile", default="default")
+    fills.add_argument("--chats", type=int, default=1)
+    fills.add_argument("--prefix")
+    fills.add_argument("--first", type=int, default=0)
+    fills.add_argument("--random", action="store_true")
+    fills.add_argument("--partitions", type=int, default=DEFAULT_PARTITIONS)
+    flows = commands.add_parser("flow")
+    flows.add_argument("url")
+    flows.add_argument("per_second", type=int)
+    flows.add_argument("seconds", type=float)
+    flows.add_argument("warm_up_seconds", type=float)
+    flows.add_argument("--bare", action="store_true")
+    return parser.parse_args(arguments)
 
 
-def main(command: str, url: str, *rest: str) -> None:
-    """Run one of the two commands."""
-    if command == "fill":
-        profile, messages, chats, *first = rest
-        asyncio.run(fill(url, profile, int(messages), int(chats), int(first[0]) if first else None))
+async def _filled(asked: Namespace) -> dict[int, list[int]]:
+    prefix = asked.prefix or uuid4().hex
+    if asked.mix:
+        backlog = mixed(prefix)
     else:
-        per_second, seconds, warm_up = rest
-        asyncio.run(flow(url, int(per_second), float(seconds), float(warm_up)))
+        backlog = Backlog(
+            asked.profile, asked.chats, prefix, asked.first, is_random=asked.random
+        ).arrivals()
+    return await fill(asked.url, islice(backlog, asked.messages), asked.partitions)
+
+
+async def main(arguments: list[str]) -> None:
+    """Run one of the two commands and print what it reports."""
+    asked = _arguments(arguments)
+    report: Mapping[str, object]
+    if asked.command == "fill":
+        report = {"positions": await _filled(asked)}
+    else:
+        report = await flow(
+            asked.url, asked.per_second, asked.seconds, asked.warm_up_seconds, is_bare=asked.bare
+        )
+    sys.stdout.write(f"{json.dumps(report)}\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    asyncio.run(main(sys.argv[1:]))

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import cycle
-from statistics import quantiles
 from time import perf_counter
 from typing import Final
 
@@ -20,6 +19,7 @@ from nats.aio.client import Client
 
 from chatlane_client import SessionApi, TranscriptApi
 from chatlane_schemas.people import Person
+from tests.benchmarks.figures import percentiles
 from tests.benchmarks.library import PEOPLE, Language
 
 _PAGE: Final = 20
@@ -71,13 +71,6 @@ async def read(url: str, per_second: float, seconds: float) -> None:
     await client.close()
     report = {name: percentiles(took) for name, took in reader.took_ms.items()}
     sys.stdout.write(f"{json.dumps(report)}\n")
-
-
-def percentiles(values: list[float]) -> dict[str, float]:
-    """Return how long answers took, in milliseconds, and how many there were."""
-    cuts = quantiles(values, n=100, method="inclusive")
-    named = {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(values)}
-    return {"count": len(values), **named}
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, LiteralString, NamedTuple
+from uuid import uuid4
 
 import asyncpg
 import nats
@@ -20,14 +22,20 @@ from chatlane.bus import topology
 from chatlane.bus.connection import open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.dev.programs import Program
-from chatlane.dev.servers import NatsServer, PostgresServer, open_nats, open_postgres
+from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nats, open_postgres
 from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
 from chatlane.store.migrations import migrate
 
 _HERE: Final = Path(__file__).parent
-_PATIENCE: Final = timedelta(seconds=120)
+PYTHONPATH: Final = {"PYTHONPATH": str(_HERE.parents[1])}
+PATIENCE: Final = timedelta(seconds=120)
 _LOOK_AGAIN_SECONDS: Final = 0.05
+# A throughput counts at least one part in so many of the messages.
+_LEAST_PART: Final = 3
+# As in the middle of a long life: right after a checkpoint each page is written to the log once
+# whole, which a short measurement would count for every message.
+_POSTGRES_SETTINGS: Final = {"max_wal_size": "16GB", "checkpoint_timeout": "1h"}
 
 _CONFIG: Final = """
 [nats]
@@ -54,7 +62,8 @@ _OUTPUTS: Final = ("ROUTED", "TURNS", "OUTBOUND", "EVENTS")
 
 FORGET_SQL: Final[LiteralString] = """
 -- bench: start from nothing; the logs and the cursors in them go on
-TRUNCATE lanes, sessions, seen, waiting, turns, messages, outbox, searchable, search_progress
+TRUNCATE lanes, sessions, seen, waiting, turns, messages, outbox, searchable, search_progress,
+    dead_letters
 """
 
 
@@ -83,6 +92,17 @@ class Throughput(NamedTuple):
     cpu_us: dict[str, float]
 
 
+class TooFewError(Exception):
+    """There were too few messages to measure anything."""
+
+
+class Router(NamedTuple):
+    """A router that runs, and where it serves its metrics."""
+
+    program: Program
+    port: int
+
+
 class _Reading(NamedTuple):
     at: float
     done: int
@@ -96,6 +116,8 @@ class Rig:
     Attributes:
         directory: Data, configuration and logs.
         config: The `chatlane.toml` of the router.
+        queries: How many `value` asked; they are commits of ours and not of the routers.
+        at_rest: Commits and syncs of so many routers that begin, share, and end.
     """
 
     directory: Path
@@ -105,11 +127,13 @@ class Rig:
     client: Client
     database: asyncpg.Connection
     partitions: int
+    queries: int = 0
+    at_rest: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def script(self, name: str, *arguments: object) -> Program:
         """Return one of the programs here, to be started."""
         command = [str(_HERE / f"{name}.py"), *map(str, arguments)]
-        return Program(name, command, self.directory, {"PYTHONPATH": str(_HERE.parents[1])})
+        return Program(name, command, self.directory, PYTHONPATH)
 
     async def run(self, name: str, *arguments: object) -> dict[str, Any]:
         """Run one of the programs here to its end and return what it reports."""
@@ -119,7 +143,10 @@ class Rig:
         async def has_ended() -> bool:
             return not program.is_running
 
-        await until(has_ended, _PATIENCE)
+        try:
+            await until(has_ended, PATIENCE)
+        finally:
+            await program.stop()
         program.require_success()
         last = program.log_path.read_text("utf-8").splitlines()[-1:]
         report: dict[str, Any] = json.loads(last[0]) if last and last[0].startswith("{") else {}
@@ -133,13 +160,28 @@ class Rig:
             yield program
 
     @asynccontextmanager
-    async def routers(self, count: int) -> AsyncIterator[list[Program]]:
-        """Run so many routers for the length of the block."""
+    async def routers(self, count: int) -> AsyncIterator[list[Router]]:
+        """Run so many routers for the length of the block; all begin at the same time."""
+        gate = self.directory / f"gate-{uuid4().hex}"
         async with AsyncExitStack() as stack:
-            yield [
-                await stack.enter_async_context(self.chatlane("router", name=f"router-{number}"))
-                for number in range(1, count + 1)
-            ]
+            routers = []
+            for number in range(1, count + 1):
+                router = self._router(f"router-{number}", gate)
+                await stack.enter_async_context(self.running(router.program))
+                routers.append(router)
+            await until(partial(_all_wait, routers), PATIENCE)
+            gate.touch()
+            stack.callback(gate.unlink)
+            yield routers
+
+    def _router(self, name: str, gate: Path) -> Router:
+        port = free_port()
+        command = [str(_HERE / "gated_router.py"), str(self.config), str(gate)]
+        environment = PYTHONPATH | {"CHATLANE_HTTP__PORT": str(port)}
+        program = Program(name, command, self.directory, environment)
+        # The log of the last router of this name says that it waits, too.
+        program.log_path.unlink(missing_ok=True)
+        return Router(program, port)
 
     @asynccontextmanager
     async def running(self, program: Program) -> AsyncIterator[Program]:
@@ -154,6 +196,10 @@ class Rig:
     async def reset(self) -> None:
         """Empty the tables and the streams that the router writes to; no router may run."""
         await self.database.execute(FORGET_SQL)
+        await self.empty_outputs()
+
+    async def empty_outputs(self) -> None:
+        """Empty the streams that the router writes to."""
         for stream in _OUTPUTS:
             await self.client.jetstream().purge_stream(stream)
 
@@ -171,8 +217,8 @@ class Rig:
         self,
         program: Program,
         count: Callable[[], Awaitable[int]],
-        total: int,
-        patience: timedelta = _PATIENCE,
+        least: int,
+        patience: timedelta = PATIENCE,
     ) -> int:
         """Wait until there are so many, and return how many there are then.
 
@@ -181,39 +227,40 @@ class Rig:
             TimeoutError: It took longer than `patience`.
         """
         async with asyncio.timeout(patience.total_seconds()):
-            while (found := await count()) < total:
+            while (found := await count()) < least:
                 program.require_running()
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         return found
 
     async def until_owned(self, router: Program) -> None:
         """Wait until the router has taken all partitions."""
+        await self.until(router, lambda: self.value(TAKEN_SQL), 2 * self.partitions)
 
-        async def taken() -> int:
-            return int(await self.database.fetchval(TAKEN_SQL))
-
-        await self.until(router, taken, 2 * self.partitions)
-
-    async def until_shared(self, routers: Sequence[Program]) -> None:
+    async def until_shared(self, routers: Sequence[Router]) -> None:
         """Wait until no router has more partitions than another."""
+        await self.until(routers[0].program, lambda: self.value(SHARED_SQL), least=len(routers))
 
-        async def shared() -> int:
-            return int(await self.database.fetchval(SHARED_SQL))
-
-        await self.until(routers[0], shared, len(routers))
+    async def value(self, query: LiteralString) -> int:
+        """Return a number from the database; `queries` counts these."""
+        self.queries += 1
+        return int(await self.database.fetchval(query))
 
     async def throughput(
-        self, routers: Sequence[Program], count: Callable[[], Awaitable[int]], total: int
+        self, routers: Sequence[Router], count: Callable[[], Awaitable[int]], total: int
     ) -> Throughput:
         """Return the speed from the first tenth of `total`, and their fair share, to its end.
 
         Raises:
             TimeoutError: It took longer than two minutes.
+            TooFewError: Most of it was over before the partitions were shared.
         """
         await self.until_shared(routers)
-        begin = self._reading(routers, await self.until(routers[0], count, total // 10))
-        end = self._reading(routers, await self.until(routers[0], count, total))
+        watched = routers[0].program
+        begin = self._reading(routers, await self.until(watched, count, total // 10))
+        end = self._reading(routers, await self.until(watched, count, total))
         counted = end.done - begin.done
+        if counted * _LEAST_PART < total:
+            raise TooFewError(f"{counted} of {total} messages were left to be counted: take more")
         return Throughput(
             counted / (end.at - begin.at),
             {
@@ -222,14 +269,20 @@ class Rig:
             },
         )
 
-    def _reading(self, routers: Sequence[Program], done: int) -> _Reading:
+    def _reading(self, routers: Sequence[Router], done: int) -> _Reading:
         pids = {
-            "router": [router.pid for router in routers],
+            "router": [router.program.pid for router in routers],
             "nats": [self.nats.pid],
             "postgres": [self.postgres.pid],
         }
         seconds = {name: sum(_cpu_seconds(pid) for pid in its if pid) for name, its in pids.items()}
         return _Reading(perf_counter(), done, seconds)
+
+
+async def _all_wait(routers: Sequence[Router]) -> bool:
+    for router in routers:
+        router.program.require_running()
+    return all(b"waiting\n" in router.program.log_path.read_bytes() for router in routers)
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -253,7 +306,7 @@ async def open_rig(
     """
     async with (
         open_nats(directory / "nats", sync_always=sync_always) as server,
-        open_postgres(directory / "postgres") as postgres,
+        open_postgres(directory / "postgres", settings=_POSTGRES_SETTINGS) as postgres,
     ):
         config = directory / "chatlane.toml"
         config.write_text(_CONFIG.format(nats_url=server.url, dsn=postgres.url) + settings, "utf-8")

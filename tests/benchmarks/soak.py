@@ -58,7 +58,8 @@ async def soak(rig: Rig, messages: int, chats: int, console: Console) -> list[Re
     async with rig.running(watched), rig.chatlane("echo-worker", "--slots", str(_WORKER_SLOTS)):
         for sent in range(0, messages, _PER_STAGE):
             count = min(_PER_STAGE, messages - sent)
-            await rig.run("generator", "fill", rig.nats.url, "default", count, chats, sent)
+            series = ("--chats", chats, "--prefix", "series", "--first", sent)
+            await rig.run("generator", "fill", rig.nats.url, count, *series)
             await _until_answered(rig, watched, sent + count)
             readings.append(await _read(watched, sent + count))
             console.print(_line(readings[-1]))

@@ -1,0 +1,216 @@
+"""What was measured, as it is written to JSON and read again, and the arithmetic on it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel
+
+Sync = Literal["default", "always"]
+
+# The least ratios to the bare loop of the same run.
+TARGETS: Final[Mapping[str, float]] = {
+    "opening": 0.50,
+    "busy": 0.90,
+    "demo": 0.65,
+    "round-trip": 0.10,
+}
+NAIVE_TIMES: Final = 8.0
+REFERENCE_TIMES: Final = 300.0
+REFERENCE_SESSIONS: Final = 1000
+# How much more a message may cost with the most sessions than with the fewest.
+MOST_GROWTH: Final = 0.15
+# Milliseconds from the acknowledgement by the log to the notification, by messages a second.
+LATENCY_TARGETS_MS: Final[Mapping[int, Mapping[str, float]]] = {
+    300: {"p50": 8.0, "p99": 25.0},
+    1000: {"p99": 80.0},
+}
+
+
+class Spread(BaseModel):
+    """The middle of several runs, and the ends."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Self:
+        """Return the spread of at least one value."""
+        found = sorted(values)
+        return cls(median=median(found), least=found[0], most=found[-1])
+
+
+class Costs(BaseModel):
+    """What a run cost besides time.
+
+    Attributes:
+        cpu_us: Microseconds of processor time for each message, by program; all routers are one.
+        commits: Of the database, for each message.
+        syncs: Of its log to the disk, for each batch.
+        batch: Messages in a batch, in the middle.
+    """
+
+    cpu_us: dict[str, float]
+    commits: float
+    syncs: float
+    batch: float
+
+    @classmethod
+    def of(cls, runs: Sequence[Self]) -> Self:
+        """Return the medians of several runs."""
+        return cls(
+            cpu_us={name: median(run.cpu_us[name] for run in runs) for name in runs[0].cpu_us},
+            commits=median(run.commits for run in runs),
+            syncs=median(run.syncs for run in runs),
+            batch=median(run.batch for run in runs),
+        )
+
+
+class Flow(BaseModel):
+    """Messages read as fast as can be, and what the bare loop did with the same ones.
+
+    Attributes:
+        case: Name of the case.
+        existing: Sessions that were there before the first message.
+        per_second: Messages a second.
+        ratio: Each run as a part of the bare runs right before and right after it.
+    """
+
+    case: str
+    meaning: str
+    sync: Sync
+    routers: int
+    existing: int
+    per_second: Spread
+    bare_per_second: Spread
+    ratio: Spread
+    costs: Costs
+    runs: int
+
+    @property
+    def target(self) -> float | None:
+        """The least ratio that is accepted."""
+        return None if self.existing else TARGETS.get(self.case)
+
+
+class Percentiles(BaseModel):
+    """How long something took, in milliseconds."""
+
+    p50: float
+    p95: float
+    p99: float
+    max: float
+
+
+class Latency(BaseModel):
+    """Time from the acknowledgement by the log to what follows, at a steady rate.
+
+    Attributes:
+        per_second: Messages a second.
+        turn_ms: To the notification of a turn.
+        bare_ms: To the publication by the bare loop.
+        missing: Messages of which no notification came.
+    """
+
+    per_second: int
+    turn_ms: Percentiles
+    bare_ms: Percentiles
+    missing: int
+
+
+class Naive(BaseModel):
+    """The naive worker and one router on the same messages.
+
+    Attributes:
+        times: How many times as fast the router was, in each round.
+    """
+
+    case: str
+    naive_per_second: Spread
+    router_per_second: Spread
+    times: Spread
+
+
+class Reference(BaseModel):
+    """The session store that chatlane takes over from, with so many sessions in it."""
+
+    sessions: int
+    per_second: float
+
+
+class Reading(BaseModel):
+    """Pages and searches while messages are routed, in milliseconds.
+
+    Attributes:
+        reads_ms: By what was read, `list` or `search`.
+        alone_ms: To the notification of a turn while nobody reads.
+        beside_ms: The same while somebody reads.
+    """
+
+    reads_ms: dict[str, Percentiles]
+    alone_ms: Percentiles
+    beside_ms: Percentiles
+
+
+class Results(BaseModel):
+    """Everything that one run measured.
+
+    Attributes:
+        command: What was typed.
+        about: Of the machine and the moment.
+    """
+
+    command: str
+    about: dict[str, str]
+    flows: list[Flow] = []
+    latencies: list[Latency] = []
+    naive: list[Naive] = []
+    reference: list[Reference] = []
+    reading: Reading | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return what a run before wrote."""
+        return cls.model_validate_json(path.read_text("utf-8"))
+
+    def write(self, path: Path) -> None:
+        """Write everything as JSON; the folder is made."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.model_dump_json(indent=2) + "\n", "utf-8")
+
+    def among(self, case: str) -> list[Flow]:
+        """Return the runs of a case among sessions that were there, the fewest first."""
+        found = [flow for flow in self.flows if flow.case == case and flow.existing]
+        return sorted(found, key=lambda flow: flow.existing)
+
+    def growth(self, case: str) -> float | None:
+        """Return by which part a message costs more with the most sessions than with the fewest.
+
+        The cost is the time of a message in times of the bare loop's, so that a machine that became
+        slower meanwhile does not count.
+        """
+        found = self.among(case)
+        if len(found) <= 1:
+            return None
+        return found[0].ratio.median / found[-1].ratio.median - 1
+
+    def compared_with_reference(self) -> Flow | None:
+        """Return what the reference is compared with: one router, messages into sessions."""
+        found = [
+            flow
+            for flow in self.flows
+            if flow.case == "busy" and flow.sync == "default" and flow.routers == 1
+        ]
+        return min(found, key=lambda flow: abs(flow.existing - REFERENCE_SESSIONS), default=None)
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """Return how long something took, in the unit of the values, of which there are at least two.
+
+    Raises:
+        statistics.StatisticsError: There are fewer.
+    """
+    cuts = quantiles(values, n=100, method="inclusive")
+    return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(values)}
