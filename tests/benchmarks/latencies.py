@@ -6,7 +6,7 @@ from typing import Any, Final, LiteralString
 from chatlane.dev.waiting import until
 from tests.benchmarks import library
 from tests.benchmarks.figures import Latency, Percentiles, Reading
-from tests.benchmarks.rig import PATIENCE, Rig
+from tests.benchmarks.rig import PATIENCE, Rig, Router
 
 RATES: Final = (300, 1000)
 _SECONDS: Final = 20
@@ -28,10 +28,10 @@ async def measure_latency(rig: Rig, per_second: int, portion: float) -> Latency:
     seconds = max(_SECONDS * portion, 1)
     bare = await _bare_flow(rig, per_second, seconds)
     async with rig.routers(1) as routers:
-        # What the bare loop has published first, each message to a new chat.
-        before = int(per_second * (_WARM_UP_SECONDS + seconds))
-        await rig.until(routers[0].program, lambda: rig.value(SESSIONS_SQL), before)
+        # What was there for the bare loop first; and nothing is left for who comes next.
+        await _until_read(rig, routers[0], _messages(per_second, seconds))
         turn = await _flow(rig, per_second, seconds)
+        await _until_read(rig, routers[0], 2 * _messages(per_second, seconds))
     return Latency(
         per_second=per_second,
         turn_ms=_percentiles(turn),
@@ -59,6 +59,15 @@ async def _flow(rig: Rig, per_second: int, seconds: float, *more: str) -> dict[s
     return await rig.run(*flow, *more)
 
 
+def _messages(per_second: int, seconds: float) -> int:
+    return int(per_second * (seconds + _WARM_UP_SECONDS))
+
+
+async def _until_read(rig: Rig, router: Router, sessions: int) -> None:
+    """Wait until there are so many sessions: each message of a flow opens one."""
+    await rig.until(router.program, lambda: rig.value(SESSIONS_SQL), sessions)
+
+
 def _percentiles(report: dict[str, Any]) -> Percentiles:
     return Percentiles.model_validate(report["from_acknowledgement_ms"])
 
@@ -79,6 +88,8 @@ async def measure_reading(rig: Rig, portion: float) -> Reading:
             rig.run("reader", rig.nats.url, _READS_PER_SECOND, seconds),
             _flow(rig, _READING_RATE, seconds),
         )
+        there = library.SESSIONS + 2 * _messages(_READING_RATE, seconds)
+        await _until_read(rig, routers[0], there)
     return Reading(
         reads_ms={name: Percentiles.model_validate(its) for name, its in reads.items()},
         alone_ms=_percentiles(alone),

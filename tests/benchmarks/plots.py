@@ -162,7 +162,7 @@ def latency(results: Results) -> Figure | None:
     panel.plot([], [], color="tab:red", label="target: below")
     panel.set_xticks(list(places), names)
     _label(panel, "Time from acknowledgement by the log", "rate and percentile", "milliseconds")
-    panel.legend(fontsize=8)
+    panel.legend(fontsize=8, loc="upper left")
     return figure
 
 
