@@ -21,7 +21,7 @@ from tests.support.previous_release import HistoryMissingError, PreviousRelease,
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import Process
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
 PER_SECOND: Final = 40
 LEASE: Final = timedelta(seconds=1)

@@ -64,10 +64,15 @@ class Stage:
 
     async def until_steady(self) -> None:
         """Wait until everything runs, owns its share and answers."""
+        await eventually(self._is_shared, _ANSWERED_WITHIN)
+        await self.scene.until_answers_flow(20)
+
+    async def _is_shared(self) -> bool:
+        # Who was told to stop may be on its way to the end.
         for process in self.scene.service.processes.values():
             process.start()
-        await self.scene.witness.until_owned(_HALF, _HALF)
-        await self.scene.until_answers_flow(20)
+        owners = await self.scene.witness.owners()
+        return sorted(owners.values()) == [_HALF, _HALF]
 
 
 Make = Callable[[Stage], Awaitable[float]]
