@@ -1,0 +1,230 @@
+"""Conversations under whatever happens in whatever order; see tests/support/any_order."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from chatlane.domain import claims, turns
+from chatlane.domain.effects import Effects
+from chatlane.domain.states import Turn
+from chatlane.routing import deadlines
+from chatlane.routing.relay import Relay
+from chatlane.store import outbox, seen, waiting
+from chatlane_schemas.turns import ClaimStatus
+from tests.support.any_order.machine import ConversationMachine
+from tests.support.any_order.people import PLACES
+from tests.support.any_order.world import LOGS, Stage, World
+
+pytestmark = pytest.mark.integration
+
+# The same ones every time, and not shrunk; who asks for more gets others, shrunk.
+_MORE: Final = os.environ.get("CHATLANE_TEST_EXAMPLES")
+EXAMPLES: Final = settings(
+    max_examples=int(_MORE or 25),
+    stateful_step_count=60,
+    deadline=None,
+    derandomize=_MORE is None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate, Phase.shrink] if _MORE else [Phase.generate],
+)
+
+
+@pytest.fixture
+def stage(shared_database_url: str) -> Iterator[Stage]:
+    opened = Stage(shared_database_url)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.timeout(0 if _MORE else 600)
+def test_conversations_are_whole_whatever_happens(stage: Stage) -> None:
+    class Here(ConversationMachine):
+        def __init__(self) -> None:
+            super().__init__(lambda: World(stage))
+
+    run_state_machine_as_test(Here, settings=EXAMPLES)
+
+
+# What is broken on purpose must be noticed, by the shortest ways to it; nothing is where it is not.
+
+
+class Way(NamedTuple):
+    """Steps that lead to harm where something is broken, and what is said of it then."""
+
+    steps: Callable[[ConversationMachine], None]
+    breaking: Callable[[], AbstractContextManager[Any]]
+    noticed: str
+
+
+async def _nothing(*_arguments: object) -> None:
+    return
+
+
+async def _none_waits(*_arguments: object) -> set[Any]:
+    return set()
+
+
+def _granted(turn: Any, agent: str, claim_id: str) -> ClaimStatus:  # noqa: ANN401 - not looked at
+    status = _claim_status(turn, agent, claim_id)
+    return ClaimStatus.CLAIMED if status is ClaimStatus.TAKEN else status
+
+
+_claim_status: Final = claims.claim_status
+
+
+def _told_no_more(turn: Turn, effects: Effects) -> None:
+    turn.state = "ready"
+    effects.changed_turns.append(turn)
+
+
+def _changed(name: str, part: str, instead: str) -> AbstractContextManager[Any]:
+    statement = getattr(outbox, name)
+    assert part in statement
+    return patch.object(outbox, name, statement.replace(part, instead))
+
+
+def _answer_after_another_claim(machine: ConversationMachine) -> None:
+    _run_one_turn_until_it_is_claimed(machine)
+    machine.forget_job(0)
+    machine.end_lease(0)
+    machine.sweep_turns(0)
+    machine.publish(0, 9)
+    machine.work(0, 0, 1)
+    machine.answer_late(0, "ok")
+    _decide(machine)
+
+
+def _run_one_turn_until_it_is_claimed(machine: ConversationMachine) -> None:
+    machine.say(TURNS, 1)
+    _decide(machine)
+    machine.work(0, 0, 1)
+
+
+def _decide(machine: ConversationMachine, of: int = 0, *, sends: bool = True) -> None:
+    machine.decide(of, 6, LOGS, sends=sends)
+
+
+def _claim_what_another_has(machine: ConversationMachine) -> None:
+    _run_one_turn_until_it_is_claimed(machine)
+    machine.claim_again(0, 0, is_known=False)
+
+
+def _say_twice(machine: ConversationMachine) -> None:
+    machine.say(TURNS, 1)
+    _decide(machine)
+    machine.repeat(0)
+    _decide(machine)
+
+
+def _leave_two_to_the_sweep(machine: ConversationMachine) -> None:
+    machine.say(STREAM, 2)
+    _decide(machine, sends=False)
+    machine.start()
+    machine.kill(0)
+    machine.sweep(0)
+    machine.publish(0, 9)
+
+
+def _overtake_one_that_sleeps(machine: ConversationMachine) -> None:
+    machine.say(STREAM, 1)
+    _decide(machine, sends=False)
+    machine.take_over(0)
+    machine.start()
+    machine.say(STREAM, 1)
+    _decide(machine, 1)
+
+
+def _go_on_after_an_unanswered_commit(machine: ConversationMachine) -> None:
+    machine.say(STREAM, 1)
+    machine.lose(0, ["unanswered"])
+    _decide(machine, sends=False)
+    machine.own(0, 4)
+    machine.say(STREAM, 1)
+    _decide(machine)
+
+
+def _say_more_while_a_turn_runs(machine: ConversationMachine) -> None:
+    _run_one_turn_until_it_is_claimed(machine)
+    machine.say(TURNS, 1)
+    _decide(machine)
+    machine.answer(0, "ok", 1, 1)
+    _decide(machine)
+
+
+def _lose_the_first_notification(machine: ConversationMachine) -> None:
+    machine.say(TURNS, 1)
+    _decide(machine)
+    machine.told_to += 1
+    machine.end_lease(0)
+    machine.sweep_turns(0)
+
+
+TURNS: Final = PLACES[0]
+STREAM: Final = PLACES[5]
+WAYS: Final = {
+    "results count whoever they are of": Way(
+        _answer_after_another_claim,
+        lambda: patch.object(turns, "_is_current", lambda _, turn: turn.is_live),
+        "unfenced",
+    ),
+    "a turn is given to whoever asks": Way(
+        _claim_what_another_has,
+        lambda: patch.object(claims, "claim_status", _granted),
+        "unfenced",
+    ),
+    "nothing is remembered as seen": Way(
+        _say_twice, lambda: patch.object(seen, "insert", _nothing), "made up"
+    ),
+    "the sweep goes newest first": Way(
+        _leave_two_to_the_sweep,
+        lambda: _changed(
+            "ADOPT_OUTBOX_SQL",
+            "SELECT * FROM adopted ORDER BY id",
+            "SELECT * FROM adopted ORDER BY id DESC",
+        ),
+        "inverted",
+    ),
+    "new rows go out before older ones of others": Way(
+        _overtake_one_that_sleeps,
+        lambda: _changed("INSERT_OUTBOX_SQL", "older.router IS DISTINCT FROM $1 OR", "false OR"),
+        "inverted",
+    ),
+    "rows of unknown fate are forgotten": Way(
+        _go_on_after_an_unanswered_commit,
+        lambda: patch.object(Relay, "_doubtful", lambda _: []),
+        "inverted",
+    ),
+    "what waits is not seen when a turn ends": Way(
+        _say_more_while_a_turn_runs,
+        lambda: patch.object(waiting, "sessions_with_waiting", _none_waits),
+        "stranded",
+    ),
+    "nobody is told of a turn again": Way(
+        _lose_the_first_notification,
+        lambda: patch.object(deadlines, "repeat_notice", _told_no_more),
+        "there is no end to it",
+    ),
+}
+
+
+def _go(stage: Stage, way: Way) -> None:
+    machine = ConversationMachine(lambda: World(stage))
+    try:
+        way.steps(machine)
+    finally:
+        machine.teardown()
+
+
+@pytest.mark.parametrize("broken", WAYS)
+def test_what_is_broken_is_noticed(stage: Stage, broken: str) -> None:
+    way = WAYS[broken]
+    _go(stage, way)
+    with way.breaking(), pytest.raises(AssertionError, match=way.noticed):
+        _go(stage, way)

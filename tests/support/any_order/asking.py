@@ -1,0 +1,109 @@
+"""What callers of the session API ask for, each request perhaps more than once."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID
+
+from chatlane_schemas.envelope import Envelope
+from chatlane_schemas.session_changes import (
+    SessionEnd,
+    SessionFork,
+    SessionReopen,
+    SessionReset,
+    SessionStop,
+    SessionSwitch,
+)
+from chatlane_schemas.session_life import SessionSuspend
+from chatlane_schemas.session_openings import SessionSubmit
+from chatlane_schemas.sessions import ApiReply, SessionReply
+from chatlane_schemas.turns import TurnCancel
+from tests.support.any_order.people import Story
+from tests.support.any_order.router import Router
+from tests.support.any_order.snapshot import Session, Snapshot
+from tests.support.any_order.world import World
+
+_PRINCIPAL: Final = "caller"
+_PLAIN: Final[dict[str, type[Envelope]]] = {
+    "reset": SessionReset,
+    "stop": SessionStop,
+    "end": SessionEnd,
+    "reopen": SessionReopen,
+    "suspend": SessionSuspend,
+    "fork": SessionFork,
+}
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request and the answer to it, once there is one."""
+
+    kind: str
+    session_id: UUID
+    request: Any
+    reply: ApiReply | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """Of what it asks for."""
+        said = self.request.model_dump_json(exclude={"at"}).encode()
+        return sha256(self.kind.encode() + said).digest()
+
+
+@dataclass(slots=True)
+class Asking:
+    """Everything that was asked for."""
+
+    world: World
+    story: Story
+    asked: list[Asked] = field(default_factory=list)
+
+    def new(self, kind: str, now: Snapshot, session: int, other: int) -> Asked | None:
+        """Return a new request about one of the newest sessions, if there is what it needs."""
+        sessions = list(now.sessions.values())
+        if not sessions:
+            return None
+        its = sessions[-1 - session % len(sessions)]
+        fields = self._fields(kind, now, its, sessions[-1 - other % len(sessions)])
+        if fields is None:
+            return None
+        self.world.pass_time(timedelta(milliseconds=1))
+        model, more = fields
+        name = f"request-{len(self.asked)}"
+        request = model(id=name, at=self.world.now, **more)
+        asked = Asked(kind, its.id, request)
+        self.asked.append(asked)
+        return asked
+
+    def _fields(
+        self, kind: str, now: Snapshot, its: Session, other: Session
+    ) -> tuple[Any, dict[str, object]] | None:
+        if kind in _PLAIN:
+            return _PLAIN[kind], {"session_id": its.id}
+        if kind == "submit":
+            return SessionSubmit, {"session_id": its.id, "text": f"submitted {len(self.asked)}"}
+        if kind == "cancel":
+            turn_id = its.active_turn
+            return None if turn_id is None else (TurnCancel, {"turn_id": turn_id})
+        keys = sorted(key for key, session_id in now.lanes.items() if session_id == its.id)
+        if not keys:
+            return None
+        if kind == "branch":
+            return SessionFork, {"session_id": its.id, "session_key": keys[0]}
+        return SessionSwitch, {
+            "session_id": other.id,
+            "session_key": keys[0],
+            "expected_session_id": its.id,
+        }
+
+    async def ask(self, router: Router, asked: Asked) -> None:
+        """Ask a router; whoever asked before is given the same answer."""
+        desk: Any = router.stopping if asked.kind in {"stop", "cancel"} else router.sessions
+        decide = desk.stop if desk is router.stopping else desk.change
+        reply = await decide(_PRINCIPAL, asked.request, asked.digest)
+        if asked.reply is None:
+            asked.reply = reply
+            if asked.kind == "submit" and isinstance(reply, SessionReply) and reply.message_id:
+                self.story.submitted(asked.request.text, reply.message_id)
+        assert reply == asked.reply, "a repeated request was answered otherwise"

@@ -1,0 +1,384 @@
+"""What must hold after every step, and what one step may change.
+
+Nothing here knows how a router decides: it compares what was said and asked for with what there
+is, and two moments with each other. Each law returns what breaks it, in words.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from pydantic_core import from_json
+
+from tests.support.any_order.people import Decided, Said, Story
+from tests.support.any_order.snapshot import Row, Sent, Snapshot, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Problems = Iterator[str]
+
+_DROPPING: Final = frozenset({"reset", "stop", "cancel"})
+
+
+@dataclass(slots=True)
+class Step:
+    """One step: what there was, what there is, and what was done.
+
+    Attributes:
+        claimed: Turns that a worker may have been given.
+        asked: Requests that may have been carried out, with the session that each named.
+        may_expire: Whether ends of leases were looked for.
+    """
+
+    before: Snapshot
+    after: Snapshot
+    decided: Decided
+    claimed: set[UUID] = field(default_factory=set)
+    asked: list[tuple[str, UUID]] = field(default_factory=list)
+    may_expire: bool = False
+
+
+def broken(step: Step, story: Story) -> list[str]:
+    """Return all that is wrong after a step."""
+    told: list[str] = []
+    for law in _LAWS:
+        told += law(step, story)
+    return told
+
+
+# Where what was said is.
+
+
+def _is_in_one_place(step: Step, story: Story) -> Problems:
+    """What was said is in one line or one transcript, or it is known why not."""
+    now = step.after
+    places = Counter(one.id for one in now.waiting)
+    places.update(row.id for row in now.rows if row.id is not None)
+    places.update(now.removed)
+    yield from (f"made up: {one}" for one in places.keys() - story.by_id.keys())
+    for message_id, said in story.by_id.items():
+        if places[message_id] > 1:
+            yield f"doubled: {said.mid} is in {places[message_id]} places"
+        elif places[message_id] and said.gone:
+            yield f"doubled: {said.mid} came back after it was {said.gone}"
+        elif not places[message_id] and not said.gone:
+            said.gone = _why_gone(step, said)
+            if not said.gone:
+                yield f"lost: {said.mid} is nowhere"
+
+
+def _why_gone(step: Step, said: Said) -> str:
+    """Return why a message that was there before this step need not be there any more."""
+    if said.mid in step.decided.deleted:
+        return "deleted"
+    was = next((one for one in step.before.waiting if one.id == said.id), None)
+    if was is not None:
+        home = was.session_id
+        keys = {key for key, its in step.before.lanes.items() if its == home}
+        keys |= {key for key, its in step.after.lanes.items() if its == home}
+        is_stopped = any(kind in _DROPPING and its == home for kind, its in step.asked)
+        return "dropped" if is_stopped or step.decided.stops(keys) else ""
+    # Said and dropped in one batch, before or after which its lane may have led elsewhere.
+    later = (name for _, name, order in step.decided.commands if order >= said.order)
+    is_new = any(one is said for one in step.decided.accepted)
+    return "dropped" if is_new and not {"stop", "new"}.isdisjoint(later) else ""
+
+
+def _says_what_its_edits_say(step: Step, story: Story) -> Problems:
+    now = step.after
+    found: list[tuple[UUID, str | None, str | None]] = []
+    found += [(one.id, one.content, None) for one in now.waiting]
+    found += [(row.id, row.content, row.state) for row in now.rows if row.id is not None]
+    for message_id, content, state in found:
+        said = story.by_id.get(message_id)
+        if said is None:
+            continue
+        if content != said.text:
+            yield f"changed: {said.mid} says {content!r} and not {said.text!r}"
+        if (said.text is None) != (state == "deleted"):
+            yield f"changed: {said.mid} is {state}"
+
+
+def _is_in_order(step: Step, story: Story) -> Problems:
+    """In each session what was said in one lane is in the order in which it was decided."""
+    lines: defaultdict[tuple[UUID, str], list[int]] = defaultdict(list)
+    rows = [(row.session_id, row.id) for row in step.after.rows]
+    rows += [(one.session_id, one.id) for one in step.after.waiting]
+    for session_id, message_id in rows:
+        said = story.by_id.get(message_id) if message_id else None
+        if said is not None and said.place is not None:
+            lines[session_id, said.key].append(said.order)
+    yield from (
+        f"inverted: {key} is {orders}" for (_, key), orders in lines.items() if _falls(orders)
+    )
+
+
+def _places_are_contiguous(step: Step, _story: Story) -> Problems:
+    found: defaultdict[UUID, list[int]] = defaultdict(list)
+    for row in step.after.rows:
+        found[row.session_id].append(row.seq)
+    for session in step.after.sessions.values():
+        numbers = found[session.id]
+        if len(numbers) + session.gaps != session.next_seq - 1:
+            yield f"gap: {session.key} has {numbers}, and {session.gaps} gaps"
+
+
+def _transcripts_only_grow(step: Step, _story: Story) -> Problems:
+    """A row stays where it is, unless somebody took it back."""
+    now = {(row.session_id, row.seq): row for row in step.after.rows}
+    is_undone = any(name == "undo" for _, name, _ in step.decided.commands)
+    for row in step.before.rows:
+        found = now.get((row.session_id, row.seq))
+        if found is None or found._replace(content=row.content, state=row.state) != row:
+            if not is_undone:
+                yield f"changed: row {row.seq} of {row.session_id} was {row.content!r}"
+        elif found.content != row.content and row.role != "user":
+            yield f"changed: the answer {row.content!r} became {found.content!r}"
+
+
+# Who may run.
+
+
+def _one_turn_at_a_time(step: Step, _story: Story) -> Problems:
+    live: defaultdict[UUID, list[Turn]] = defaultdict(list)
+    for turn in step.after.turns.values():
+        if turn.is_live:
+            live[turn.session_id].append(turn)
+    waiting = {one.session_id for one in step.after.waiting}
+    for session in step.after.sessions.values():
+        held_by = [turn.id for turn in live[session.id]]
+        if held_by != [session.active_turn] * (session.active_turn is not None):
+            yield f"two at once: {session.key} has {held_by}, and goes by {session.active_turn}"
+        if session.id in waiting and not held_by:
+            yield f"stranded: something waits in {session.key}, and no turn is there"
+
+
+def _workers_are_told(step: Step, _story: Story) -> Problems:
+    """Of every turn that is to be claimed, workers are or will be told."""
+    told = step.after.of_stream("TURNS")
+    for turn in step.after.turns.values():
+        is_due = turn.is_live and turn.rest != "resting"
+        if is_due and f"turn:{turn.id}:{turn.dispatch}" not in told:
+            yield f"untold: turn {turn.id} at dispatch {turn.dispatch}"
+
+
+def _turns_end_for_a_reason(step: Step, _story: Story) -> Problems:
+    for turn in step.after.turns.values():
+        was = step.before.turns.get(turn.id)
+        if was is None:
+            if turn.attempt or turn.state not in {"ready", "void"}:
+                yield f"made up: turn {turn.id} began as {turn.state}"
+        elif not was.is_live and turn != was:
+            yield f"revived: turn {turn.id} was {was.state} and is {turn.state}"
+        elif turn.attempt != was.attempt:
+            is_free = was.state == "ready" and turn.id in step.claimed
+            if turn.attempt != was.attempt + 1 or not is_free:
+                yield f"unfenced: turn {turn.id} went from attempt {was.attempt} to {turn.attempt}"
+        elif was.is_live and not turn.is_live:
+            yield from _ended(step, was, turn)
+
+
+def _ended(step: Step, was: Turn, turn: Turn) -> Problems:
+    if turn.state == "void":
+        # Stopped, emptied, or begun by nobody when its end was asked for.
+        return
+    result = step.decided.results.get(turn.result_id or "")
+    if result is None:
+        if turn.state != "failed" or not step.may_expire:
+            yield f"made up: turn {turn.id} is {turn.state} without a result"
+    elif (result["turn_id"], result["attempt"], result["token"]) != (
+        str(turn.id),
+        was.attempt,
+        was.token,
+    ):
+        yield f"unfenced: turn {turn.id} was ended by attempt {result['attempt']}"
+
+
+# What was answered.
+
+
+def _answers_stand_once(step: Step, story: Story) -> Problems:
+    """What a turn left in the transcript is what its one result says."""
+    answers: defaultdict[UUID, list[Row]] = defaultdict(list)
+    for row in step.after.rows:
+        turn = step.after.turns.get(row.turn_id) if row.turn_id else None
+        if turn is not None and row.role == "assistant" and row.session_id == turn.session_id:
+            answers[turn.id].append(row)
+    said = _by_turn(step.after.of_stream("OUTBOUND").values())
+    for turn in step.after.turns.values():
+        result = story.results.get(turn.result_id or "", {"parts": []})
+        parts = [part["text"] for part in result["parts"]] if turn.state == "done" else []
+        stand = [row.content for row in answers[turn.id]]
+        if stand != parts and (stand or not _is_undone(story)):
+            yield f"answered: turn {turn.id} left {stand} and not {parts}"
+        heard = [one["text"] for one in said[turn.id] if one["kind"] == "answer"]
+        if heard != (parts if turn.cancel != "session_ended" else []):
+            yield f"answered: turn {turn.id} told {heard} and not {parts}"
+
+
+def _is_undone(story: Story) -> bool:
+    return any((said.text or "").startswith("/undo") for said in story.by_mid.values())
+
+
+def _by_turn(sent: Iterable[Sent]) -> defaultdict[UUID, list[dict[str, Any]]]:
+    by_turn: defaultdict[UUID, list[dict[str, Any]]] = defaultdict(list)
+    for one in sent:
+        if one.body.get("turn_id"):
+            by_turn[UUID(one.body["turn_id"])].append(one.body)
+    return by_turn
+
+
+def _answers_go_where_questions_came_from(step: Step, _story: Story) -> Problems:
+    asked = {
+        row.turn_id: row.source
+        for row in step.after.rows
+        if row.turn_id and row.source and row.id is not None
+    }
+    for turn_id, told in _by_turn(step.after.of_stream("OUTBOUND").values()).items():
+        source = from_json(asked.get(turn_id) or "{}")
+        for one in told:
+            if source and one["target"].get("chat") != source.get("chat"):
+                yield f"misrouted: turn {turn_id} was told in {one['target']}"
+
+
+def _late_results_change_nothing(step: Step, story: Story) -> Problems:
+    """Every result counts once, or is kept as late, or was there before."""
+    for result_id, result in step.decided.results.items():
+        turn_id = result.get("turn_id")
+        if turn_id is None:
+            continue
+        was = step.before.turns.get(UUID(turn_id))
+        is_current = was is not None and (was.attempt, was.token) == (
+            result["attempt"],
+            result["token"],
+        )
+        now = step.after.turns.get(UUID(turn_id))
+        has_counted = now is not None and now.result_id == result_id
+        if has_counted and not is_current and was is not None and was.result_id != result_id:
+            yield f"unfenced: a result of attempt {result['attempt']} counted for {turn_id}"
+        if not has_counted and result_id not in step.after.late and not _is_old(story, result_id):
+            yield f"lost: result {result_id} of {turn_id} is nowhere"
+
+
+def _is_old(story: Story, result_id: str) -> bool:
+    return bool(story.results[result_id].get("counted"))
+
+
+# What goes out.
+
+
+def _chats_are_told_in_order(step: Step, _story: Story) -> Problems:
+    """Each session tells 1, 2, 3 ...: a beginning stands in the stream, the rest is to come."""
+    stored = _numbers(step.after.stored["OUTBOUND"], "out_seq")
+    every = _numbers(step.after.of_stream("OUTBOUND").values(), "out_seq")
+    yield from _twice(step.after.stored["OUTBOUND"])
+    for session in step.after.sessions.values():
+        numbers = list(range(1, session.next_out_seq))
+        if sorted(every[session.id]) != numbers:
+            yield f"gap: {session.key} tells {every[session.id]} of {len(numbers)}"
+        if stored[session.id] != numbers[: len(stored[session.id])]:
+            yield f"inverted: {session.key} told {stored[session.id]}"
+
+
+def _agents_are_told_in_order(step: Step, _story: Story) -> Problems:
+    stored = _numbers(step.after.stored["ROUTED"], "seq")
+    yield from _twice(step.after.stored["ROUTED"])
+    yield from (
+        f"inverted: {its} was routed as {seqs}" for its, seqs in stored.items() if _falls(seqs)
+    )
+    told = step.after.of_stream("ROUTED")
+    for row in step.after.rows:
+        session = step.after.sessions.get(row.session_id)
+        is_due = session is not None and session.agent == "desk" and row.role == "user"
+        if is_due and row.id is not None and str(row.id) not in told:
+            yield f"lost: row {row.seq} of {row.session_id} is not routed"
+
+
+def _sessions_begin_and_end_once(step: Step, story: Story) -> Problems:
+    yield from _twice(step.after.stored["EVENTS"])
+    told = Counter(
+        (one.subject.rpartition(".")[2], one.session_id)
+        for one in step.after.of_stream("EVENTS").values()
+    )
+    story.reopened += sum(kind in {"switch", "reopen"} for kind, _ in step.asked)
+    story.reopened += sum(name == "resume" for _, name, _ in step.decided.commands)
+    for session in step.after.sessions.values():
+        begun, ended = told["started", session.id], told["ended", session.id]
+        if begun != 1:
+            yield f"begun: {session.key} was told to begin {begun} times"
+        if ended < (session.ended_at is not None) or ended > 1 + story.reopened:
+            yield f"ended: {session.key} was told to end {ended} times"
+
+
+def _positions_only_rise(step: Step, _story: Story) -> Problems:
+    for partition, was in step.before.cursors.items():
+        now = step.after.cursors[partition]
+        if now[0] < was[0] or now[1] < was[1]:
+            yield f"rewound: {partition} went from {was} to {now}"
+
+
+def _numbers(sent: Iterable[Sent], field_name: str) -> defaultdict[UUID, list[int]]:
+    numbers: defaultdict[UUID, list[int]] = defaultdict(list)
+    for one in sent:
+        numbers[one.session_id].append(one.body[field_name])
+    return numbers
+
+
+def _twice(sent: Iterable[Sent]) -> Problems:
+    ids = Counter(one.id for one in sent)
+    yield from (f"doubled: {one} stands in its stream {n} times" for one, n in ids.items() if n > 1)
+
+
+def _falls(numbers: list[int]) -> bool:
+    return any(later <= earlier for earlier, later in pairwise(numbers))
+
+
+_LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
+    _is_in_one_place,
+    _says_what_its_edits_say,
+    _is_in_order,
+    _places_are_contiguous,
+    _transcripts_only_grow,
+    _one_turn_at_a_time,
+    _workers_are_told,
+    _turns_end_for_a_reason,
+    _answers_stand_once,
+    _answers_go_where_questions_came_from,
+    _late_results_change_nothing,
+    _chats_are_told_in_order,
+    _agents_are_told_in_order,
+    _sessions_begin_and_end_once,
+    _positions_only_rise,
+)
+
+
+def unfinished(now: Snapshot, story: Story) -> list[str]:
+    """Return what is left undone once everybody had time to do everything."""
+    told = [f"left over: {one.content!r} waits" for one in now.waiting]
+    told += [f"left over: a row for {stream}" for stream, rows in now.unsent.items() if rows]
+    told += [
+        f"unanswered: turn {one.id} is {one.state}" for one in now.turns.values() if one.is_live
+    ]
+    failed = sum(one.state == "failed" for one in now.turns.values())
+    # What answers a question that was taken back is a dead letter, too.
+    dead = [reason for reason in now.dead if reason != "invalid" or not now.removed]
+    if dead != ["turn_failed"] * failed:
+        told.append(f"lost: dead letters {dead}, {failed} turns failed")
+    for row in now.rows:
+        session = now.sessions[row.session_id]
+        said = story.by_id.get(row.id) if row.id else None
+        if said is None or session.is_branch:
+            continue
+        if row.turn_id is None and session.agent != "desk":
+            told.append(f"unanswered: {said.mid} is in no turn")
+    answered = {row.reply_to for row in now.rows if row.reply_to} | now.removed
+    told += [
+        f"unanswered: {one.id} was routed"
+        for one in now.stored["ROUTED"]
+        if UUID(one.id) not in answered
+    ]
+    return told

@@ -1,0 +1,115 @@
+"""Who writes where, and what was said: the small model that everything is compared with."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from chatlane.domain.log import LogMessage
+from chatlane_schemas.inbound import InboundEvent
+from tests.support.kernel import event
+
+
+class Place(NamedTuple):
+    """Where somebody writes; two people in one thread write in one lane."""
+
+    key: str
+    fields: dict[str, Any]
+
+    def event(self, **fields: Any) -> InboundEvent:  # noqa: ANN401 - any field of an event
+        """Return an event that happens here."""
+        return event("telegram", **self.fields, **fields)
+
+
+_GROUP: Final = {"kind_of_chat": "group", "chat": "g"}
+
+PLACES: Final = (
+    Place("agent:main:telegram:bot:dm:1", {"chat": "1", "user": "u1"}),
+    Place("agent:main:telegram:bot:group:g:user=u1", {**_GROUP, "user": "u1"}),
+    Place("agent:main:telegram:bot:group:g:thread=t", {**_GROUP, "thr": "t", "user": "u1"}),
+    Place("agent:main:telegram:bot:group:g:thread=t", {**_GROUP, "thr": "t", "user": "u2"}),
+    Place("agent:quick:telegram:bot:dm:2", {"chat": "2", "user": "u1", "profile": "quick"}),
+    Place("agent:desk:telegram:bot:dm:3", {"chat": "3", "user": "u1", "profile": "desk"}),
+    Place("agent:main:telegram:bot:dm:4", {"chat": "4", "user": "u1"}),
+)
+
+
+@dataclass(slots=True)
+class Said:
+    """One message of a person, however often it was sent.
+
+    Attributes:
+        place: Where it was said; None where a request said it.
+        id: Ours; known once it is decided.
+        order: Its place among all that was decided.
+        text: As its newest edit says, of those that were decided; None once it is deleted.
+        version: Of that edit.
+        gone: Why it is in no line and no transcript any more, if it is not.
+    """
+
+    mid: str
+    place: Place | None
+    text: str | None
+    event: InboundEvent | None = None
+    id: UUID | None = None
+    order: int = 0
+    version: int = 0
+    gone: str = ""
+
+    @property
+    def key(self) -> str:
+        """The lane it was said in."""
+        return self.place.key if self.place else ""
+
+
+@dataclass(slots=True)
+class Story:
+    """What was said and decided so far."""
+
+    by_mid: dict[str, Said] = field(default_factory=dict)
+    by_id: dict[UUID, Said] = field(default_factory=dict)
+    decided: int = 0
+    reopened: int = 0
+    # The results that were published, by envelope id, and the claim of each (turn, attempt).
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    claims: dict[tuple[UUID, int], str] = field(default_factory=dict)
+
+    def new(self, place: Place, text: str | None = None) -> Said:
+        """Return something new to say, with a text of its own."""
+        mid = f"m{len(self.by_mid) + 1}"
+        said = Said(mid, place, text or mid)
+        said.event = place.event(mid=mid, text=said.text)
+        self.by_mid[mid] = said
+        return said
+
+    def accept(self, said: Said, message_id: UUID) -> None:
+        """Note that something was decided for the first time."""
+        self.decided += 1
+        said.id, said.order = message_id, self.decided
+        self.by_id[message_id] = said
+
+    def submitted(self, text: str, message_id: UUID) -> Said:
+        """Note what a request said."""
+        said = Said(f"s{len(self.by_mid) + 1}", None, text)
+        self.by_mid[said.mid] = said
+        self.accept(said, message_id)
+        return said
+
+
+class Decided(NamedTuple):
+    """What one step took from the logs.
+
+    Attributes:
+        commands: By lane, with the place of each among all that was decided.
+    """
+
+    messages: list[LogMessage]
+    commands: list[tuple[str, str, int]]
+    deleted: set[str]
+    results: dict[str, dict[str, Any]]
+    accepted: list[Said]
+
+    def stops(self, keys: Iterable[str]) -> bool:
+        """Whether a command that drops what waits was given in one of these lanes."""
+        wanted = set(keys)
+        return any(key in wanted and name in {"stop", "new"} for key, name, _ in self.commands)

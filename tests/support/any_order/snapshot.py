@@ -1,0 +1,167 @@
+"""What there is at one moment: the tables that matter, and what stands in the streams."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from pydantic_core import from_json
+
+from chatlane.domain.log import PartitionId
+from tests.support.any_order.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LIVE: Final = frozenset({"ready", "claimed"})
+STREAMS: Final = ("OUTBOUND", "ROUTED", "TURNS", "EVENTS")
+
+_SESSIONS: Final = """
+SELECT id, session_key, agent, ended_at, active_turn, next_seq, seq_gaps, next_out_seq,
+       parent_id IS NOT NULL AND link_kind = 'branch' FROM sessions ORDER BY started_at, id
+"""
+_LANES: Final = "SELECT session_key, session_id FROM lanes"
+_TURNS: Final = """
+SELECT id, session_id, agent, state, attempt, token, cancel, result_id, outcome, dispatch, rest
+FROM turns ORDER BY created_at, id
+"""
+_WAITING: Final = "SELECT session_id, arrival, message_id, session_key, content FROM waiting"
+_ROWS: Final = """
+SELECT session_id, seq, id, role, content, turn_id, reply_to, state, source::text FROM messages
+ORDER BY session_id, seq
+"""
+_REMOVED: Final = "SELECT id FROM removed_messages WHERE id IS NOT NULL"
+_OUTBOX: Final = "SELECT stream, subject, message_id, payload FROM outbox ORDER BY id"
+_CURSORS: Final = "SELECT log, id, cursor, epoch FROM partitions"
+_DEAD: Final = "SELECT reason FROM dead_letters"
+_LATE: Final = "SELECT id FROM late_results"
+
+
+class Session(NamedTuple):
+    """A session as it stands."""
+
+    id: UUID
+    key: str
+    agent: str
+    ended_at: datetime | None
+    active_turn: UUID | None
+    next_seq: int
+    gaps: int
+    next_out_seq: int
+    is_branch: bool
+
+
+class Turn(NamedTuple):
+    """A turn as it stands."""
+
+    id: UUID
+    session_id: UUID
+    agent: str
+    state: str
+    attempt: int
+    token: str | None
+    cancel: str | None
+    result_id: str | None
+    outcome: str | None
+    dispatch: int
+    rest: str | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds its session."""
+        return self.state in LIVE
+
+
+class Waiting(NamedTuple):
+    """A message that waits for a turn."""
+
+    session_id: UUID
+    arrival: int
+    id: UUID
+    key: str
+    content: str | None
+
+
+class Row(NamedTuple):
+    """A row of a transcript; copies in branches have no id."""
+
+    session_id: UUID
+    seq: int
+    id: UUID | None
+    role: str
+    content: str | None
+    turn_id: UUID | None
+    reply_to: UUID | None
+    state: str | None
+    source: str | None
+
+
+class Sent(NamedTuple):
+    """A message that stands in a stream or still in the outbox."""
+
+    subject: str
+    id: str
+    body: dict[str, Any]
+
+    @property
+    def session_id(self) -> UUID:
+        """The session it is of."""
+        return UUID(self.body["session_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment.
+
+    Attributes:
+        stored: What stands in each stream, in order.
+        unsent: What of each stream is still in the outbox, in order.
+    """
+
+    sessions: dict[UUID, Session]
+    lanes: dict[str, UUID]
+    turns: dict[UUID, Turn]
+    waiting: list[Waiting]
+    rows: list[Row]
+    removed: set[UUID]
+    cursors: dict[PartitionId, tuple[int, int]]
+    dead: list[str]
+    late: set[str]
+    stored: dict[str, list[Sent]]
+    unsent: dict[str, list[Sent]]
+
+    def of_stream(self, stream: str) -> dict[str, Sent]:
+        """Return what was or will be published on a stream, each id once."""
+        return {one.id: one for one in (*self.stored[stream], *self.unsent[stream])}
+
+
+async def look(world: World) -> Snapshot:
+    """Return everything as it is now; nobody else may be at work."""
+    async with world.store.transaction() as connection:
+        fetch = connection.fetch
+        sessions = [Session(*row.values()) for row in await fetch(_SESSIONS)]
+        turns = [Turn(*row.values()) for row in await fetch(_TURNS)]
+        unsent: defaultdict[str, list[Sent]] = defaultdict(list)
+        for stream, subject, message_id, payload in await fetch(_OUTBOX):
+            unsent[stream].append(Sent(subject, message_id, from_json(payload)))
+        return Snapshot(
+            sessions={one.id: one for one in sessions},
+            lanes={row[0]: row[1] for row in await fetch(_LANES)},
+            turns={one.id: one for one in turns},
+            waiting=sorted(Waiting(*row.values()) for row in await fetch(_WAITING)),
+            rows=[Row(*row.values()) for row in await fetch(_ROWS)],
+            removed={row[0] for row in await fetch(_REMOVED)},
+            cursors={
+                PartitionId(row[0], row[1]): (row[2], row[3]) for row in await fetch(_CURSORS)
+            },
+            dead=[row[0] for row in await fetch(_DEAD)],
+            late={row[0] for row in await fetch(_LATE)},
+            stored={one: _sent(await world.stored(one)) for one in STREAMS},
+            unsent=unsent,
+        )
+
+
+def _sent(stored: "Iterable[tuple[str, bytes]]") -> list[Sent]:
+    found = [(subject, from_json(payload)) for subject, payload in stored]
+    return [Sent(subject, body["id"], body) for subject, body in found]
