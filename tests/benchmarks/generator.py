@@ -4,7 +4,8 @@ Usage: `python generator.py fill NATS_URL MESSAGES [--chats ...]` or
 `python generator.py flow NATS_URL PER_SECOND SECONDS WARM_UP_SECONDS [--bare]`. `fill` prints which
 sequences of the log went to which partition. `flow` is an open loop: it publishes at the intended
 times, however long the answers take, and prints the time from a message to the notification of its
-turn (with `--bare`: to its publication by the bare loop). Both print one line of JSON.
+turn (with `--bare`: to its publication by the bare loop; with `--near CHAT` also of those in the
+partition of that chat). Both print one line of JSON.
 """
 
 import asyncio
@@ -173,7 +174,13 @@ class Times:
 
 
 async def flow(
-    url: str, per_second: int, seconds: float, warm_up_seconds: float, *, is_bare: bool
+    url: str,
+    per_second: int,
+    seconds: float,
+    warm_up_seconds: float,
+    *,
+    is_bare: bool,
+    near: str | None = None,
 ) -> dict[str, object]:
     """Publish every message to a new chat and return how long its turn took to be notified."""
     client = await nats.connect(url)
@@ -187,16 +194,27 @@ async def flow(
         )
     run = uuid4().hex
     first_measured = int(per_second * warm_up_seconds)
+    neighbours: set[str] = set()
     async for number, due in _ticks(per_second, seconds + warm_up_seconds):
         arrival = Arrival("message", f"{run}-{number}", "default")
         message_id = f"{run}-{number}"
         future = await publish(jetstream, arrival, message_id)
         if number >= first_measured:
+            if near is not None and _are_together(arrival.chat, near):
+                neighbours.add(message_id)
             times.intended[message_id] = due
             future.add_done_callback(partial(times.ack, message_id))
     await _until_all_are_notified(times)
     await client.close()
-    return _report(times)
+    report = _report(times)
+    theirs = {one: at for one, at in times.acknowledged.items() if one in neighbours}
+    if len(waits := times.latencies(theirs)) > 1:
+        report["in_the_same_partition_ms"] = percentiles(waits)
+    return report
+
+
+def _are_together(chat: str, other: str) -> bool:
+    return _partition(DEFAULT_PARTITIONS, chat) == _partition(DEFAULT_PARTITIONS, other)
 
 
 async def _ticks(per_second: int, seconds: float) -> AsyncIterator[tuple[int, float]]:
@@ -246,6 +264,7 @@ def _arguments(arguments: list[str]) -> Namespace:
     flows.add_argument("seconds", type=float)
     flows.add_argument("warm_up_seconds", type=float)
     flows.add_argument("--bare", action="store_true")
+    flows.add_argument("--near")
     return parser.parse_args(arguments)
 
 
@@ -268,7 +287,12 @@ async def main(arguments: list[str]) -> None:
         report = {"positions": await _filled(asked)}
     else:
         report = await flow(
-            asked.url, asked.per_second, asked.seconds, asked.warm_up_seconds, is_bare=asked.bare
+            asked.url,
+            asked.per_second,
+            asked.seconds,
+            asked.warm_up_seconds,
+            is_bare=asked.bare,
+            near=asked.near,
         )
     sys.stdout.write(f"{json.dumps(report)}\n")
 
