@@ -26,7 +26,7 @@ from tests.support.crowd import people
 from tests.support.databases import open_database
 from tests.support.eventually import eventually
 from tests.support.lossy_link import LossyLink
-from tests.support.nemesis import POINTS, WEIGHTS, Nemesis
+from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import DUPLICATE_WINDOW
 
@@ -46,12 +46,14 @@ class Plan:
 
     Attributes:
         messages: At least so many are written, repeats included.
-        per_second: By all people together, whether they are answered or not.
+        per_second: By all people together, whether they are answered or not, up to
+            `most_unheard` messages without an answer; with more, nothing is broken either.
         pause: Between two faults, on average.
         patience: How long the messages may take to be written.
         weights: How likely each kind of fault is; what is missing never happens.
         points: Where processes end themselves.
         think: How long a turn takes.
+        slots: Turns that a worker takes at once.
         repeated: One message in so many is sent twice; 0 for none.
         settled_within: How long answers may take after the last fault.
         router: A program in place of ours, with `variables` in its environment.
@@ -65,10 +67,12 @@ class Plan:
     pause: timedelta
     patience: timedelta = timedelta(minutes=5)
     people: int = 60
+    most_unheard: int = 2_000
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
     points: Sequence[RouterPoint | WorkerPoint] = POINTS
     repeated: int = 20
     think: timedelta = timedelta(milliseconds=20)
+    slots: int = 8
     duplicate_window: timedelta = DUPLICATE_WINDOW
     settled_within: timedelta = timedelta(seconds=60)
     router: Path | None = None
@@ -84,7 +88,8 @@ class Outcome:
     Attributes:
         faults: How many of each kind; crash points that were reached are counted beside them.
         ended: Processes that ended by themselves.
-        slowest: The longest wait for an answer.
+        slowest: The longest wait for an answer, in seconds.
+        held_back: For how many seconds people could not write, because too much was unanswered.
     """
 
     sent: int
@@ -92,12 +97,13 @@ class Outcome:
     ended: tuple[str, ...]
     slowest: float
     settled_after: float
+    held_back: float
     problems: tuple[str, ...]
 
     @property
     def fault_count(self) -> int:
         """How many faults were made."""
-        return self.faults.total() - self.faults["crash point"]
+        return self.faults.total() - self.faults[CRASH_POINT]
 
     def summary(self) -> str:
         """Return the figures in one line."""
@@ -105,7 +111,8 @@ class Outcome:
         return (
             f"{self.sent} messages, {self.fault_count} faults ({kinds}), "
             f"{len(self.ended)} ended by themselves, slowest answer {self.slowest:.1f} s, "
-            f"settled after {self.settled_after:.1f} s, {len(self.problems)} problems"
+            f"settled after {self.settled_after:.1f} s, held back for {self.held_back:.1f} s, "
+            f"{len(self.problems)} problems"
         )
 
     def report(self, plan: Plan) -> str:
@@ -138,8 +145,10 @@ class Stage:
             ),
             service.router("router 2", plan.router, variables=plan.variables),
         ]
-        service.worker("worker-1", think=plan.think, variables={"CHATLANE_NATS__URL": nats})
-        service.worker("worker-2", think=plan.think)
+        service.worker(
+            "worker-1", think=plan.think, slots=plan.slots, variables={"CHATLANE_NATS__URL": nats}
+        )
+        service.worker("worker-2", think=plan.think, slots=plan.slots)
         service.subscriber("subscriber 1")
         service.subscriber("subscriber 2")
         await service.until_started(*routers)
@@ -205,6 +214,7 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
         scene.service.chronicle = path
         scene.crowd.chronicle = Chronicle(path, "crowd")
         scene.crowd.repeated = plan.repeated
+        scene.crowd.most_unheard = plan.most_unheard
         await stage.start(plan)
         nemesis = Nemesis(
             scene.service.processes,
@@ -214,6 +224,7 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
             Chronicle(path, "nemesis"),
             plan.weights,
             plan.points,
+            lambda: scene.crowd.is_held_back,
         )
         scene.crowd.chance = Random(plan.seed)  # noqa: S311 - the same every time
         if plan.script:
@@ -259,5 +270,6 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         ended=tuple(nemesis.ended),
         slowest=max((wait.seconds for wait in said.waits), default=0.0),
         settled_after=settled_after,
+        held_back=scene.crowd.held_back.total_seconds(),
         problems=(*found, *problems(history)),
     )

@@ -20,6 +20,7 @@ from tests.support.chronicle import Chronicle
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 
 _IN_FLIGHT: Final = 400
+_LOOK_AGAIN: Final = timedelta(milliseconds=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,9 @@ class Crowd:
         seconds: How long each text waited for its answer, with the time it was written.
         repeated: One message in so many is sent by the platform again, with another envelope;
             0 for none.
+        most_unheard: So many messages may wait for an answer; then people write no more until
+            fewer do, because a machine that is too slow for them would only pile them up.
+        held_back: How long they wrote nothing for that reason.
     """
 
     client: Client
@@ -78,6 +82,8 @@ class Crowd:
     numbers: Counter[str] = field(default_factory=Counter)
     chronicle: Chronicle | None = None
     repeated: int = 20
+    most_unheard: int = 2_000
+    held_back: timedelta = timedelta(0)
     _adapter: AdapterClient = field(init=False)
     _keys: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _last: dict[str, Sent] = field(default_factory=dict)
@@ -168,10 +174,22 @@ class Crowd:
         while not stop.is_set():
             count += 1
             await slots.acquire()
+            await self._until_few_are_unheard(stop)
             person = self.chance.choice(self.members)
             task = self._spawn(self._say_or_repeat(person))
             task.add_done_callback(lambda _: slots.release())
             await asyncio.sleep(begin + count / per_second - monotonic())
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether so much is unanswered that people write no more."""
+        return len(self.unheard) >= self.most_unheard
+
+    async def _until_few_are_unheard(self, stop: asyncio.Event) -> None:
+        begin = monotonic()
+        while self.is_held_back and not stop.is_set():  # noqa: ASYNC110 # many places end it
+            await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+        self.held_back += timedelta(seconds=monotonic() - begin)
 
     async def _say_or_repeat(self, person: Person) -> None:
         last = self._last.get(person.name)

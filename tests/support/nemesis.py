@@ -26,6 +26,8 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "kill server": 2,
     "freeze server": 3,
 }
+# Counted beside the faults: a process that was told to has ended at its point.
+CRASH_POINT: Final = "crash point"
 # Longer and shorter than every lease of a run.
 _FREEZE_SECONDS: Final = (0.2, 2.0)
 _AWAY_SECONDS: Final = (0.0, 0.7)
@@ -53,6 +55,8 @@ class Nemesis:
     """What can be broken, and by chance is.
 
     Attributes:
+        has_mercy: Tells while nothing more is to be broken. Where processes take longer to start than
+            it takes to break them again, there is nothing left that a fault could harm.
         made: How many faults of each kind.
         ended: Processes that ended by themselves and were started again, as a supervisor does.
     """
@@ -64,6 +68,7 @@ class Nemesis:
     chronicle: Chronicle
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
     points: Sequence[RouterPoint | WorkerPoint] = POINTS
+    has_mercy: Callable[[], bool] = lambda: False
     made: Counter[str] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
     _in_trouble: set[str] = field(default_factory=set)
@@ -73,7 +78,8 @@ class Nemesis:
         """Make faults until told to stop; then everything runs again."""
         while not stop.is_set():
             self._start_what_ended()
-            self._break_something()
+            if not self.has_mercy():
+                self._break_something()
             await asyncio.sleep(pause.total_seconds() * self.chance.uniform(0.5, 1.5))
         await asyncio.gather(*self._tasks)
         self._start_what_ended()
@@ -156,7 +162,7 @@ class Nemesis:
         process.start_armed(crash_at)
         with suppress(TimeoutError):
             await process.wait(_CRASHES_WITHIN)
-        self.made["crash point"] += not process.is_running
+        self.made[CRASH_POINT] += not process.is_running
         await self._kill(name, 0.0)
 
     async def _terminate(self, name: str) -> None:
