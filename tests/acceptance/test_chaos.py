@@ -14,7 +14,7 @@ from tests.support.chaos import Plan, run_chaos
 
 pytestmark = pytest.mark.acceptance
 
-PLAN: Final = Plan(seed=1, messages=6_000, per_second=250, pause=timedelta(milliseconds=220))
+PLAN: Final = Plan(seed=1, messages=3_000, per_second=250, pause=timedelta(milliseconds=500))
 
 
 @pytest.mark.timeout(180)

@@ -1,35 +1,23 @@
 """Two copies of examples/subscriber.py, one of them killed while it holds a message."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
 from tests.acceptance.conftest import Tell
+from tests.support.checked_streams import overlaps
+from tests.support.chronicle import read_handed
 from tests.support.crowd import people
+from tests.support.history import Handed
 from tests.support.scene import Scene, open_scene
 from tests.support.service import STREAM_AGENT, Process
 
 pytestmark = pytest.mark.acceptance
 
 PER_SECOND = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """What a subscriber did with a routed message; `at` is the machine's monotonic time."""
-
-    what: str
-    at: float
-    pid: int
-    id: str
-    session_id: str
-    seq: int
 
 
 async def test_a_killed_subscriber_loses_no_message_and_no_order(
@@ -44,7 +32,7 @@ async def test_a_killed_subscriber_loses_no_message_and_no_order(
             await scene.until_answers_flow(200)
         await scene.verify()
         notes = _notes(scene)
-        assert list(_overlaps(notes)) == []
+        assert list(overlaps(notes)) == []
         routed = {raw["id"] for raw in await _routed(scene)}
         assert {note.id for note in notes if note.what == "given"} == routed
         assert {note.id for note in notes if note.what == "acknowledged"} == routed
@@ -56,7 +44,7 @@ async def test_a_killed_subscriber_loses_no_message_and_no_order(
         )
 
 
-async def _kill_one_that_holds_something(scene: Scene) -> tuple[float, Note]:
+async def _kill_one_that_holds_something(scene: Scene) -> tuple[float, Handed]:
     process = scene.process("subscriber 1")
     while True:
         pid = process.pid
@@ -75,16 +63,15 @@ async def _start_again(scene: Scene, process: Process) -> None:
         await scene.until_answers_flow(1)
 
 
-def _notes(scene: Scene) -> list[Note]:
-    lines = (scene.service.directory / "handed-over.jsonl").read_text("utf-8").splitlines()
-    return [Note(**json.loads(line)) for line in lines]
+def _notes(scene: Scene) -> list[Handed]:
+    return read_handed(scene.service.handed_over)
 
 
-def _notes_of(scene: Scene, process: Process) -> list[Note]:
+def _notes_of(scene: Scene, process: Process) -> list[Handed]:
     return [note for note in _notes(scene) if note.pid == process.pid]
 
 
-def _held(notes: list[Note], pid: int | None) -> Iterator[Note]:
+def _held(notes: list[Handed], pid: int | None) -> Iterator[Handed]:
     """Yield what a process was given and never acknowledged."""
     acknowledged = {note.id for note in notes if note.what == "acknowledged"}
     for note in notes:
@@ -92,32 +79,5 @@ def _held(notes: list[Note], pid: int | None) -> Iterator[Note]:
             yield note
 
 
-def _overlaps(notes: list[Note]) -> Iterator[str]:
-    """Yield every message that was given before the one before it was acknowledged."""
-    given: dict[str, dict[int, float]] = defaultdict(dict)
-    acknowledged: dict[tuple[str, int], float] = {}
-    for note in sorted(notes, key=lambda its: its.at):
-        if note.what == "given":
-            given[note.session_id].setdefault(note.seq, note.at)
-        else:
-            acknowledged.setdefault((note.session_id, note.seq), note.at)
-    for session_id, times in given.items():
-        for earlier, later in pairwise(sorted(times)):
-            done_at = acknowledged.get((session_id, earlier))
-            if done_at is None or done_at > times[later]:
-                yield f"{later} of {session_id} was given before {earlier} was acknowledged"
-
-
 async def _routed(scene: Scene) -> list[dict[str, str]]:
     return [json.loads(raw.data) for raw in await scene.witness.stream("ROUTED")]
-
-
-def test_an_overlap_is_noticed() -> None:
-    def note(what: str, at: float, seq: int) -> Note:
-        return Note(what, at, 1, str(seq), "s", seq)
-
-    fine = [note("given", 1, 1), note("acknowledged", 2, 1), note("given", 3, 3)]
-    assert list(_overlaps(fine)) == []
-    early = [note("given", 1, 1), note("given", 2, 3), note("acknowledged", 3, 1)]
-    assert list(_overlaps(early)) == ["3 of s was given before 1 was acknowledged"]
-    assert list(_overlaps(early[:2])) == ["3 of s was given before 1 was acknowledged"]

@@ -82,6 +82,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=100, help="of the first run")
     parser.add_argument("--per-second", type=float, default=400, help="messages")
     parser.add_argument("--pause", type=float, default=1.5, help="seconds between two faults")
+    parser.add_argument(
+        "--longest-wait", type=float, default=50, help="seconds; more on a machine that is shared"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget what was reached before")
     return parser.parse_args()
 
@@ -98,6 +101,7 @@ def _plan(its: argparse.Namespace, seed: int) -> Plan:
         # A machine that is shared may be several times slower.
         patience=timedelta(seconds=60 + 20 * its.messages / its.per_second),
         settled_within=timedelta(minutes=2),
+        longest_wait=timedelta(seconds=its.longest_wait),
     )
 
 

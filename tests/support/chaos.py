@@ -20,8 +20,8 @@ import asyncpg
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
 from chatlane.store.migrations import migrate
-from tests.support.checker import problems
-from tests.support.chronicle import Chronicle, read_chronicle
+from tests.support.checker import LONGEST_WAIT, problems
+from tests.support.chronicle import Chronicle, read_chronicle, read_handed
 from tests.support.crowd import people
 from tests.support.databases import open_database
 from tests.support.eventually import eventually
@@ -56,6 +56,7 @@ class Plan:
         slots: Turns that a worker takes at once.
         repeated: One message in so many is sent twice; 0 for none.
         settled_within: How long answers may take after the last fault.
+        longest_wait: More is found to be a stall.
         router: A program in place of ours, with `variables` in its environment.
         of_first: More variables of the first router only.
         script: What happens instead of chance.
@@ -75,6 +76,7 @@ class Plan:
     slots: int = 8
     duplicate_window: timedelta = DUPLICATE_WINDOW
     settled_within: timedelta = timedelta(seconds=60)
+    longest_wait: timedelta = LONGEST_WAIT
     router: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     of_first: Mapping[str, str] = field(default_factory=dict)
@@ -254,6 +256,7 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
     except AssertionError as error:
         found = [f"never settled: {error}"]
     settled_after = monotonic() - begin
+    unread = await scene.witness.until_read()
     said = read_chronicle(path)
     history = await scene.witness.history(scene.crowd)
     history = replace(
@@ -263,6 +266,8 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         received=said.received,
         spells=said.spells,
         waits=said.waits,
+        handed=read_handed(scene.service.handed_over),
+        left_over={**history.left_over, "partitions that are not read": unread},
     )
     return Outcome(
         sent=len(said.sent),
@@ -271,5 +276,5 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         slowest=max((wait.seconds for wait in said.waits), default=0.0),
         settled_after=settled_after,
         held_back=scene.crowd.held_back.total_seconds(),
-        problems=(*found, *problems(history)),
+        problems=(*found, *problems(history, longest_wait=plan.longest_wait)),
     )

@@ -8,15 +8,15 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from tests.support.checker import Received, Sent, Spell, Wait
+from tests.support.history import Handed, Received, Sent, Spell, Wait
 
-# What ends the work of a process, or suspends it.
-_CUTS: Final = frozenset({"killed", "frozen"})
+# How long a worker that was frozen may take to find out that its lease is over.
+_AWAKE_AFTER: Final = 0.25
 
 Line = dict[str, Any]
 
@@ -50,6 +50,12 @@ class Told:
     faults: int
 
 
+def read_handed(path: Path) -> list[Handed]:
+    """Read what stream subscribers noted, if they did."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [Handed(**json.loads(line)) for line in lines]
+
+
 def read_chronicle(path: Path) -> Told:
     """Read a whole chronicle."""
     return told([json.loads(line) for line in path.read_text("utf-8").splitlines()])
@@ -76,28 +82,43 @@ def _fields(line: Line) -> Line:
 
 
 def _spells(lines: Iterable[Line]) -> Iterable[Spell]:
-    """Yield every piece of work on a turn; a kill or a freeze of its process is its end."""
-    begun: dict[str, dict[str, Line]] = defaultdict(dict)
+    """Yield every piece of work on a turn; a kill of its process ends it, a freeze interrupts it."""
+    begun: dict[str, dict[str, Spell]] = defaultdict(dict)
+    frozen: dict[str, dict[str, Spell]] = defaultdict(dict)
     last = 0.0
     for line in lines:
-        last = line["at"]
-        its = begun[line["actor"]]
+        last, actor, its = line["at"], line["actor"], begun[line["actor"]]
         if line["op"] == "turn_began":
-            its[f"{line['turn_id']} {line['attempt']}"] = line
+            its[_piece(line)] = _begun(line)
         elif line["op"] == "turn_ended":
-            if begin := its.pop(f"{line['turn_id']} {line['attempt']}", None):
-                yield _spell(begin, line["at"])
-        elif line["op"] in _CUTS:
-            for begin in its.values():
-                yield _spell(begin, line["at"])
+            frozen[actor].pop(_piece(line), None)
+            if spell := its.pop(_piece(line), None):
+                yield _ended(spell, last)
+        elif line["op"] in {"killed", "frozen"}:
+            yield from (_ended(spell, last) for spell in its.values())
+            frozen[actor] = its.copy() if line["op"] == "frozen" else {}
             its.clear()
+        elif line["op"] == "thawed":
+            its |= {name: _resumed(spell, last) for name, spell in frozen.pop(actor, {}).items()}
     for its in begun.values():
-        for begin in its.values():
-            yield _spell(begin, last)
+        yield from (_ended(spell, last) for spell in its.values())
 
 
-def _spell(begin: Line, end: float) -> Spell:
-    return Spell(begin["session_id"], begin["turn_id"], begin["attempt"], begin["at"], end)
+def _piece(line: Line) -> str:
+    return f"{line['turn_id']} {line['attempt']}"
+
+
+def _begun(line: Line) -> Spell:
+    return Spell(line["session_id"], line["turn_id"], line["attempt"], line["at"], line["at"])
+
+
+def _ended(spell: Spell, at: float) -> Spell:
+    """Return a spell up to a moment; one that was over before it counted has no length."""
+    return replace(spell, end=max(spell.begin, at))
+
+
+def _resumed(spell: Spell, at: float) -> Spell:
+    return replace(spell, begin=at + _AWAKE_AFTER, end=at + _AWAKE_AFTER, is_resumed=True)
 
 
 def _waits(said: Iterable[Line], answers: Iterable[tuple[Line, Received]]) -> Iterable[Wait]:

@@ -15,8 +15,8 @@ from nats.aio.client import Client
 from chatlane.bus.tasks import end_task
 from chatlane_client import AdapterClient
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
-from tests.support.checker import Received, Sent
 from tests.support.chronicle import Chronicle
+from tests.support.history import Received, Sent
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 
 _IN_FLIGHT: Final = 400
@@ -134,7 +134,9 @@ class Crowd:
         event = person.event(text or f"{person.name} {number}", f"{person.name}-{number}")
         self.unheard[event.text or ""] = monotonic()
         self._keys[person.name, event.profile] = person.key
-        sent = Sent(person.key, number, event.message_id or "", event.id, event.text or "")
+        sent = Sent(
+            person.key, number, event.message_id or "", event.id, event.text or "", person.agent
+        )
         if self.chronicle:
             self.chronicle.note("saying", text=sent.text)
         await self._adapter.publish(event)

@@ -174,6 +174,8 @@ class Nemesis:
         self.chronicle.note("frozen", name)
         self.processes[name].send(signal.SIGSTOP)
         await asyncio.sleep(seconds)
+        # Noted first: what it does from now on it does awake.
+        self.chronicle.note("thawed", name)
         self.processes[name].send(signal.SIGCONT)
 
     async def _cut(self, name: str, mute_seconds: float) -> None:

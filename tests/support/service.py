@@ -204,6 +204,11 @@ class Service:
     processes: dict[str, Process] = field(default_factory=dict)
     chronicle: Path | None = None
 
+    @property
+    def handed_over(self) -> Path:
+        """What the subscribers noted."""
+        return self.directory / "handed-over.jsonl"
+
     def router(
         self,
         name: str,
@@ -245,7 +250,7 @@ class Service:
         """Start a copy of examples/subscriber.py that notes what it is given and acknowledges."""
         return self._start(
             name,
-            [str(_WATCHED), str(program), str(self.directory / "handed-over.jsonl")],
+            [str(_WATCHED), str(program), str(self.handed_over)],
             **{"NATS_URL": self.nats_url, **(variables or {})},
             AGENT=STREAM_AGENT,
             SLOTS=str(SLOTS),

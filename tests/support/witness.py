@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 
@@ -12,16 +12,23 @@ import asyncpg
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
 
 from chatlane_client.connection import until_connected
-from tests.support.checker import History, Published, Row, Session, Turn
+from chatlane_schemas import subjects
 from tests.support.crowd import Crowd
 from tests.support.eventually import eventually
+from tests.support.history import History, Published, Result, Row, Session, Turn
 from tests.support.service import STREAM_AGENT
 
 _PATIENCE: Final = timedelta(seconds=30)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
 _PAGE: Final = 500
+# Stream and beginning of the subjects of each log.
+_LOGS: Final[Mapping[str, tuple[str, str]]] = {
+    "inbound": ("INBOUND", "chat.v1.log"),
+    "results": ("RESULTS", "chat.v1.rlog"),
+}
 _AWAY: Final = (
     OSError,
     asyncpg.InterfaceError,
@@ -33,14 +40,21 @@ _OWNERS: Final[LiteralString] = """
 SELECT owner::text, count(*) FROM partitions
 WHERE owner IS NOT NULL AND lease_until > clock_timestamp() GROUP BY owner
 """
-_SESSIONS: Final[LiteralString] = "SELECT id::text, session_key, agent FROM sessions"
+_SESSIONS: Final[LiteralString] = """
+SELECT id::text, session_key, agent, coalesce(end_reason, ''), next_seq, next_out_seq FROM sessions
+"""
 _ROWS: Final[LiteralString] = """
 SELECT session_id::text, seq, role, coalesce(content, ''), coalesce(platform_message_id, ''),
     coalesce(id::text, ''), coalesce(turn_id::text, ''), coalesce(reply_to::text, ''),
-    coalesce(part, 0)
+    coalesce(part, 0), coalesce(state, '')
 FROM messages ORDER BY session_id, seq
 """
-_TURNS: Final[LiteralString] = "SELECT id::text, session_id::text, state, attempt FROM turns"
+_TURNS: Final[LiteralString] = """
+SELECT id::text, session_id::text, state, attempt, coalesce(token, ''), coalesce(result_id, '')
+FROM turns
+"""
+# Where each partition stands.
+_CURSORS: Final[LiteralString] = "SELECT log, id, cursor FROM partitions"
 _DEADLOCKS: Final[LiteralString] = """
 SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()
 """
@@ -134,12 +148,18 @@ class Witness:
         """Return everything there is to judge."""
         return History(
             sent=crowd.sent,
-            inbound=[its for raw in await self.stream("INBOUND") if (its := _message_id(raw))],
+            inbound=[_message_id(raw) async for raw in self.stored("INBOUND")],
             sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
             rows=[Row(*row) for row in await self.fetch(_ROWS)],
             turns=[Turn(*row) for row in await self.fetch(_TURNS)],
-            routed=_published(await self.stream("ROUTED"), "seq"),
-            outbound=_published(await self.stream("OUTBOUND"), "out_seq"),
+            routed=[_published(raw, "seq") async for raw in self.stored("ROUTED")],
+            outbound=[_published(raw, "out_seq") async for raw in self.stored("OUTBOUND")],
+            results=[its async for raw in self.stored("RESULTS") if (its := _result(raw))],
+            started=[
+                json.loads(raw.data)["session_id"]
+                async for raw in self.stored("EVENTS")
+                if raw.subject == subjects.event("session", "started")
+            ],
             received=crowd.received,
             stream_agents=frozenset({STREAM_AGENT}),
             dead=[row[0] for row in await self.fetch(_DEAD)],
@@ -147,8 +167,38 @@ class Witness:
             left_over=await self.left_over(),
         )
 
+    async def until_read(self) -> int:
+        """Wait until the last message of each partition is read; return how many are not."""
+
+        async def are_read() -> bool:
+            unread = await self.unread()
+            assert not unread, unread
+            return True
+
+        with suppress(AssertionError):
+            await eventually(are_read)
+            return 0
+        return await self.unread()
+
+    async def unread(self) -> int:
+        """Return how many partitions have a message behind their cursor."""
+        cursors = await self.fetch(_CURSORS)
+        lasts = [await self._last(log, partition) for log, partition, _ in cursors]
+        return sum(last > cursor for last, (_, _, cursor) in zip(lasts, cursors, strict=True))
+
+    async def _last(self, log: str, partition: int) -> int:
+        stream, subject = _LOGS[log]
+        with suppress(NotFoundError):
+            found = await self.client.jetstream().get_last_msg(stream, f"{subject}.{partition}.>")
+            return found.seq or 0
+        return 0
+
     async def stream(self, name: str) -> list[Msg]:
         """Return all that a stream keeps, oldest first."""
+        return [raw async for raw in self.stored(name)]
+
+    async def stored(self, name: str) -> AsyncIterator[Msg]:
+        """Yield all that a stream keeps, oldest first, a page in memory at a time."""
         await until_connected(self.client)
         config = ConsumerConfig(
             deliver_policy=DeliverPolicy.ALL,
@@ -159,10 +209,11 @@ class Witness:
         source = await self.client.jetstream().pull_subscribe("", stream=name, config=config)
         try:
             pending = (await source.consumer_info()).num_pending or 0
-            messages: list[Msg] = []
-            while len(messages) < pending:
-                messages += await source.fetch(_PAGE, timeout=5)
-            return messages
+            while pending:
+                page = await source.fetch(_PAGE, timeout=5)
+                pending -= len(page)
+                for raw in page:
+                    yield raw
         finally:
             await source.unsubscribe()
 
@@ -171,9 +222,19 @@ def _message_id(raw: Msg) -> str:
     return (raw.headers or {}).get("Nats-Msg-Id", "")
 
 
-def _published(messages: Sequence[Msg], number: str) -> list[Published]:
-    bodies = [json.loads(raw.data) for raw in messages]
-    return [Published(its["session_id"], its[number], its["id"]) for its in bodies]
+def _published(raw: Msg, number: str) -> Published:
+    its = json.loads(raw.data)
+    text = its.get("text") or ""
+    return Published(its["session_id"], its[number], its["id"], raw.subject, text)
+
+
+def _result(raw: Msg) -> Result | None:
+    """Return the result of a turn; there is no telling what strangers write there."""
+    try:
+        its = json.loads(raw.data)
+        return Result(its["id"], its["turn_id"], its["attempt"], its["token"])
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 @asynccontextmanager

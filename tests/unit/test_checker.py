@@ -6,17 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.checker import (
+from tests.support.checked_streams import overlaps
+from tests.support.checker import problems
+from tests.support.history import (
+    Handed,
     History,
     Published,
     Received,
+    Result,
     Row,
     Sent,
     Session,
     Spell,
     Turn,
     Wait,
-    problems,
+    shown,
 )
 
 ANN, DESK = "agent:main:test:bot:dm:ann", "agent:desk:test:bot:dm:bob"
@@ -26,28 +30,50 @@ def good() -> History:
     """Return a run of two chats: one answered by turns, the other by a stream agent."""
     return History(
         sent=(
-            Sent(ANN, 1, "a1", "e1", "ann 1"),
-            Sent(DESK, 1, "b1", "e2", "bob 1"),
-            Sent(ANN, 2, "a2", "e3", "ann 2"),
-            Sent(ANN, 1, "a1", "e4", "ann 1"),
-            Sent(ANN, 3, "a3", "e5", "ann 3"),
-            Sent(DESK, 2, "b2", "e6", "bob 2"),
+            Sent(ANN, 1, "a1", "e1", "ann 1", "main"),
+            Sent(DESK, 1, "b1", "e2", "bob 1", "desk"),
+            Sent(ANN, 2, "a2", "e3", "ann 2", "main"),
+            Sent(ANN, 1, "a1", "e4", "ann 1", "main"),
+            Sent(ANN, 3, "a3", "e5", "ann 3", "main"),
+            Sent(DESK, 2, "b2", "e6", "bob 2", "desk"),
         ),
         inbound=("e1", "e2", "e3", "e4", "e5", "e6"),
-        sessions=(Session("s1", ANN, "main"), Session("s2", DESK, "desk")),
+        sessions=(
+            Session("s1", ANN, "main", next_seq=6, next_out_seq=3),
+            Session("s2", DESK, "desk", next_seq=5, next_out_seq=3),
+        ),
         rows=(
             Row("s1", 1, "user", "ann 1", "a1", id="m1", turn_id="t1"),
             Row("s1", 2, "user", "ann 2", "a2", id="m2", turn_id="t1"),
-            Row("s1", 3, "assistant", "...", turn_id="t1"),
+            Row("s1", 3, "assistant", "#1 heard: ann 1\n#2 heard: ann 2", turn_id="t1"),
             Row("s1", 4, "user", "ann 3", "a3", id="m3", turn_id="t2"),
-            Row("s1", 5, "assistant", "...", turn_id="t2"),
+            Row("s1", 5, "assistant", "#4 heard: ann 3", turn_id="t2"),
             Row("s2", 1, "user", "bob 1", "b1", id="m4"),
             Row("s2", 2, "user", "bob 2", "b2", id="m5"),
-            Row("s2", 3, "assistant", "...", reply_to="m4"),
-            Row("s2", 4, "assistant", "...", reply_to="m5"),
+            Row("s2", 3, "assistant", "#1 heard: bob 1", reply_to="m4"),
+            Row("s2", 4, "assistant", "#2 heard: bob 2", reply_to="m5"),
         ),
-        turns=(Turn("t1", "s1", "done"), Turn("t2", "s1", "done", attempt=2)),
-        routed=(Published("s2", 1, "m4"), Published("s2", 2, "m5")),
+        turns=(
+            Turn("t1", "s1", "done", 1, "x", "r1"),
+            Turn("t2", "s1", "done", 2, "z", "r3"),
+        ),
+        results=(
+            Result("r1", "t1", 1, "x"),
+            Result("r2", "t2", 1, "y"),
+            Result("r3", "t2", 2, "z"),
+        ),
+        started=("s1", "s2"),
+        routed=(
+            Published("s2", 1, "m4", "routed.desk.1.s2", "bob 1"),
+            Published("s2", 2, "m5", "routed.desk.1.s2", "bob 2"),
+        ),
+        handed=(
+            Handed("given", 1, 1, "m4", "s2", 1),
+            Handed("acknowledged", 2, 1, "m4", "s2", 1),
+            Handed("given", 3, 2, "m5", "s2", 2),
+            Handed("given", 4, 1, "m5", "s2", 2),
+            Handed("acknowledged", 5, 1, "m5", "s2", 2),
+        ),
         outbound=(
             Published("s1", 1, "o1"),
             Published("s2", 1, "o2"),
@@ -196,6 +222,132 @@ DAMAGE = {
         "inverted: agent:main:test:bot:dm:ann was heard as",
     ),
     "an unexpected dead letter": (with_more("dead", "invalid"), "lost: a dead letter invalid"),
+    "a session with another agent": (
+        changed("sessions", 1, agent="main"),
+        "misrouted: agent:desk:test:bot:dm:bob is with agent main",
+    ),
+    "a session that ended": (
+        changed("sessions", 0, end_reason="idle"),
+        "lost: the session of agent:main:test:bot:dm:ann ended (idle)",
+    ),
+    "a beginning that nobody was told of": (
+        without("started", 0),
+        "doubled or lost: the beginning of agent:main:test:bot:dm:ann was told 0 times",
+    ),
+    "a beginning told twice": (
+        with_more("started", "s2"),
+        "doubled or lost: the beginning of agent:desk:test:bot:dm:bob was told 2 times",
+    ),
+    "rows that the session did not count": (
+        changed("sessions", 0, next_seq=7),
+        "counted: agent:main:test:bot:dm:ann has 5 rows, the next is 7",
+    ),
+    "answers that the session did not count": (
+        changed("sessions", 1, next_out_seq=2),
+        "counted: agent:desk:test:bot:dm:bob was told 2 times, next 2",
+    ),
+    "a message taken back": (changed("rows", 0, state="undone"), "changed: a1 is undone"),
+    "a turn of nobody": (changed("turns", 0, session_id="s9"), "made up: turn t1 is of no session"),
+    "a turn with rows of another session": (
+        changed("turns", 0, session_id="s2"),
+        "misrouted: turn t1 of s2 has rows elsewhere",
+    ),
+    "an answer to another question": (
+        changed("rows", 4, text="#4 heard: ann 1"),
+        "changed: turn t2 was asked ['ann 3'] and answers '#4 heard: ann 1'",
+    ),
+    "an answer to half of a turn": (
+        changed("rows", 2, text="#1 heard: ann 1"),
+        "changed: turn t1 was asked ['ann 1', 'ann 2'] and answers",
+    ),
+    "an answer before its question": (
+        swapped_numbers("rows", "seq", 3, 4),
+        "inverted: turn t2 of s1 was answered before it was asked",
+    ),
+    "a turn inside another": (
+        swapped_numbers("rows", "seq", 2, 3),
+        "inverted: the rows of turn t1 are in 2 places of s1",
+    ),
+    "a turn ended by the attempt before": (
+        changed("turns", 1, result_id="r2"),
+        "late: attempt 1 ended turn t2, in its 2.",
+    ),
+    "a turn ended with the token of another": (
+        changed("results", 2, token="y"),  # noqa: S106 # of a test
+        "late: attempt 2 ended turn t2 with another token",
+    ),
+    "a turn ended by the result of another": (
+        changed("turns", 1, result_id="r1"),
+        "misrouted: turn t2 was ended by a result of t1",
+    ),
+    "a stream answer to nothing": (
+        changed("rows", 8, reply_to="m9"),
+        "misrouted: an answer in s2 to m9",
+    ),
+    "a stream answer before its question": (
+        swapped_numbers("rows", "seq", 5, 7),
+        "inverted: b1 was answered before it was asked",
+    ),
+    "a stream answer to another question": (
+        changed("rows", 8, text="#2 heard: bob 1"),
+        "changed: 'bob 2' is answered by '#2 heard: bob 1'",
+    ),
+    "routed to several slots": (
+        changed("routed", 1, subject="routed.desk.2.s2"),
+        "split: routed of s2 is on several subjects",
+    ),
+    "routed with another number": (
+        changed("routed", 1, number=5),
+        "misrouted: m5 is 5 of s2, its row 2",
+    ),
+    "routed with another text": (
+        changed("routed", 1, text="bob II"),
+        "changed: the text of m5 on routed",
+    ),
+    "never given to a subscriber": (
+        lambda history: having(history, "handed", [*history.handed[:2]]),
+        "lost: m5 was never given to a subscriber",
+    ),
+    "given before the last one was done": (
+        changed("handed", 2, at=1.5),
+        "two at once: 2 of s2 was given before 1 was done",
+    ),
+    "an answer that the chat never saw": (
+        with_more("rows", Row("s1", 6, "assistant", "#4 heard: ann 3", turn_id="t2")),
+        "told otherwise: answer 3 of s1 is ['#4 heard: ann 3'], its chat was told []",
+    ),
+    "an answer that is in no transcript": (
+        without("rows", 2),
+        "told otherwise: answer 1 of s1 is ['#4 heard: ann 3']",
+    ),
+    "an answer that says something else": (
+        changed("received", 2, text="#4 heard: ann 3 or so"),
+        "told otherwise: answer 2 of s1",
+    ),
+    "an answer to somebody else's message": (
+        changed("received", 2, reply_to="b1"),
+        "misrouted: o3 replies to 'b1', which agent:main:test:bot:dm:ann never wrote",
+    ),
+    "an attempt that two workers had": (
+        with_more("spells", Spell("s1", "t1", 1, 20.0, 21.0)),
+        "doubled: attempt 1 of turn t1 was begun 2 times",
+    ),
+    "a turn that nobody worked on": (
+        without("spells", 3),
+        "made up: nobody worked on attempt 2 of turn t2",
+    ),
+    "a long turn behind a short one": (
+        lambda history: replace(
+            history,
+            spells=(
+                *history.spells,
+                Spell("s1", "t3", 1, 20.0, 30.0),
+                Spell("s1", "t4", 1, 21.0, 21.1),
+                Spell("s1", "t5", 1, 22.0, 23.0),
+            ),
+        ),
+        "two at once: turns t3 (1) and t5 (1) of s1 for 1.0 s",
+    ),
     "two turns at once": (
         changed("spells", 0, end=11.5),
         "two at once: turns t1 (1) and t2 (1) of s1 for 0.5 s",
@@ -234,3 +386,24 @@ def test_a_dead_letter_that_had_to_come_is_missed() -> None:
 def test_nothing_at_all_is_a_loss_of_everything() -> None:
     found = problems(History(sent=good().sent))
     assert {line.split(":")[0] for line in found} == {"lost", "unanswered"}
+
+
+def test_what_a_frozen_worker_goes_on_with_is_no_second_begin() -> None:
+    spell = Spell("s1", "t2", 2, 15.0, 15.5, is_resumed=True)
+    assert problems(with_more("spells", spell)(good())) == []
+
+
+def test_a_run_without_watchers_has_no_problem() -> None:
+    unwatched = replace(good(), spells=(), handed=(), started=(), results=())
+    assert problems(unwatched) == []
+
+
+def test_a_message_that_is_given_again_is_no_overlap() -> None:
+    assert list(overlaps(good().handed)) == []
+
+
+def test_of_a_long_list_the_place_that_is_wrong_is_shown() -> None:
+    numbers = [*range(1, 500), 600, *range(500, 1000)]
+    assert shown([1, 3]) == "[1, 3]"
+    assert "498, 499, 600, 500, 501" in shown(numbers)
+    assert len(shown(numbers)) < 200

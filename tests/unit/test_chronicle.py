@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.checker import Spell, Wait
 from tests.support.chronicle import Chronicle, read_chronicle, told
+from tests.support.history import Spell, Wait
 
 
 def line(at: float, op: str, actor: str = "worker-1", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -50,3 +50,26 @@ def test_a_text_waits_until_it_is_first_mentioned() -> None:
     lines = [line(1, "saying", "crowd", text="hi"), line(2, "saying", "crowd", text="lost")]
     lines += [received(5, "#1 heard: hi"), received(7, "#1 heard: hi")]
     assert told(lines).waits == (Wait("hi", 4),)
+
+
+def test_a_worker_that_is_thawed_goes_on_with_what_it_had() -> None:
+    lines = [began(1, "a"), began(1, "b"), line(2, "frozen"), line(4, "thawed"), ended(5, "a")]
+    assert sorted(told([*lines, line(6, "killed")]).spells, key=lambda its: its.end) == [
+        Spell("s", "a", 1, 1, 2),
+        Spell("s", "b", 1, 1, 2),
+        Spell("s", "a", 1, 4.25, 5, is_resumed=True),
+        Spell("s", "b", 1, 4.25, 6, is_resumed=True),
+    ]
+
+
+def test_a_worker_that_finds_out_at_once_has_gone_on_with_nothing() -> None:
+    lines = [began(1, "a"), line(2, "frozen"), line(4, "thawed"), ended(4.1, "a")]
+    assert told(lines).spells == (
+        Spell("s", "a", 1, 1, 2),
+        Spell("s", "a", 1, 4.25, 4.25, is_resumed=True),
+    )
+
+
+def test_what_a_worker_ended_right_before_it_froze_is_over() -> None:
+    lines = [began(1, "a"), line(2, "frozen"), ended(2.1, "a"), line(4, "thawed"), line(6, "x")]
+    assert told(lines).spells == (Spell("s", "a", 1, 1, 2),)

@@ -1,0 +1,147 @@
+"""The part of the checker that looks at what was published, handed over and received."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tests.support.history import (
+    Handed,
+    History,
+    Published,
+    firsts,
+    grouped,
+    shown,
+    stream_sessions,
+    users,
+)
+
+
+def stream_problems(history: History) -> Iterator[str]:
+    """Yield what is wrong with the streams and with what came out of them."""
+    yield from _published_problems("routed", history.routed, is_contiguous=False)
+    yield from _published_problems("outbound", history.outbound, is_contiguous=True)
+    yield from _routed_problems(history)
+    yield from overlaps(history.handed)
+    yield from _handed_problems(history)
+    yield from _received_problems(history)
+    yield from _answer_problems(history)
+    yield from _hearing_problems(history)
+
+
+def overlaps(handed: Sequence[Handed]) -> Iterator[str]:
+    """Yield every message that was given before the one before it was acknowledged."""
+    given: dict[str, dict[int, float]] = defaultdict(dict)
+    acknowledged: dict[tuple[str, int], float] = {}
+    for note in sorted(handed, key=lambda its: its.at):
+        if note.what == "given":
+            given[note.session_id].setdefault(note.seq, note.at)
+        else:
+            acknowledged.setdefault((note.session_id, note.seq), note.at)
+    for session_id, times in given.items():
+        for earlier, later in pairwise(sorted(times)):
+            done_at = acknowledged.get((session_id, earlier))
+            if done_at is None or done_at > times[later]:
+                yield f"two at once: {later} of {session_id} was given before {earlier} was done"
+
+
+def _handed_problems(history: History) -> Iterator[str]:
+    given = {it.id for it in history.handed}
+    for it in history.routed if given else ():
+        if it.id not in given:
+            yield f"lost: {it.id} was never given to a subscriber"
+
+
+def _published_problems(
+    name: str, messages: Sequence[Published], *, is_contiguous: bool
+) -> Iterator[str]:
+    for message_id, count in Counter(it.id for it in messages).items():
+        if count > 1:
+            yield f"doubled: {message_id} is {count} times on {name}"
+    for session_id, its in grouped(messages, lambda it: it.session_id).items():
+        numbers = [it.number for it in its]
+        if len({it.subject for it in its}) > 1:
+            yield f"split: {name} of {session_id} is on several subjects"
+        if any(later <= earlier for earlier, later in pairwise(numbers)):
+            yield f"inverted: {name} of {session_id} has {shown(numbers)}"
+        elif is_contiguous and numbers != list(range(1, len(numbers) + 1)):
+            yield f"gap: {name} of {session_id} has {shown(numbers)}"
+
+
+def _routed_problems(history: History) -> Iterator[str]:
+    stream = stream_sessions(history)
+    due = {row.id: row for row in users(history.rows) if row.session_id in stream}
+    found = {it.id for it in history.routed}
+    yield from (f"lost: {it} was never published to its agent" for it in sorted(due.keys() - found))
+    yield from (f"made up: {it} on routed" for it in sorted(found - due.keys()))
+    for it in history.routed:
+        row = due.get(it.id)
+        if row and (row.session_id, row.seq) != (it.session_id, it.number):
+            yield f"misrouted: {it.id} is {it.number} of {it.session_id}, its row {row.seq}"
+        if row and it.text and row.text != it.text:
+            yield f"changed: the text of {it.id} on routed"
+
+
+def _received_problems(history: History) -> Iterator[str]:
+    keys = {session.id: session.key for session in history.sessions}
+    for session_id, its in grouped(history.received, lambda it: it.session_id).items():
+        numbers = [it.out_seq for it in its]
+        missing = set(range(1, max(numbers) + 1)) - set(numbers)
+        if len(set(numbers)) < len(numbers):
+            yield f"doubled: {keys.get(session_id)} received {shown(numbers)}"
+        elif numbers != sorted(numbers):
+            yield f"inverted: {keys.get(session_id)} received {shown(numbers)}"
+        elif missing:
+            yield f"gap: {keys.get(session_id)} never received {shown(sorted(missing))}"
+        for it in its:
+            if it.key != keys.get(session_id):
+                yield f"misrouted: {it.id} of {keys.get(session_id)} was received by {it.key}"
+    arrived = {it.id for it in history.received}
+    yield from (
+        f"lost: {it.id} never reached its chat" for it in history.outbound if it.id not in arrived
+    )
+    yield from (
+        f"unanswered: {it.key} got a {it.kind}" for it in history.received if it.kind != "answer"
+    )
+
+
+def _answer_problems(history: History) -> Iterator[str]:
+    """Compare what each chat was told with what the transcript says it was told."""
+    written = grouped(
+        (row for row in sorted(history.rows, key=lambda row: row.seq) if row.role == "assistant"),
+        lambda row: row.session_id,
+    )
+    told = grouped((it for it in history.received if it.kind == "answer"), lambda it: it.session_id)
+    for session_id in written.keys() | told.keys():
+        said = [row.text for row in written.get(session_id, ())]
+        heard = [it.text for it in told.get(session_id, ())]
+        if said != heard:
+            both = zip(said, heard, strict=False)
+            place = next((n for n, (a, b) in enumerate(both) if a != b), min(len(said), len(heard)))
+            yield (
+                f"told otherwise: answer {place + 1} of {session_id} is "
+                f"{said[place : place + 1]}, its chat was told {heard[place : place + 1]}"
+            )
+    asked = {(sent.key, sent.message_id) for sent in history.sent}
+    for it in history.received:
+        if it.kind == "answer" and (it.key, it.reply_to) not in asked:
+            yield f"misrouted: {it.id} replies to {it.reply_to!r}, which {it.key} never wrote"
+
+
+def _hearing_problems(history: History) -> Iterator[str]:
+    """Compare what each chat was told that was heard with what it said."""
+    heard: dict[str, list[str]] = defaultdict(list)
+    for it in history.received:
+        heard[it.key] += it.heard
+    said = grouped(firsts(history.sent), lambda sent: sent.key)
+    for key in heard.keys() | said.keys():
+        wanted = [sent.text for sent in said.get(key, [])]
+        missing, extra = (
+            Counter(wanted) - Counter(heard[key]),
+            Counter(heard[key]) - Counter(wanted),
+        )
+        yield from (f"unanswered: nobody heard {text!r}" for text in missing)
+        for text in extra:
+            kind = "answered twice" if text in wanted else "misrouted"
+            yield f"{kind}: {key} was told of {text!r}"
+        if not missing and not extra and heard[key] != wanted:
+            yield f"inverted: {key} was heard as {shown(heard[key])}"

@@ -1,0 +1,242 @@
+"""What a run left behind, as a checker judges it."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+_MOST_SHOWN: Final = 12
+
+# What the echo worker and examples/subscriber.py say, one line for each message they heard.
+HEARD: Final = re.compile(r"^#\d+ heard: (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A publish that was acknowledged; the platform may send a message more than once.
+
+    Attributes:
+        key: Of the session it belongs to.
+        number: Place of the message in its chat; the same for a repeat.
+        message_id: The platform's id, different in all chats; the same for a repeat.
+        envelope_id: New for a repeat.
+        agent: Who is to answer, where that is known.
+    """
+
+    key: str
+    number: int
+    message_id: str
+    envelope_id: str
+    text: str
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A row of `sessions`.
+
+    Attributes:
+        next_seq: Of the next row of its transcript; 0 where nobody looked.
+        next_out_seq: Of the next message to its chat; 0 where nobody looked.
+    """
+
+    id: str
+    key: str
+    agent: str
+    end_reason: str = ""
+    next_seq: int = 0
+    next_out_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of `messages`; `state` is empty where nothing was done to it."""
+
+    session_id: str
+    seq: int
+    role: str
+    text: str
+    message_id: str = ""
+    id: str = ""
+    turn_id: str = ""
+    reply_to: str = ""
+    part: int = 0
+    state: str = ""
+
+    @property
+    def heard(self) -> list[str]:
+        """What the agent says it heard."""
+        return HEARD.findall(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A row of `turns`; `result_id` names what ended it."""
+
+    id: str
+    session_id: str
+    state: str
+    attempt: int = 1
+    token: str = field(default="", repr=False)
+    result_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a turn as RESULTS keeps it."""
+
+    id: str
+    turn_id: str
+    attempt: int
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A message as a stream keeps it; `number` counts within the session."""
+
+    session_id: str
+    number: int
+    id: str
+    subject: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message as an adapter handed it to its chat."""
+
+    key: str
+    session_id: str
+    out_seq: int
+    id: str
+    reply_to: str
+    text: str
+    kind: str = "answer"
+
+    @property
+    def heard(self) -> list[str]:
+        """What the agent says it heard."""
+        return HEARD.findall(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A worker's work on one attempt of a turn; times in seconds of one clock.
+
+    Attributes:
+        is_resumed: A frozen worker goes on with what it had begun.
+    """
+
+    session_id: str
+    turn_id: str
+    attempt: int
+    begin: float
+    end: float
+    is_resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A routed message in the hands of a stream subscriber.
+
+    Attributes:
+        what: `given` or `acknowledged`.
+        at: Seconds of one clock.
+        pid: Of the subscriber.
+        seq: Place of the message in its session.
+    """
+
+    what: str
+    at: float
+    pid: int
+    id: str
+    session_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long what somebody wrote waited for its answer."""
+
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One run. Sequences are in the order in which things were stored or arrived.
+
+    Attributes:
+        inbound: Envelope ids as INBOUND keeps them.
+        stream_agents: Names of the agents with `stream` delivery.
+        dead: Reasons of dead letters.
+        deadlocks: Transactions that the database ended because two waited for each other.
+        spells: What the workers worked on, where that was watched.
+        waits: Of what was answered, where that was watched.
+        results: Of turns.
+        started: Session ids of the events that tell of a new session.
+        handed: What stream subscribers were given, where that was watched.
+        left_over: Rows that must be gone when everything is answered, by name.
+    """
+
+    sent: Sequence[Sent] = ()
+    inbound: Sequence[str] = ()
+    sessions: Sequence[Session] = ()
+    rows: Sequence[Row] = ()
+    turns: Sequence[Turn] = ()
+    routed: Sequence[Published] = ()
+    outbound: Sequence[Published] = ()
+    received: Sequence[Received] = ()
+    stream_agents: frozenset[str] = frozenset()
+    dead: Sequence[str] = ()
+    deadlocks: int = 0
+    spells: Sequence[Spell] = ()
+    waits: Sequence[Wait] = ()
+    results: Sequence[Result] = ()
+    started: Sequence[str] = ()
+    handed: Sequence[Handed] = ()
+    left_over: Mapping[str, int] = field(default_factory=dict)
+
+
+def firsts(sent: Iterable[Sent]) -> list[Sent]:
+    """Return what was sent without the platform's repeats, in the order of each chat."""
+    first: dict[str, Sent] = {}
+    for it in sent:
+        first.setdefault(it.message_id, it)
+    return sorted(first.values(), key=lambda it: (it.key, it.number))
+
+
+def users(rows: Iterable[Row]) -> list[Row]:
+    """Return what people wrote, in the order of the transcripts."""
+    return sorted((row for row in rows if row.role == "user"), key=lambda row: row.seq)
+
+
+def stream_sessions(history: History) -> set[str]:
+    """Return the ids of the sessions of stream agents."""
+    return {it.id for it in history.sessions if it.agent in history.stream_agents}
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by their key, in their order."""
+    groups: dict[K, list[T]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups
+
+
+def shown(items: Sequence[object]) -> str:
+    """Return a list for people: of a long one what is around the first place out of order."""
+    if len(items) <= _MOST_SHOWN:
+        return str(list(items))
+    numbers = [it if isinstance(it, int) else n for n, it in enumerate(items)]
+    steps = enumerate(pairwise(numbers), start=1)
+    place = next((n for n, (one, other) in steps if other != one + 1), 0)
+    begin = max(0, place - _MOST_SHOWN // 2)
+    part = ", ".join(repr(it) for it in items[begin : begin + _MOST_SHOWN])
+    return f"[... {part} ...] ({len(items)})"
