@@ -237,13 +237,12 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
 
 
 async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
-    stop = asyncio.Event()
-    breaking = asyncio.create_task(nemesis.run(plan.pause, stop))
+    breaking = asyncio.create_task(nemesis.run(plan.pause))
     try:
         async with scene.crowd.talking(plan.per_second):
             await eventually(lambda: len(scene.crowd.sent) >= plan.messages, plan.patience)
     finally:
-        stop.set()
+        nemesis.stop()
         await breaking
 
 

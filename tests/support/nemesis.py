@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -31,7 +30,8 @@ CRASH_POINT: Final = "crash point"
 # Longer and shorter than every lease of a run.
 _FREEZE_SECONDS: Final = (0.2, 2.0)
 _AWAY_SECONDS: Final = (0.0, 0.7)
-_CRASHES_WITHIN: Final = timedelta(seconds=8)
+# On a slow machine a process takes half of it to start.
+_CRASHES_WITHIN: Final = timedelta(seconds=20)
 # In the first lives of a process every point is passed often enough.
 _LATEST_PASS: Final = 4
 # Published rows are deleted by themselves only when there is no traffic.
@@ -73,16 +73,21 @@ class Nemesis:
     ended: list[str] = field(default_factory=list)
     _in_trouble: set[str] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, pause: timedelta, stop: asyncio.Event) -> None:
+    async def run(self, pause: timedelta) -> None:
         """Make faults until told to stop; then everything runs again."""
-        while not stop.is_set():
+        while not self._stop.is_set():
             self._start_what_ended()
             if not self.has_mercy():
                 self._break_something()
             await asyncio.sleep(pause.total_seconds() * self.chance.uniform(0.5, 1.5))
         await asyncio.gather(*self._tasks)
         self._start_what_ended()
+
+    def stop(self) -> None:
+        """Let `run` come to its end."""
+        self._stop.set()
 
     def _start_what_ended(self) -> None:
         for name, process in self.processes.items():
@@ -160,10 +165,20 @@ class Nemesis:
         self.chronicle.note("killed", name)
         await process.kill()
         process.start_armed(crash_at)
-        with suppress(TimeoutError):
-            await process.wait(_CRASHES_WITHIN)
+        await self._until_ended(process)
         self.made[CRASH_POINT] += not process.is_running
         await self._kill(name, 0.0)
+
+    async def _until_ended(self, process: Process) -> None:
+        """Wait until a process has ended by itself, or there is no traffic any more to end it."""
+        endings = [
+            asyncio.create_task(process.wait(_CRASHES_WITHIN)),
+            asyncio.create_task(self._stop.wait()),
+        ]
+        await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+        for ending in endings:
+            ending.cancel()
+        await asyncio.gather(*endings, return_exceptions=True)
 
     async def _terminate(self, name: str) -> None:
         await self.processes[name].stop()
