@@ -111,7 +111,7 @@ recovery: $(READY) ## Measure how long people wait when something dies
 	$(BIN)/python -m tests.benchmarks.recovery $(ARGS)
 
 .PHONY: chaos-long
-chaos-long: $(READY) ## Break everything at random for longer: 100,000 messages in ten runs
+chaos-long: $(READY) ## Break everything at random for longer: 1,000,000 messages in forty runs; goes on where it was
 	$(BIN)/python -m tests.chaos.long $(ARGS)
 
 .PHONY: cluster-faults

@@ -93,7 +93,7 @@ def _session_problems(history: History) -> Iterator[str]:
 def _counter_problems(history: History) -> Iterator[str]:
     """Compare what sessions have counted with what there is."""
     rows = Counter(row.session_id for row in history.rows)
-    said = Counter(it.session_id for it in history.outbound)
+    said = Counter(it.session_id for it in history.received)
     for it in history.sessions:
         if it.next_seq and it.next_seq != rows[it.id] + 1:
             yield f"counted: {it.key} has {rows[it.id]} rows, the next is {it.next_seq}"
