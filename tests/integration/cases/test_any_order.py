@@ -19,7 +19,9 @@ from chatlane.store import outbox, seen, waiting
 from chatlane_schemas.turns import ClaimStatus
 from tests.support.any_order.machine import ConversationMachine
 from tests.support.any_order.people import PLACES
+from tests.support.any_order.servers import ServerWorld
 from tests.support.any_order.world import LOGS, Stage, World
+from tests.support.backends import RunningServer
 
 pytestmark = pytest.mark.integration
 
@@ -50,6 +52,17 @@ def test_conversations_are_whole_whatever_happens(stage: Stage) -> None:
             super().__init__(lambda: World(stage))
 
     run_state_machine_as_test(Here, settings=EXAMPLES)
+
+
+@pytest.mark.timeout(0 if _MORE else 600)
+def test_conversations_are_whole_on_a_real_server(stage: Stage, shared_nats: RunningServer) -> None:
+    class OnServers(ConversationMachine):
+        def __init__(self) -> None:
+            super().__init__(lambda: ServerWorld(stage, shared_nats.url))
+
+    # Fewer, for each step asks the server many times.
+    few = settings(EXAMPLES, max_examples=max(3, EXAMPLES.max_examples // 10))
+    run_state_machine_as_test(OnServers, settings=few)
 
 
 # What is broken on purpose must be noticed, by the shortest ways to it; nothing is where it is not.
