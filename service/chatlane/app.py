@@ -26,7 +26,6 @@ from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.publisher import open_publisher
-from chatlane.bus.reader import ReaderLimits
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.tasks import end_task
 from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
@@ -40,6 +39,7 @@ from chatlane.routing.batch import Batches
 from chatlane.routing.claims import ClaimDesk
 from chatlane.routing.deadlines import Deadlines
 from chatlane.routing.drift import DriftWatch
+from chatlane.routing.handover import HandOver
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Intake
 from chatlane.routing.losses import bury_loss
@@ -333,9 +333,15 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> None:
         await verify_schema(connection)
     if differences := await topology.verify(jetstream, declared.streams, declared.durables):
         raise SchemaMismatchError(tuple(differences))
+    for log in _LOGS:
+        # What is stored counts, not what is declared: that may be about to change.
+        if (count := await topology.find_partition_count(jetstream, log)) is None:
+            raise SchemaMismatchError((f"the {log} log is not divided into partitions",))
+        if count != app.settings.router.partitions:
+            _log.warning("partitions_not_as_declared", log=log, partitions=count)
+        async with app.store.transaction() as connection:
+            await partitions.ensure(connection, log, count)
     async with app.store.transaction() as connection:
-        for log in _LOGS:
-            await partitions.ensure(connection, log, app.settings.router.partitions)
         await seen_days.create(connection, SEEN_AHEAD)
 
 
@@ -369,9 +375,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             touched=updates.note,
         )
         desk = ClaimDesk(app.store, app.catalog.agents)
-        # All partitions of both logs may be this router's.
-        per_partition = router.buffer_bytes // (2 * router.partitions)
-        access = LogAccess(bus, ReaderLimits(max_bytes=per_partition))
+        access = LogAccess(bus, buffer_bytes=router.buffer_bytes)
         app.intake = intake = Intake(
             router=app.router_id,
             lease=router.lease,
@@ -414,6 +418,13 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             access=access,
             transaction=transaction,
         )
+        handover = HandOver(
+            router=app.router_id,
+            lease=router.lease,
+            intake=intake,
+            access=access,
+            transaction=transaction,
+        )
         deadlines = Deadlines(app.store, writer, app.catalog, _unread(JetStream(bus.client)))
         jobs = _jobs(app, bus, writer, relay, intake, deadlines=deadlines)
         sweeper = Sweeper((*jobs, *filling.jobs()), jitter)
@@ -427,6 +438,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
                 async with (
                     app.running("batches", batches.run()),
                     app.running("idle check", idle.run()),
+                    app.running("hand-over", handover.run()),
                     app.running("sweeper", sweeper.run()),
                     app.running("alarm", alarm.run(deadlines.sweep)),
                     app.running("rescue", rescue.run(relay.adopt_orphans)),

@@ -60,6 +60,13 @@ class BusUnavailableError(TransientError):
         super().__init__(f"nats unavailable: {kind}")
 
 
+class LogDivisionError(BusUnavailableError):
+    """A log is divided into another number of partitions than there are rows; nothing is read.
+
+    Its text says what to run.
+    """
+
+
 class StreamFullError(BusUnavailableError):
     """A stream has no room; what leads to it had better wait."""
 

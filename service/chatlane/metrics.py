@@ -279,6 +279,12 @@ UNOWNED: Final = Metric(
     "Partitions of the whole service that no router holds under a valid lease.",
     ("log",),
 )
+PARTITIONS: Final = Metric(
+    "chatlane_partitions",
+    "gauge",
+    "Partitions each log is divided into; 0 while it is read as a whole, because that changes.",
+    ("log",),
+)
 UNREAD: Final = Metric(
     "chatlane_unread_messages",
     "gauge",
@@ -424,6 +430,7 @@ METRICS: Final = (
     DEAD_LETTER_OLDEST,
     OUTBOX_OLDEST,
     UNOWNED,
+    PARTITIONS,
     UNREAD,
     OLDEST_UNREAD,
     STREAM_KEEPS,

@@ -178,7 +178,7 @@ class RouterSettings(Group):
         default=32,
         ge=1,
         le=256,
-        description="Partitions of the two logs; the same for all routers and the streams.",
+        description="Partitions of the two logs; another number needs `chatlane admin repartition`.",
     )
     slots: int = Field(
         default=32,

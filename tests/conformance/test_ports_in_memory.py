@@ -234,6 +234,7 @@ class Logs(ABC):
         """Open a reader."""
         return await self.access.open(
             PartitionId("inbound", partition),
+            count=PARTITIONS,
             epoch=1,
             attempt=1,
             start_sequence=start,
@@ -346,20 +347,20 @@ async def test_a_log_is_known_by_its_generation(logs: Logs) -> None:
     await logs.publish(0, "a", "b", "c")
     state = await logs.access.get_state("inbound")
     assert (state.first_sequence, state.last_sequence) == (1, 3)
-    unbound = await logs.access.inspect(FIRST, LogPosition(0, None, None))
+    unbound = await logs.access.inspect(FIRST, LogPosition(0, None, None), PARTITIONS)
     assert unbound == LogUnbound(0, state.generation)
     intact = LogPosition(3, state.last_stored_at, state.generation)
-    assert await logs.access.inspect(FIRST, intact) == LogIntact()
+    assert await logs.access.inspect(FIRST, intact, PARTITIONS) == LogIntact()
     moved = intact._replace(cursor_at=NOON)
-    found = await logs.access.inspect(FIRST, moved)
+    found = await logs.access.inspect(FIRST, moved, PARTITIONS)
     assert found == LogReplaced("time_at_cursor", 0, state.generation)
-    ahead = await logs.access.inspect(FIRST, intact._replace(cursor=9))
+    ahead = await logs.access.inspect(FIRST, intact._replace(cursor=9), PARTITIONS)
     assert ahead == LogReplaced("tail_lost", 0, state.generation)
     await logs.purge_to(2)
-    behind = await logs.access.inspect(FIRST, LogPosition(1, None, state.generation))
+    behind = await logs.access.inspect(FIRST, LogPosition(1, None, state.generation), PARTITIONS)
     assert behind == LogTruncated(2, 2, state.generation)
     await logs.recreate()
-    other = await logs.access.inspect(FIRST, intact)
+    other = await logs.access.inspect(FIRST, intact, PARTITIONS)
     assert isinstance(other, LogReplaced)
     assert (other.reason, other.cursor) == ("generation", 0)
 

@@ -159,11 +159,14 @@ class MemoryAccess:
         """Whether the logs can be talked to."""
         return not self.is_cut
 
-    async def inspect(self, partition: PartitionId, position: LogPosition) -> Inspection:
+    async def inspect(
+        self, partition: PartitionId, position: LogPosition, _count: int
+    ) -> Inspection:
         """Compare a committed position with the log, by the rules of the router."""
         await self._arrive()
         server = cast("JetStream", _Server(self._server.logs[partition.log]))
-        return await inspect_log(server, partition.log, position)
+        # Messages are published into a partition here, so there is nothing to divide by.
+        return await inspect_log(server, partition.log, position, None)
 
     async def open(
         self,

@@ -22,6 +22,7 @@ from chatlane.bus.reader import LogReader, ReaderLimits
 from chatlane.bus.tasks import end_task
 from chatlane.domain.log import LogPosition, PartitionId
 from chatlane.errors import BusUnavailableError, TransientError
+from chatlane.routing.handover import HandOver
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Batch, Intake
 from chatlane.routing.ownership import Ownership
@@ -48,9 +49,11 @@ class CuttableAccess(LogAccess):
         return not self.is_cut and super().is_reachable
 
     @override
-    async def inspect(self, partition: PartitionId, position: LogPosition) -> Inspection:
+    async def inspect(
+        self, partition: PartitionId, position: LogPosition, count: int
+    ) -> Inspection:
         self._check()
-        return await super().inspect(partition, position)
+        return await super().inspect(partition, position, count)
 
     @override
     async def open(self, partition: PartitionId, **how: object) -> LogReader:
@@ -108,6 +111,13 @@ class SmallRouter:
             access=self.access,
             transaction=self.store.transaction,
         )
+        self.handover = HandOver(
+            router=self.router_id,
+            lease=self.lease,
+            intake=self.intake,
+            access=self.access,
+            transaction=self.store.transaction,
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     def _taken_over(self) -> None:
@@ -118,6 +128,7 @@ class SmallRouter:
         self._tasks = [
             asyncio.create_task(self.ownership.run()),
             asyncio.create_task(self._commit_batches()),
+            asyncio.create_task(self.handover.run()),
         ]
 
     async def freeze(self) -> None:
@@ -186,8 +197,9 @@ class SmallRouter:
             "INSERT INTO noted (partition, sequence, body, router) VALUES ($1, $2, $3, $4)",
             [
                 (message.partition, message.sequence, message.body.decode(), self.router_id)
-                for message in batch.messages
-                if PartitionId(message.log, message.partition) in moved
+                for one in batch.slices
+                for message in one.messages
+                if one.partition in moved
             ],
         )
 

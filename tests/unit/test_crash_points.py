@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.crash_points import CRASH_VARIABLE, POINTS, RouterPoint, WorkerPoint, reach
+from chatlane.crash_points import (
+    CRASH_VARIABLE,
+    POINTS,
+    ChangePoint,
+    RouterPoint,
+    WorkerPoint,
+    reach,
+)
 from chatlane.settings import SettingsError, crash_at
 
 _SOURCES = [
@@ -72,5 +79,8 @@ def test_the_nth_pass_ends_the_process_and_no_other_point_does(nth: int) -> None
 def test_every_point_is_in_the_code_once() -> None:
     code = "\n".join(path.read_text("utf-8") for path in _SOURCES)
     reached = sorted(re.findall(r"reach\((\w+Point\.\w+)\)", code))
-    declared = [f"{type(point).__name__}.{point.name}" for point in (*RouterPoint, *WorkerPoint)]
+    declared = [
+        f"{type(point).__name__}.{point.name}"
+        for point in (*RouterPoint, *ChangePoint, *WorkerPoint)
+    ]
     assert reached == sorted(declared)

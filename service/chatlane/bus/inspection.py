@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chatlane.bus.jetstream import JetStream, StreamState
+from chatlane.bus.topology import partition_count
 from chatlane.domain.log import LogPosition
 
 Reason = Literal["generation", "tail_lost", "time_at_cursor"]
@@ -57,17 +58,38 @@ class LogTruncated:
     generation: str
 
 
-Inspection = LogIntact | LogUnbound | LogReplaced | LogTruncated
+@dataclass(frozen=True, slots=True)
+class LogDividedOtherwise:
+    """The server stores messages by another number of partitions than there are.
+
+    Attributes:
+        count: The server's; None when it divides nothing.
+    """
+
+    count: int | None
 
 
-async def inspect_log(jetstream: JetStream, stream: str, position: LogPosition) -> Inspection:
+Inspection = LogIntact | LogUnbound | LogReplaced | LogTruncated | LogDividedOtherwise
+
+
+async def inspect_log(
+    jetstream: JetStream, stream: str, position: LogPosition, count: int | None
+) -> Inspection:
     """Compare a committed position with the log.
+
+    Args:
+        jetstream: Where the log is.
+        stream: Its name.
+        position: Of one of its partitions.
+        count: How many partitions it must be divided into; None when that does not matter.
 
     Raises:
         ApiRefusedError: There is no such stream.
         BusUnavailableError: No answer in time.
     """
     state = await jetstream.get_stream(stream)
+    if count is not None and (found := partition_count(state.config)) != count:
+        return LogDividedOtherwise(found)
     before_first = state.first_sequence - 1
     if position.generation is None:
         return LogUnbound(before_first, state.generation)

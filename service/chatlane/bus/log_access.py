@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.inspection import Inspection, inspect_log
 from chatlane.bus.jetstream import JetStream, StreamState
 from chatlane.bus.reader import LogReader, ReaderLimits, Section, open_reader
 from chatlane.bus.topology import LOG_STREAMS
+from chatlane.domain.log import UNDIVIDED
 from chatlane_schemas import subjects
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ _FILTERS: Final[Mapping[LogName, Callable[[int], str]]] = {
     "inbound": subjects.log_filter,
     "results": subjects.rlog_filter,
 }
+_WHOLE: Final[Mapping[LogName, str]] = {
+    "inbound": subjects.wildcards(subjects.LOG),
+    "results": subjects.wildcards(subjects.RLOG),
+}
 
 
 class LogAccess:
@@ -29,11 +35,16 @@ class LogAccess:
     Args:
         bus: The connection.
         limits: Of every reader.
+        buffer_bytes: Most bytes of bodies in memory of all readers together, should all
+            partitions of both logs be read here; overrules the limit of each.
     """
 
-    def __init__(self, bus: Bus, limits: ReaderLimits | None = None) -> None:
+    def __init__(
+        self, bus: Bus, limits: ReaderLimits | None = None, buffer_bytes: int | None = None
+    ) -> None:
         self._bus = bus
         self._limits = limits or ReaderLimits()
+        self._buffer_bytes = buffer_bytes
         self._jetstream = JetStream(bus.client)
 
     @property
@@ -41,18 +52,28 @@ class LogAccess:
         """Whether the server can be talked to now."""
         return self._bus.is_connected
 
-    async def inspect(self, partition: PartitionId, position: LogPosition) -> Inspection:
+    async def inspect(
+        self, partition: PartitionId, position: LogPosition, count: int
+    ) -> Inspection:
         """Compare a committed position with the log.
+
+        Args:
+            partition: Whose position it is.
+            position: How far it is committed.
+            count: How many partitions there are.
 
         Raises:
             BusUnavailableError: No answer in time, or no such stream.
         """
-        return await inspect_log(self._jetstream, LOG_STREAMS[partition.log], position)
+        # As a whole a log is read in its order, however its messages are divided.
+        expected = None if partition.number == UNDIVIDED else count
+        return await inspect_log(self._jetstream, LOG_STREAMS[partition.log], position, expected)
 
     async def open(
         self,
         partition: PartitionId,
         *,
+        count: int,
         epoch: int,
         attempt: int,
         start_sequence: int,
@@ -62,6 +83,7 @@ class LogAccess:
 
         Args:
             partition: What to read.
+            count: How many partitions there are.
             epoch: Fencing number of the reading router; part of the consumer's name.
             attempt: Tells the readers of one epoch apart.
             start_sequence: The first sequence to read.
@@ -73,11 +95,16 @@ class LogAccess:
         section = Section(
             partition=partition,
             stream=LOG_STREAMS[partition.log],
-            name=f"{partition.log}-{partition.number}-{epoch}-{attempt}",
-            filter_subject=_FILTERS[partition.log](partition.number),
+            name=f"{partition.log}-{partition.label}-{epoch}-{attempt}",
+            filter_subject=_filter(partition),
             start_sequence=start_sequence,
         )
-        return await open_reader(self._bus, section, on_arrival, self._limits)
+        return await open_reader(self._bus, section, on_arrival, self._limits_of_one(count))
+
+    def _limits_of_one(self, count: int) -> ReaderLimits:
+        if self._buffer_bytes is None:
+            return self._limits
+        return replace(self._limits, max_bytes=self._buffer_bytes // (2 * count))
 
     async def get_state(self, log: LogName) -> StreamState:
         """Return how far a log goes.
@@ -94,9 +121,18 @@ class LogAccess:
             BusUnavailableError: No answer in time.
         """
         newest = await self._jetstream.find_last_message(
-            LOG_STREAMS[partition.log], _FILTERS[partition.log](partition.number)
+            LOG_STREAMS[partition.log], _filter(partition)
         )
         return newest.sequence if newest else None
+
+    async def find_stored_at(self, log: LogName, sequence: int) -> datetime | None:
+        """Return when a message was stored, if it is still there.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        found = await self._jetstream.find_message(LOG_STREAMS[log], sequence)
+        return found.stored_at if found else None
 
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
         """Return when the first message of a partition after a sequence was stored.
@@ -105,6 +141,11 @@ class LogAccess:
             BusUnavailableError: No answer in time.
         """
         found = await self._jetstream.find_next_message(
-            LOG_STREAMS[partition.log], sequence + 1, _FILTERS[partition.log](partition.number)
+            LOG_STREAMS[partition.log], sequence + 1, _filter(partition)
         )
         return found.stored_at if found else None
+
+
+def _filter(partition: PartitionId) -> str:
+    log, number = partition
+    return _WHOLE[log] if number == UNDIVIDED else _FILTERS[log](number)

@@ -19,6 +19,8 @@ LOG_STREAMS: Final[Mapping[LogName, StreamName]] = {
 }
 
 _PARTITION_CALL: Final = re.compile(r"\{\{partition\((\d+),")
+# How the destination of a transform is compared: the count is no matter of the topology.
+_ANY_COUNT: Final = "{{partition(P,"
 # What a consumer keeps from its creation on; a difference needs an operator's decision.
 _FIXED_OF_DURABLE: Final = frozenset({"ack_policy", "deliver_policy"})
 _FIXED_OF_STREAM: Final = frozenset({"retention", "storage", "subject_transform"})
@@ -49,6 +51,8 @@ async def verify(
 ) -> list[str]:
     """Compare the server with what is declared, and with what every release needs.
 
+    Into how many partitions a log is divided is another question: see `count_differences`.
+
     Returns:
         The differences, one sentence each; empty when all is as declared.
 
@@ -68,6 +72,28 @@ def _server_differences(jetstream: JetStream) -> list[str]:
         return []
     takes, wants = jetstream.max_payload, MAX_PAYLOAD_BYTES
     return [f"the server takes {takes} bytes in a message: set its max_payload to {wants} or more"]
+
+
+async def count_differences(jetstream: JetStream, streams: Iterable[StreamSpec]) -> list[str]:
+    """Return which logs are divided into another number of partitions than declared.
+
+    Returns:
+        One sentence each.
+
+    Raises:
+        BusUnavailableError: No answer in time.
+    """
+    found: list[str] = []
+    for spec in streams:
+        declared = partition_count(stream_config(spec))
+        state = await jetstream.find_stream(spec.name) if declared else None
+        actual = partition_count(state.config) if state else declared
+        if actual != declared:
+            found.append(
+                f"stream {spec.name} is divided into {actual} partitions, declared are "
+                f"{declared}: run `chatlane admin repartition`"
+            )
+    return found
 
 
 async def find_partition_count(jetstream: JetStream, log: LogName) -> int | None:
@@ -203,4 +229,13 @@ def _changed(
 
 def _is_same(declared: object, actual: object) -> bool:
     # The server leaves out what is zero.
-    return declared == actual or (not declared and not actual)
+    if not declared and not actual:
+        return True
+    return _without_count(declared) == _without_count(actual)
+
+
+def _without_count(value: object) -> object:
+    """Return a subject transform as one of any number of partitions; anything else as it is."""
+    if not isinstance(value, Mapping) or "dest" not in value:
+        return value
+    return {**value, "dest": _PARTITION_CALL.sub(_ANY_COUNT, value["dest"])}

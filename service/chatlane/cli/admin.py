@@ -1,11 +1,17 @@
 """Commands of the administration job: tables, streams and durables."""
 
 import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from chatlane.cli.options import Config, open_nats, read_settings
+from chatlane.cli.options import Config, duration_option, open_nats, read_settings
 from chatlane.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from chatlane.routing.repartition import Progress
+    from chatlane.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,8 +37,8 @@ def migrate(config: Config = None) -> None:
 def apply(config: Config = None) -> None:
     """Create and update the streams and durables that chatlane.toml calls for.
 
-    Never deletes anything. What only a new stream could change is left as it is;
-    `verify` tells about it.
+    Never deletes anything. What only a new stream could change is left as it is, and
+    so is the number of partitions, which `repartition` changes; `verify` tells about both.
     """
     settings = read_settings(config)
     from chatlane.app import declared_topology
@@ -43,7 +49,9 @@ def apply(config: Config = None) -> None:
 
     async def applied() -> list[str]:
         async with open_nats(settings, "chatlane-admin") as client:
-            return await topology.apply(JetStream(client), declared.streams, declared.durables)
+            jetstream = JetStream(client)
+            done = await topology.apply(jetstream, declared.streams, declared.durables)
+            return done + await topology.count_differences(jetstream, declared.streams)
 
     for sentence in asyncio.run(applied()) or ["everything is as declared"]:
         typer.echo(sentence)
@@ -71,9 +79,89 @@ def verify(config: Config = None) -> None:
             except SchemaMismatchError as exc:
                 found += exc.differences
         async with open_nats(settings, "chatlane-admin") as client:
-            found += await topology.verify(JetStream(client), declared.streams, declared.durables)
+            jetstream = JetStream(client)
+            found += await topology.verify(jetstream, declared.streams, declared.durables)
+            found += await topology.count_differences(jetstream, declared.streams)
         return tuple(found)
 
     if found := asyncio.run(differences()):
         raise SchemaMismatchError(found)
     typer.echo("everything is as declared")
+
+
+@app.command()
+def repartition(
+    config: Config = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done next, and change nothing.")
+    ] = False,
+    patience: Annotated[
+        timedelta,
+        typer.Option(
+            parser=duration_option,
+            metavar="DURATION",
+            show_default="1m",
+            help="How long to wait for routers that do not get on.",
+        ),
+    ] = timedelta(minutes=1),
+) -> None:
+    """Divide the logs into as many partitions as chatlane.toml says (router.partitions).
+
+    Routers go on meanwhile, and the order of every conversation stays. Until it is done
+    one router reads each log as a whole, so do it when a single one keeps up. Run it
+    again when it was interrupted: it goes on where it was.
+    """
+    settings = read_settings(config)
+    from chatlane.cli.serving import arm_as_told
+
+    arm_as_told()
+    asyncio.run(_repartition(settings, patience, is_dry=dry_run))
+
+
+async def _repartition(settings: "Settings", patience: timedelta, *, is_dry: bool) -> None:
+    from chatlane.app import store_of
+    from chatlane.bus.division import LogDivisions
+    from chatlane.bus.jetstream import JetStream
+    from chatlane.routing.repartition import LOGS, Repartition
+
+    count = settings.router.partitions
+    async with (
+        store_of(settings) as store,
+        open_nats(settings, "chatlane-admin") as client,
+    ):
+        change = Repartition(LogDivisions(JetStream(client)), store.transaction, count)
+        for log in LOGS:
+            said = ""
+            if is_dry:
+                typer.echo(_told(await change.look(log), count))
+                continue
+            async for progress in change.run(log, patience):
+                if (sentence := _told(progress, count)) != said:
+                    said = sentence
+                    typer.echo(sentence)
+
+
+_READS: Final = "routers have {behind} of its partitions to read up to where that ends"
+
+
+def _told(progress: "Progress", count: int) -> str:
+    """Return what is done or waited for now, in a sentence."""
+    from chatlane.routing.repartition import Stage
+
+    now = f"{progress.count} partitions" if progress.count else "read as a whole"
+    place = f"{progress.log}: {now}"
+    match progress.stage:
+        case Stage.DONE:
+            return place
+        case Stage.STOP:
+            return f"{place}; to be read as a whole next, then divided into {count}"
+        case Stage.START_OVER:
+            return (
+                f"{place}, but the server stores it by {progress.stored_by}; to be read as a whole "
+                f"from its first message on, then divided into {count}"
+            )
+        case Stage.DIVIDE:
+            return f"{place}; to be divided into {count} next"
+        case Stage.DRAIN:
+            return f"{place}; {_READS.format(behind=progress.behind)}"

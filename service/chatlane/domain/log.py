@@ -1,6 +1,6 @@
 """What a log holds: its two names, a partition of one, a message of it, a position in it."""
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -10,12 +10,20 @@ LogName = Literal["inbound", "results"]
 # keys, so this is no dict.
 Trace = tuple[tuple[str, str], ...]
 
+UNDIVIDED: Final = -1
+"""The number of the one partition that is the whole log, while its division changes."""
+
 
 class PartitionId(NamedTuple):
     """One partition of one log; sorts as its row does, so it also gives the lock order."""
 
     log: LogName
     number: int
+
+    @property
+    def label(self) -> str:
+        """The number for people, or `undivided`."""
+        return "undivided" if self.number == UNDIVIDED else str(self.number)
 
 
 class LogMessage(NamedTuple):
@@ -26,7 +34,7 @@ class LogMessage(NamedTuple):
 
     Attributes:
         log: The log it was read from.
-        partition: The partition within that log.
+        partition: The partition within that log that the server stored it under.
         sequence: Its place in the stream; grows within a partition, with holes.
         stored_at: When the server stored it, aware UTC, cut to microseconds.
         subject: The stored subject, partition included.

@@ -10,10 +10,16 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from chatlane.bus.inspection import LogIntact, LogReplaced, LogTruncated, LogUnbound
+from chatlane.bus.inspection import (
+    LogDividedOtherwise,
+    LogIntact,
+    LogReplaced,
+    LogTruncated,
+    LogUnbound,
+)
 from chatlane.bus.tasks import end_task
 from chatlane.domain.log import LogPosition
-from chatlane.errors import TransientError
+from chatlane.errors import LogDivisionError, TransientError
 from chatlane.logs import get_logger
 from chatlane.store import partitions
 from chatlane.store.partitions import Tenure
@@ -89,6 +95,8 @@ class PartitionFeed:
         partition: Which one.
         epoch: The fencing number it is held under.
         position: How far it is committed.
+        stop_before: The sequence its cursor must not get to, while its log gets another
+            division; what is there waits for its next reader.
         token: Of what is handed out; a slice with another token must not be used.
         renewed_at: When its lease was last renewed, by the loop's clock.
     """
@@ -97,6 +105,8 @@ class PartitionFeed:
         self.partition = claim.partition
         self.epoch = claim.epoch
         self.position = claim.position
+        self.stop_before = claim.stop_before
+        self._count = claim.among
         self.token = 0
         self._its = dependencies
         self._loop = asyncio.get_running_loop()
@@ -137,6 +147,17 @@ class PartitionFeed:
         return reader is not None and reader.is_caught_up and self.is_quiet
 
     @property
+    def has_read_to_stop(self) -> bool:
+        """Whether it waits, because the next message is not to be read under this division."""
+        next_one = next(iter(self._reader.messages), None) if self._reader else None
+        return next_one is not None and self.is_quiet and self._is_past_stop(next_one)
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether its cursor stands right before the stop."""
+        return self.stop_before is not None and self.position.cursor == self.stop_before - 1
+
+    @property
     def received_sequence(self) -> int:
         """The newest sequence that came in."""
         return self._reader.last_sequence if self._reader else self.position.cursor
@@ -161,7 +182,16 @@ class PartitionFeed:
         reader = self._reader
         if reader is None or self._is_busy or not self._is_offered or now < self._rests_until:
             return 0
-        return 0 if reader.broken.is_set() else len(reader.messages) - self._handed
+        if reader.broken.is_set():
+            return 0
+        waiting = len(reader.messages) - self._handed
+        if self.stop_before is None or not waiting:
+            return waiting
+        left = islice(reader.messages, self._handed, None)
+        return sum(not self._is_past_stop(message) for message in left)
+
+    def _is_past_stop(self, message: LogMessage) -> bool:
+        return self.stop_before is not None and message.sequence >= self.stop_before
 
     def peek(self, limit: int, max_bytes: int) -> Sequence[LogMessage]:
         """Return the next messages without handing them out: at least one, if there is any."""
@@ -171,7 +201,7 @@ class PartitionFeed:
         size = 0
         for message in islice(self._reader.messages, self._handed, self._handed + limit):
             size += len(message.body)
-            if chosen and size > max_bytes:
+            if (chosen and size > max_bytes) or self._is_past_stop(message):
                 break
             chosen.append(message)
         return chosen
@@ -305,6 +335,7 @@ class PartitionFeed:
         self._attempts += 1
         return await self._its.access.open(
             self.partition,
+            count=self._count,
             epoch=self.epoch,
             attempt=self._attempts,
             start_sequence=self.position.cursor + 1,
@@ -332,11 +363,21 @@ class PartitionFeed:
             await reader.close()
 
     async def _inspect(self) -> None:
-        """Check that the log is the one the cursor counts in; if not, start it anew."""
-        found = await self._its.access.inspect(self.partition, self.position)
+        """Check that the log is the one the cursor counts in; if not, start it anew.
+
+        Raises:
+            LogDivisionError: Its messages are stored by another number of partitions.
+            TransientError: The log or the store cannot be reached.
+        """
+        found = await self._its.access.inspect(self.partition, self.position, self._count)
         match found:
             case LogIntact():
                 return
+            case LogDividedOtherwise():
+                raise LogDivisionError(
+                    f"it is divided into {found.count} partitions, not {self._count}: "
+                    "run `chatlane admin repartition`"
+                )
             case LogUnbound():
                 _log.debug("partition_bound", **self._place, cursor=found.cursor)
             case LogReplaced():
@@ -383,7 +424,7 @@ class PartitionFeed:
 
     @property
     def _place(self) -> dict[str, object]:
-        return {"log": self.partition.log, "partition": self.partition.number}
+        return {"log": self.partition.log, "partition": self.partition.label}
 
 
 class _Busy:

@@ -11,13 +11,13 @@ from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.crash_points import RouterPoint, reach
+from chatlane.crash_points import ChangePoint, RouterPoint, reach
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
-from chatlane.store import partitions, routers
+from chatlane.store import divisions, partitions, routers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -31,6 +31,8 @@ _STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
 # How many looks the others are given after an outage; theirs come no later than ours.
 _LOOKS_LEFT_TO_OTHERS: Final = 2
+# While a log gets another division everything in it waits for those who look.
+_POLL_IN_CHANGE_SECONDS: Final = 0.05
 # An expiry is looked at just after it, not just before.
 _SLACK_SECONDS: Final = 0.002
 
@@ -54,6 +56,12 @@ class Holder(Protocol):
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
         """Drop partitions that are another router's."""
+
+    def stop_before(self, stops: Mapping[PartitionId, int | None]) -> None:
+        """Read partitions no further than these sequences."""
+
+    def replaced(self, partitions: Iterable[PartitionId]) -> None:
+        """Drop partitions that are no more."""
 
 
 def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> int:
@@ -186,7 +194,7 @@ class Ownership:
         async with self._transaction() as connection:
             shown = await self._show_life(connection, now)
             renewed = await self._renew_idle(connection, now)
-            holdings = await partitions.holdings(connection)
+            holdings = await self._holdings(connection)
             peers = await routers.live(connection)
             claims: list[Claim] = []
             if not self._leaves_time_to_others(now):
@@ -199,8 +207,9 @@ class Ownership:
         for feed in self._holder.feeds:
             if feed.partition in renewed:
                 feed.renewed_at = now
-        self._take(claims)
         self._drop_lost(holdings, held)
+        self._holder.stop_before({row.partition: row.stop_before for row in holdings})
+        self._take(claims)
         self._shed_surplus(holdings, peers)
         self._next_look = self._loop.time() + self._time_to_next_event(holdings, peers)
 
@@ -213,6 +222,19 @@ class Ownership:
         if now - self._looked_at >= self._lease.total_seconds() - self._renew_seconds:
             self._reserved_until = now + _LOOKS_LEFT_TO_OTHERS * self._poll_seconds
         return now < self._reserved_until
+
+    async def _holdings(self, connection: PoolConnectionProxy) -> list[Holding]:
+        """Return who has what, after the change of a division if one is due."""
+        holdings = await partitions.holdings(connection)
+        is_new = False
+        for log, rows in _by_log(holdings):
+            if all(row.has_stopped for row in rows):
+                count = await divisions.hand_over(connection, log)
+                if count is not None:
+                    reach(ChangePoint.REPLACED)
+                    _log.info("log_divided", log=log, partitions=count or "undivided")
+                    is_new = True
+        return await partitions.holdings(connection) if is_new else holdings
 
     def _give_up_unreadable(self) -> None:
         """Let others have what we cannot read, and stay away for a lease."""
@@ -292,6 +314,7 @@ class Ownership:
             )
 
     def _drop_lost(self, holdings: Sequence[Holding], held: set[PartitionId]) -> None:
+        self._holder.replaced(held - {row.partition for row in holdings})
         self._holder.lost(
             row.partition
             for row in holdings
@@ -324,7 +347,11 @@ class Ownership:
         """Return the seconds to the next end of somebody's lease, at most the poll interval."""
         ends = [peer.seconds_left for peer in peers if peer.id != self._router]
         ends += [row.lease_seconds or 0 for row in holdings if row.owner != self._router]
-        return min([self._poll_seconds, *(end + _SLACK_SECONDS for end in ends if end > 0)])
+        is_change = any(row.stop_before is not None for row in holdings)
+        longest = (
+            min(self._poll_seconds, _POLL_IN_CHANGE_SECONDS) if is_change else self._poll_seconds
+        )
+        return min([longest, *(end + _SLACK_SECONDS for end in ends if end > 0)])
 
     def _start_release(self, unwanted: Iterable[PartitionId]) -> None:
         fresh = set(unwanted) - self._releasing

@@ -13,12 +13,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
+from chatlane.bus.topology import partition_count
 from chatlane.domain.effects import Effects
 from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.turns import open_turn
 from chatlane.logs import get_logger
 from chatlane.routing.sweeper import Job
-from chatlane.store import reconciliation, sessions
+from chatlane.store import divisions, reconciliation, sessions
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from chatlane.metrics import Metrics
     from chatlane.routing.lost_messages import LostMessages
     from chatlane.routing.writing import Writer
+    from chatlane.store.divisions import Division
     from chatlane.store.reconciliation import Round
     from chatlane_schemas.streams import DurableSpec
 
@@ -160,13 +162,14 @@ class Reconciler:
                 connection, walked, Inconsistency.LANE_ASTRAY
             )
             positions = await reconciliation.positions(connection)
+            divided = await divisions.read(connection)
         found[Inconsistency.LANE_ASTRAY] = walked.found[Inconsistency.LANE_ASTRAY]
         found[Inconsistency.TURN_UNANNOUNCED] = len(silent)
         found[Inconsistency.MESSAGES_STRANDED] = len(stranded)
         found[Inconsistency.UNPARTITIONED] = await self._contents.count(
             StreamName.INBOUND, _UNPARTITIONED
         )
-        found += await self._compare_logs(positions)
+        found += await self._compare_logs(positions, divided)
         found += await self._lost_messages.compare()
         self._report(found)
         await self._announce(silent)
@@ -179,15 +182,26 @@ class Reconciler:
         backlogs = {one.name: await self._durables.find(one) for one in self._agents}
         return [name for name, backlog in backlogs.items() if backlog and backlog.unread == 0]
 
-    async def _compare_logs(self, positions: Mapping[PartitionId, LogPosition]) -> Counter[str]:
+    async def _compare_logs(
+        self,
+        positions: Mapping[PartitionId, LogPosition],
+        divided: Mapping[LogName, Division],
+    ) -> Counter[str]:
         found: Counter[str] = Counter()
         for log, of_log in groupby(positions.items(), lambda item: item[0].log):
             # Read after the positions: a log never ends before a cursor that was committed.
             state = await self._logs.get_state(log)
+            found[self._judge_division(divided[log], state) or ""] += 1
             for partition, position in of_log:
                 found[await self._judge(partition, position, state) or ""] += 1
         del found[""]
         return found
+
+    def _judge_division(self, division: Division, state: StreamState) -> Inconsistency | None:
+        if division.count and division.count != partition_count(state.config):
+            return Inconsistency.LOG_MISDIVIDED
+        is_old = division.changed_for is None or division.changed_for > self._patience
+        return Inconsistency.CHANGE_UNFINISHED if division.is_changing and is_old else None
 
     async def _judge(
         self, partition: PartitionId, position: LogPosition, state: StreamState

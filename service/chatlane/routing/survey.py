@@ -90,8 +90,8 @@ class Survey:
         lags: dict[tuple[str, ...], float] = {}
         left: dict[tuple[str, ...], float] = {}
         for feed in self._feeds():
-            log, number = feed.partition
-            lags[log, str(number)] = feed.lag(now, loop_now).total_seconds()
+            log = feed.partition.log
+            lags[log, feed.partition.label] = feed.lag(now, loop_now).total_seconds()
             lease_left = self._lease.total_seconds() - (loop_now - feed.renewed_at)
             left[(log,)] = min(lease_left, left.get((log,), lease_left))
         self._metrics.show(its.PARTITION_LAG, lags)
@@ -119,6 +119,7 @@ class Survey:
             },
         )
         self._metrics.show(its.UNOWNED, {(log,): n for log, n in figures.unowned.items()})
+        self._metrics.show(its.PARTITIONS, {(log,): n for log, n in figures.partitions.items()})
         self._metrics.show(its.OUTBOX_OLDEST, {(): figures.outbox_oldest_seconds})
 
     def _show_dead_letters(self, tallies: Sequence[Tally]) -> None:

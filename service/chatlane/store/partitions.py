@@ -33,6 +33,9 @@ class Claim(NamedTuple):
         dirty: Take-overs without hand-back since the last committed batch or since an owner had
             read everything, this one included.
         had_owner: Whether it was taken from a router that had not handed it back.
+        among: How many partitions its log has.
+        stop_before: The sequence its cursor must not get to; None but for a change of the
+            division.
     """
 
     partition: PartitionId
@@ -40,6 +43,8 @@ class Claim(NamedTuple):
     position: LogPosition
     dirty: int
     had_owner: bool
+    among: int
+    stop_before: int | None = None
 
 
 class Holding(NamedTuple):
@@ -47,12 +52,17 @@ class Holding(NamedTuple):
 
     Attributes:
         lease_seconds: What is left of the lease by the clock of the database; None without one.
+        stop_before: The sequence the cursor must not get to; None but for a change of the
+            division.
+        has_stopped: Whether the cursor stands right before it.
     """
 
     partition: PartitionId
     owner: "UUID | None"
     epoch: int
     lease_seconds: float | None
+    stop_before: int | None = None
+    has_stopped: bool = False
 
 
 class Advance(NamedTuple):
@@ -77,8 +87,8 @@ WHERE NOT EXISTS (SELECT FROM partitions WHERE log = $1)
 ON CONFLICT DO NOTHING
 """
 COUNT_SQL: Final[LiteralString] = """
--- partitions: how many a log has
-SELECT count(*) FROM partitions WHERE log = $1
+-- partitions: how many a log has; none while it is read undivided
+SELECT count(*) FROM partitions WHERE log = $1 AND id >= 0
 """
 
 
@@ -86,20 +96,24 @@ async def ensure(connection: "PoolConnectionProxy", log: LogName, count: int) ->
     """Make the rows of a log when there are none.
 
     Raises:
-        SchemaMismatchError: There are rows, but not `count` of them.
+        SchemaMismatchError: There are rows, but not `count` of them. While a change of the
+            division goes on the log is read as a whole, whatever its count is.
     """
     await connection.execute(ENSURE_SQL, log, count)
     found = await connection.fetchval(COUNT_SQL, log)
-    if found != count:
-        raise SchemaMismatchError(
-            (f"the {log} log has {found} partitions in the database, the stream has {count}",)
+    if found not in {0, count}:
+        difference = (
+            f"the {log} log has {found} partitions in the database, the stream has {count}: "
+            "run `chatlane admin repartition`"
         )
+        raise SchemaMismatchError((difference,))
 
 
 HOLDINGS_SQL: Final[LiteralString] = """
 -- partitions: who has them and for how long
 SELECT log, id, owner, epoch,
-    extract(epoch FROM lease_until - clock_timestamp())::float8 AS lease_seconds
+    extract(epoch FROM lease_until - clock_timestamp())::float8 AS lease_seconds,
+    stop_before, stop_before IS NOT NULL AND cursor = stop_before - 1 AS has_stopped
 FROM partitions ORDER BY log, id
 """
 
@@ -128,7 +142,8 @@ SET owner = $1,
     dirty = p.dirty + free.had_owner::int
 FROM free
 WHERE p.log = free.log AND p.id = free.id
-RETURNING p.log, p.id, p.epoch, p.cursor, p.cursor_at, p.generation, p.dirty, free.had_owner
+RETURNING p.log, p.id, p.epoch, p.cursor, p.cursor_at, p.generation, p.dirty, free.had_owner,
+    (SELECT count(*) FROM partitions AS a WHERE a.log = $2) AS among, p.stop_before
 """
 
 
@@ -234,7 +249,7 @@ WITH mine AS (
     ) AS want (log, id, epoch, cursor_from, cursor_to, stored_at)
         ON p.log = want.log AND p.id = want.id AND p.epoch = want.epoch
         AND p.cursor = want.cursor_from
-    WHERE p.owner = $1
+    WHERE p.owner = $1 AND (p.stop_before IS NULL OR want.cursor_to < p.stop_before)
     ORDER BY p.log, p.id
     FOR NO KEY UPDATE OF p
 )
@@ -260,7 +275,8 @@ async def advance(
     """Move cursors that stand where the caller believes, under the caller's fencing numbers.
 
     The first statement of a batch: whatever is missing from the answer was lost to another
-    router, or is committed already, and its messages must be left out.
+    router, is committed already, or may not be read under this division of the log any more;
+    its messages must be left out.
 
     Returns:
         The partitions that moved.
@@ -272,7 +288,7 @@ async def advance(
 REWIND_SQL: Final[LiteralString] = """
 -- partitions: set a cursor anew, because the log is not the one it counted in
 UPDATE partitions
-SET cursor = $5, cursor_at = NULL, generation = $6, epoch = epoch + 1,
+SET cursor = least($5, stop_before - 1), cursor_at = NULL, generation = $6, epoch = epoch + 1,
     suspect_seq = NULL, suspect_count = 0
 WHERE log = $1 AND id = $2 AND owner = $3 AND epoch = $4
 RETURNING epoch
@@ -329,12 +345,27 @@ async def suspect(
 
 
 def _holding(row: "Record") -> Holding:
-    return Holding(_id(row), row["owner"], row["epoch"], row["lease_seconds"])
+    return Holding(
+        _id(row),
+        row["owner"],
+        row["epoch"],
+        row["lease_seconds"],
+        row["stop_before"],
+        row["has_stopped"],
+    )
 
 
 def _claim(row: "Record") -> Claim:
     position = LogPosition(row["cursor"], row["cursor_at"], row["generation"])
-    return Claim(_id(row), row["epoch"], position, row["dirty"], row["had_owner"])
+    return Claim(
+        _id(row),
+        row["epoch"],
+        position,
+        row["dirty"],
+        row["had_owner"],
+        row["among"],
+        row["stop_before"],
+    )
 
 
 def _id(row: "Record") -> PartitionId:

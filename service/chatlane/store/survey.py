@@ -28,11 +28,13 @@ class Figures:
 
     Attributes:
         unowned: By log, the partitions without a valid lease.
+        partitions: By log, how many there are; 0 while it is read as a whole.
         outbox_oldest_seconds: Age of the oldest outbox row; 0 when there is none.
     """
 
     turns: tuple[LiveTurns, ...]
     unowned: dict[str, int]
+    partitions: dict[str, int]
     outbox_oldest_seconds: float
 
 
@@ -52,8 +54,9 @@ GROUP BY agent, state ORDER BY agent, state
 """
 
 UNOWNED_SQL: Final[LiteralString] = """
--- survey: partitions that nobody reads
-SELECT log, count(*) FILTER (WHERE owner IS NULL OR lease_until < clock_timestamp())
+-- survey: partitions that nobody reads, and how many there are
+SELECT log, count(*) FILTER (WHERE owner IS NULL OR lease_until < clock_timestamp()),
+       count(*) FILTER (WHERE id >= 0)
 FROM partitions GROUP BY log ORDER BY log
 """
 
@@ -72,5 +75,6 @@ async def look(connection: "PoolConnectionProxy") -> Figures:
     return Figures(
         turns=tuple(LiveTurns(*row.values()) for row in turns),
         unowned={row[0]: row[1] for row in unowned},
+        partitions={row[0]: row[2] for row in unowned},
         outbox_oldest_seconds=oldest or 0.0,
     )

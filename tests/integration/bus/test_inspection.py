@@ -6,6 +6,7 @@ import pytest
 
 from chatlane.bus.inspection import (
     Inspection,
+    LogDividedOtherwise,
     LogIntact,
     LogReplaced,
     LogTruncated,
@@ -16,7 +17,7 @@ from chatlane.domain.log import LogPosition
 from chatlane.errors import BusUnavailableError
 from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
-from tests.support.log_streams import LogStreams, open_logs
+from tests.support.log_streams import PARTITIONS, LogStreams, open_logs
 
 pytestmark = pytest.mark.integration
 
@@ -29,13 +30,24 @@ async def position_at(logs: LogStreams, cursor: int) -> LogPosition:
 
 
 async def inspect(logs: LogStreams, position: LogPosition) -> Inspection:
-    return await inspect_log(logs.jetstream, "INBOUND", position)
+    return await inspect_log(logs.jetstream, "INBOUND", position, PARTITIONS)
 
 
 @pytest.mark.parametrize("cursor", [0, 3, 5])
 async def test_an_intact_log_is_recognised(logs: LogStreams, cursor: int) -> None:
     await logs.publish(0, ["1", "2", "3", "4", "5"])
     assert await inspect(logs, await position_at(logs, cursor)) == LogIntact()
+
+
+@pytest.mark.parametrize(
+    ("count", "found"), [(PARTITIONS + 1, LogDividedOtherwise(PARTITIONS)), (None, LogIntact())]
+)
+async def test_a_log_that_is_divided_otherwise_is_not_read_unless_that_does_not_matter(
+    logs: LogStreams, count: int | None, found: Inspection
+) -> None:
+    await logs.publish(0, ["1"])
+    position = await position_at(logs, 1)
+    assert await inspect_log(logs.jetstream, "INBOUND", position, count) == found
 
 
 async def test_an_intact_log_may_be_empty(logs: LogStreams) -> None:

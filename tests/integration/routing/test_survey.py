@@ -142,6 +142,7 @@ async def test_turns_leases_and_the_outbox_are_those_of_the_whole_service(
     assert 89 < (shown(metrics, "chatlane_outbox_oldest_seconds") or 0) < 150
     unowned = {log: shown(metrics, "chatlane_partitions_unowned", log=log) for log in LOGS}
     assert unowned == {"inbound": OWNED - 5, "results": OWNED}
+    assert {shown(metrics, "chatlane_partitions", log=log) for log in LOGS} == {OWNED}
 
 
 async def test_a_partition_lags_while_its_messages_are_not_committed(

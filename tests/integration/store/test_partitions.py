@@ -90,15 +90,24 @@ async def test_another_count_is_refused_in_words(store: Store) -> None:
     with pytest.raises(SchemaMismatchError) as caught:
         async with store.transaction() as connection:
             await partitions.ensure(connection, "inbound", 8)
-    assert caught.value.differences == (
-        "the inbound log has 4 partitions in the database, the stream has 8",
+    [difference] = caught.value.differences
+    assert difference == (
+        "the inbound log has 4 partitions in the database, the stream has 8: "
+        "run `chatlane admin repartition`"
     )
 
 
 async def test_a_first_claim_starts_at_nothing(store: Store) -> None:
     claims = await claim(store, limit=2)
     assert claims == [
-        Claim(PartitionId("inbound", number), 1, LogPosition(0, None, None), 0, had_owner=False)
+        Claim(
+            PartitionId("inbound", number),
+            1,
+            LogPosition(0, None, None),
+            0,
+            had_owner=False,
+            among=4,
+        )
         for number in (0, 1)
     ]
 

@@ -85,7 +85,14 @@ class World:
 
     async def hold(self, *numbers: int) -> None:
         claims = [
-            Claim(PartitionId("inbound", number), 1, LogPosition(0, None, "g"), 0, had_owner=False)
+            Claim(
+                PartitionId("inbound", number),
+                1,
+                LogPosition(0, None, "g"),
+                0,
+                had_owner=False,
+                among=4,
+            )
             for number in numbers
         ]
         self.intake.hold(claims)
