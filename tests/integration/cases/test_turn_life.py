@@ -403,7 +403,7 @@ async def test_an_unclaimed_turn_is_told_again_at_growing_pauses(
     kernel: Kernel, asked: Placed
 ) -> None:
     turn = await turn_of(kernel, asked)
-    for dispatch, seconds in enumerate((15, 30, 60, 120, 300, 300), 1):
+    for dispatch, seconds in enumerate((3, 10, 30, 60, 120, 300), 1):
         pause = await kernel.due_in(turn)
         assert timedelta(seconds=seconds - 1) < pause <= timedelta(seconds=seconds)
         assert len(await kernel.published("TURNS")) == dispatch
