@@ -95,7 +95,7 @@ test-containers: $(READY) ## Test the image, compose and all servers in containe
 	CHATLANE_TEST_BACKEND=containers $(BIN)/pytest -m "integration or containers" $(ARGS)
 
 .PHONY: bench
-bench: $(READY) ## Measure throughput and latency; prints a table and writes JSON
+bench: $(READY) ## Measure throughput and latency; prints a table, writes JSON, draws plots
 	$(BIN)/python -m tests.benchmarks.bench $(ARGS)
 
 .PHONY: soak

@@ -14,6 +14,8 @@ from tests.benchmarks.rig import Rig, Throughput
 
 _CHATS: Final = 2000
 _WORKER_SLOTS: Final = 64
+# Some batches, whatever portion is asked for: one alone says nothing.
+_FEWEST_MESSAGES: Final = 3000
 # Enough for a bare run; it is made twice for each of the router's.
 _BARE_MESSAGES: Final = 10_000
 
@@ -32,6 +34,7 @@ class Case:
     """One way in which messages arrive.
 
     Attributes:
+        messages: So many arrive for one router.
         chats: The messages go to so many chats in turn; 0 is a new chat for each.
         stored: Messages are done when so many are in this stream; those that are only put down
             have none, and are done when they are committed.
@@ -53,19 +56,23 @@ class Case:
         """Name of the agent that the profile belongs to."""
         return "main" if self.profile == "default" else self.profile
 
+    def messages_for(self, routers: int, portion: float) -> int:
+        """Return how many messages arrive: more for several routers, which take some to share."""
+        return max(int(self.messages * portion * (1 + routers) / 2), _FEWEST_MESSAGES)
 
-OPENING: Final = Case("opening", "every message opens a session and a turn", 20_000, "TURNS")
-BUSY: Final = Case("busy", f"into {_CHATS:,} sessions with a live turn", 40_000, None, chats=_CHATS)
+
+OPENING: Final = Case("opening", "every message opens a session and a turn", 12_000, "TURNS")
+BUSY: Final = Case("busy", f"into {_CHATS:,} sessions with a live turn", 24_000, None, chats=_CHATS)
 STREAM: Final = Case(
-    "stream", f"stream delivery to {_CHATS:,} sessions", 20_000, "ROUTED", "notes", _CHATS
+    "stream", f"stream delivery to {_CHATS:,} sessions", 12_000, "ROUTED", "notes", _CHATS
 )
 CASES: Final = (
     OPENING,
     BUSY,
     STREAM,
-    Case("demo", "as in the demo", 30_000, None, is_mixed=True),
+    Case("demo", "as in the demo", 18_000, None, is_mixed=True),
     Case(
-        "round-trip", "a turn and its answer for every message", 8000, "OUTBOUND", is_answered=True
+        "round-trip", "a turn and its answer for every message", 4000, "OUTBOUND", is_answered=True
     ),
 )
 

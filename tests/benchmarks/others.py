@@ -20,7 +20,7 @@ async def measure_naive(rig: Rig, case: Case, rounds: int, portion: float) -> Na
     naive, router = [], []
     for _ in range(rounds):
         await rig.reset()
-        log = await cases.write_log(rig, case, int(case.messages * portion))
+        log = await cases.write_log(rig, case, case.messages_for(1, portion))
         naive.append(await _naive_rate(rig, log, portion))
         async with rig.routers(1) as routers:
             run = await rig.throughput(routers, cases.counter(rig, case, log), log.messages)

@@ -202,6 +202,12 @@ def test_nothing_is_drawn_without_figures(tmp_path: Path) -> None:
     assert draw(Results(command="", about={}), tmp_path) == []
 
 
+def test_several_routers_get_more_messages_and_nobody_gets_less_than_some_batches() -> None:
+    assert BUSY.messages_for(1, 1.0) == BUSY.messages
+    assert BUSY.messages_for(4, 1.0) == 2.5 * BUSY.messages
+    assert BUSY.messages_for(1, 0.001) == 3000
+
+
 def test_a_plan_has_everything_or_what_was_asked_for() -> None:
     whole = plan_of(parser().parse_args([]))
     assert (whole.routers, whole.sessions[-1], len(whole.cases)) == ((1, 2, 4), 1_000_000, 5)
