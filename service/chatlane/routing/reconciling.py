@@ -17,6 +17,7 @@ from chatlane.bus.topology import partition_count
 from chatlane.domain.effects import Effects
 from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.turns import open_turn
+from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.sweeper import Job
 from chatlane.store import divisions, reconciliation, sessions
@@ -170,7 +171,7 @@ class Reconciler:
             StreamName.INBOUND, _UNPARTITIONED
         )
         found += await self._compare_logs(positions, divided)
-        found += await self._lost_messages.compare()
+        found += await self._compare_streams()
         self._report(found)
         await self._announce(silent)
         await self._open_turns(stranded, begun.looked_at)
@@ -181,6 +182,14 @@ class Reconciler:
         """Return the agents that have nothing before them that a worker could take up."""
         backlogs = {one.name: await self._durables.find(one) for one in self._agents}
         return [name for name, backlog in backlogs.items() if backlog and backlog.unread == 0]
+
+    async def _compare_streams(self) -> Counter[str]:
+        try:
+            return await self._lost_messages.compare()
+        except TransientError as error:
+            # Nothing is marked, so it is found the next time; the rest need not wait for it.
+            _log.warning("sweep_postponed", task="lost messages", reason=str(error))
+            return Counter()
 
     async def _compare_logs(
         self,

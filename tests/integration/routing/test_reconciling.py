@@ -14,6 +14,7 @@ from chatlane.bus.log_access import LogAccess
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
+from chatlane.errors import BusUnavailableError
 from chatlane.metrics import Metrics
 from chatlane.routing.lost_messages import LostMessages
 from chatlane.routing.reconciling import Reconciler
@@ -209,6 +210,21 @@ async def test_old_messages_that_nobody_read_are_reported(bus: Bus, kernel: Kern
     reconciler._patience = timedelta(0)
     await reconciler.run()
     assert reconciler.found == {"log_unread": 1}
+
+
+async def test_streams_that_cannot_be_compared_hold_up_nothing_else(
+    bus: Bus, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without the permission to read what a stream holds."""
+
+    async def forbidden(*_: object) -> None:
+        raise BusUnavailableError("no answer")
+
+    await waiting_session(kernel)
+    await kernel.fetch("DELETE FROM turns")
+    monkeypatch.setattr(StreamContents, "look", forbidden)
+    assert await found(bus, kernel) == {"messages_stranded": 1}
+    assert shown(kernel.metrics, "chatlane_reconciled_total", "messages_stranded") == 1
 
 
 async def test_what_is_in_no_partition_is_reported(bus: Bus, kernel: Kernel, nats_url: str) -> None:

@@ -182,3 +182,27 @@ FROM (VALUES ('ready', interval '5 s', NULL), ('ready', interval '-5 s', 'rested
              ('claimed', interval '-5 s', NULL), ('done', interval '0 s', NULL))
     AS made (state, due, rest)
 """
+
+
+async def test_the_age_of_dead_letters_tells_when_a_person_should_look(
+    bus: Bus, store: Store
+) -> None:
+    metrics = Metrics()
+    surveyed = surveying(bus, store, metrics)
+    await surveyed.look_at_database()
+    assert surveyed.oldest_dead_letter == timedelta(0)
+    async with store.transaction() as connection:
+        await connection.execute(
+            "INSERT INTO dead_letters (id, at, stage, reason, digest, size_bytes)"
+            " SELECT gen_random_uuid(), now() - hours * interval '1 hour', 'inbound', reason, 'x', 1"
+            " FROM (VALUES (2, 'not_json'), (5, 'unknown_profile'), (90, 'rate_limited'))"
+            " AS letters (hours, reason)"
+        )
+
+    await surveyed.look_at_database()
+
+    oldest = surveyed.oldest_dead_letter
+    assert timedelta(hours=5) <= oldest < timedelta(hours=6), "who wrote too much was told"
+    name = "chatlane_oldest_dead_letter_seconds"
+    assert (shown(metrics, name, cause="publisher") or 0) // 3600 == 5
+    assert (shown(metrics, name, cause="sender") or 0) // 3600 == 90
