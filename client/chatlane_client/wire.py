@@ -210,6 +210,8 @@ async def _try_publish(
     except (nats.errors.Error, TimeoutError) as exc:
         if isinstance(exc, TimeoutError):
             await note_silence(client)
+        else:
+            note_answer(client)
         if isinstance(exc, nats.js.errors.APIError) and exc.err_code in _FULL:
             _log.warning("stream_full", extra={"subject": subject, "message_id": message.id})
             raise RetryLaterError(subject, message.id, _ROOM_AFTER) from exc

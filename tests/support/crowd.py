@@ -13,7 +13,7 @@ from typing import Final
 from nats.aio.client import Client
 
 from chatlane.bus.tasks import end_task
-from chatlane_client import AdapterClient
+from chatlane_client import AdapterClient, UnconfirmedPublishError
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
 from tests.support.chronicle import Chronicle
 from tests.support.history import Received, Sent
@@ -65,6 +65,7 @@ class Crowd:
         received: What came back, in the order of arrival.
         unheard: Texts that no answer has mentioned yet, with the time they were written.
         seconds: How long each text waited for its answer, with the time it was written.
+        put_off: How long adapters waited before they told a platform to come later.
         repeated: One message in so many is sent by the platform again, with another envelope;
             0 for none.
         most_unheard: So many messages may wait for an answer; then people write no more until
@@ -78,6 +79,7 @@ class Crowd:
     sent: list[Sent] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     unheard: dict[str, float] = field(default_factory=dict)
+    put_off: list[float] = field(default_factory=list)
     seconds: list[tuple[float, float]] = field(default_factory=list)
     numbers: Counter[str] = field(default_factory=Counter)
     chronicle: Chronicle | None = None
@@ -124,10 +126,18 @@ class Crowd:
             if (written := self.unheard.pop(text, None)) is not None:
                 self.seconds.append((written, monotonic() - written))
 
-    async def say(self, person: Person, text: str = "") -> Sent:
+    async def say(
+        self, person: Person, text: str = "", *, give_up_after: timedelta | None = None
+    ) -> Sent:
         """Write one message; returns once it is stored.
 
         Messages of one person are stored in the order of the calls.
+
+        Args:
+            person: Who writes.
+            text: What; by default their name and the number of the message.
+            give_up_after: After so long the platform is told to come later. It does, with the
+                same event, and that is noted in `put_off`.
         """
         self.numbers[person.name] += 1
         number = self.numbers[person.name]
@@ -139,7 +149,11 @@ class Crowd:
         )
         if self.chronicle:
             self.chronicle.note("saying", text=sent.text)
-        await self._adapter.publish(event)
+        try:
+            await self._adapter.publish(event, give_up_after=give_up_after)
+        except UnconfirmedPublishError:
+            self.put_off.append(monotonic() - self.unheard[event.text or ""])
+            await self._adapter.publish(event)
         self._was_sent(sent)
         self._last[person.name] = sent
         return sent
