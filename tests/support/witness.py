@@ -148,7 +148,7 @@ class Witness:
         """Return everything there is to judge."""
         return History(
             sent=crowd.sent,
-            inbound=[_message_id(raw) async for raw in self.stored("INBOUND")],
+            inbound=[known async for raw in self.stored("INBOUND") if (known := _message_id(raw))],
             sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
             rows=[Row(*row) for row in await self.fetch(_ROWS)],
             turns=[Turn(*row) for row in await self.fetch(_TURNS)],
