@@ -69,8 +69,8 @@ def no_compare_and_set() -> None:
 def no_seen() -> None:
     """Nobody remembers what was decided."""
 
-    async def nothing_known(_connection: object, _digests: object) -> set[bytes]:
-        return set()
+    async def nothing_known(_connection: object, _digests: object) -> seen.Marks:
+        return seen.Marks(set(), set())
 
     async def not_marked(_connection: object, _rows: object) -> None:
         return None
