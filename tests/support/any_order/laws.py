@@ -32,6 +32,7 @@ class Step:
         claimed: Turns that a worker may have been given.
         asked: Requests that may have been carried out, with the session that each named.
         may_expire: Whether ends of leases were looked for.
+        is_ordered: Whether what was decided was decided in the order it is noted in.
     """
 
     before: Snapshot
@@ -40,6 +41,7 @@ class Step:
     claimed: set[UUID] = field(default_factory=set)
     asked: list[tuple[str, UUID]] = field(default_factory=list)
     may_expire: bool = False
+    is_ordered: bool = True
 
 
 def broken(step: Step, story: Story) -> list[str]:
@@ -83,7 +85,11 @@ def _why_gone(step: Step, said: Said) -> str:
         is_stopped = any(kind in _DROPPING and its == home for kind, its in step.asked)
         return "dropped" if is_stopped or step.decided.stops(keys) else ""
     # Said and dropped in one batch, before or after which its lane may have led elsewhere.
-    later = (name for _, name, order in step.decided.commands if order >= said.order)
+    later = (
+        name
+        for _, name, order in step.decided.commands
+        if order > said.order or not step.is_ordered
+    )
     is_new = any(one is said for one in step.decided.accepted)
     return "dropped" if is_new and not {"stop", "new"}.isdisjoint(later) else ""
 

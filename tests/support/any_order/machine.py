@@ -6,6 +6,7 @@ late or die. What decides is all real, on a real Postgres. In the end one health
 patient workers do what is left, and then nothing may be left.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
+from chatlane.domain.commands import PASSED_ON
 from chatlane.domain.log import LogMessage, LogName
 from chatlane.errors import TransientError
 from chatlane.routing.deciding import decoded
@@ -253,6 +255,15 @@ class ConversationMachine(RuleBasedStateMachine):
         if sends:
             self._step(self._let_go(router, 10_000, "stored"))
 
+    @happens(2, of=number, most=a_few)
+    def decide_together(self, of: int, most: int) -> None:
+        """All routers decide a batch at once, in whatever order the database lets them."""
+        routers = self.routers[of % len(self.routers) :]
+        self._step(self._together([one.decide(most) for one in routers]), is_ordered=False)
+
+    async def _together(self, works: list[Awaitable[None]]) -> None:
+        await asyncio.gather(*works)
+
     @happens(4, of=number, count=st.integers(1, 20))
     def publish(self, of: int, count: int) -> None:
         """Some of what a router has sent reaches the streams, and it hears of that."""
@@ -482,11 +493,14 @@ class ConversationMachine(RuleBasedStateMachine):
         claimed: set[UUID] | None = None,
         asked: list[tuple[str, UUID]] | None = None,
         may_expire: bool = False,
+        is_ordered: bool = True,
     ) -> None:
         before = self.now
         self.run(self._do(work))
         decided = self.run(self._decided(before))
-        step = Step(before, self.now, decided, claimed or set(), asked or [], may_expire)
+        step = Step(
+            before, self.now, decided, claimed or set(), asked or [], may_expire, is_ordered
+        )
         found = broken(step, self.story)
         for result_id, result in decided.results.items():
             result["counted"] = True
@@ -531,6 +545,9 @@ class ConversationMachine(RuleBasedStateMachine):
 
     def _accept(self, said: Said, content: Prepared, message: LogMessage, decided: Decided) -> None:
         command, story = content.heard.command, self.story
+        if command is not None and command.name in PASSED_ON:
+            # What is said behind it is a message like any other.
+            said.text, command = command.argument, None
         if command is not None or said.text is None:
             story.decided += 1
             said.order = story.decided
