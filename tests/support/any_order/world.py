@@ -5,20 +5,21 @@ The logs and the streams are in memory here; `servers.py` has those of a real se
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from unittest.mock import patch
 
 from chatlane.bus.backlogs import Backlog
+from chatlane.bus.topology import LOG_STREAMS, stream_config
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.log import LogMessage, LogName, PartitionId
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import BusUnavailableError, StreamFullError
 from chatlane.store import api_requests, partitions, seen_days, timed_ends
 from chatlane.store.pool import Store, open_store
-from chatlane_schemas.streams import declared_durables
+from chatlane_schemas.streams import declared_durables, declared_streams
 from tests.support.databases import empty
 from tests.support.fake_streams import FakeStream
 from tests.support.kernel import DAY, catalog
@@ -47,6 +48,12 @@ AGENTS: Final = (
     Agent("quick", busy="interrupt"),
     Agent("desk", delivery="stream"),
 )
+_CONFIGS: Final = {
+    log: stream_config(its)
+    for its in declared_streams(PARTITIONS)
+    for log in LOGS
+    if its.name == LOG_STREAMS[log]
+}
 DURABLES: Final = declared_durables(AGENTS, [("telegram", "bot")], slots=SLOTS)
 
 
@@ -90,6 +97,7 @@ class LogEnd(NamedTuple):
 
     generation: str
     last_sequence: int
+    config: Mapping[str, Any]
 
 
 class Stage:
@@ -146,7 +154,7 @@ class World:
 
     async def end_of(self, log: LogName = "inbound") -> LogEnd:
         """Return how far a log goes."""
-        return LogEnd(GENERATION, len(self._logs[log]))
+        return LogEnd(GENERATION, len(self._logs[log]), _CONFIGS[log])
 
     async def read(self, partition: PartitionId, cursor: int, limit: int) -> list[LogMessage]:
         """Return the next messages of a partition behind a cursor."""
