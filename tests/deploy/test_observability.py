@@ -103,6 +103,7 @@ def test_every_metric_of_the_service_is_on_the_dashboard_or_in_an_alarm() -> Non
         "chatlane_log_lag_seconds",
         "chatlane_message_changes_total",
         "chatlane_nats_reconnects_total",
+        "chatlane_partitions",
         "chatlane_published_total",
         "chatlane_searchable_rows_total",
         "chatlane_sessions_started_total",
