@@ -1,13 +1,12 @@
 """Breaks one promise of the protocol at a time and requires that the checker notices.
 
 A run of chaos that finds nothing proves something only where these are found.
-
-Usage: `make chaos-mutants`, or `make chaos-mutants ARGS="no_seen no_sweeper"` for some.
 """
 
 import asyncio
 import signal
 import sys
+from argparse import ArgumentParser
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -131,14 +130,27 @@ async def _run(name: str, *, is_control: bool) -> Outcome:
         return await run_chaos(directory, plan)
 
 
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="make chaos-mutants", description=__doc__)
+    parser.add_argument(
+        "--control", action="store_true", help="make the same faults with the router as it is"
+    )
+    names = [mutate.__name__ for mutate in MUTANTS]
+    parser.add_argument("name", nargs="*", metavar="NAME", help=", ".join(names))
+    return parser
+
+
 def main() -> int:
     """Run the mutants that are named, or all; return 1 when one is not noticed.
 
-    With `--control` as the first argument run the same faults with the router as it is, and
-    return 1 when anything is noticed.
+    With `--control` return 1 when anything is noticed.
     """
-    is_control = sys.argv[1:2] == ["--control"]
-    names = sys.argv[1 + is_control :] or [mutate.__name__ for mutate in MUTANTS]
+    parser = _parser()
+    asked = parser.parse_args()
+    known = [mutate.__name__ for mutate in MUTANTS]
+    if unknown := set(asked.name) - set(known):
+        parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
+    is_control, names = asked.control, asked.name or known
     wrong = []
     for name in names:
         outcome = asyncio.run(_run(name, is_control=is_control))
