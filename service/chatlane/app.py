@@ -29,6 +29,7 @@ from chatlane.bus.publisher import open_publisher
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.tasks import end_task
 from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
+from chatlane.domain.log import LOGS
 from chatlane.errors import SchemaMismatchError, TransientError
 from chatlane.handlers import every_handler
 from chatlane.health import Heartbeat, Probes, build_asgi, open_http
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.log import LogName
     from chatlane.settings import Settings
     from chatlane_schemas.streams import DurableSpec, StreamSpec
 
@@ -75,7 +75,6 @@ VERSION: Final = version("chatlane")
 
 # Objects in memory more than at the last look, before the garbage collector looks again.
 _COLLECT_AFTER: Final = 20_000
-_LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 _START_PAUSE: Final = timedelta(milliseconds=500)
 # A reader that could not be opened for so long does not move.
 _READER_PATIENCE: Final = timedelta(seconds=10)
@@ -333,7 +332,7 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> None:
         await verify_schema(connection)
     if differences := await topology.verify(jetstream, declared.streams, declared.durables):
         raise SchemaMismatchError(tuple(differences))
-    for log in _LOGS:
+    for log in LOGS:
         # What is stored counts, not what is declared: that may be about to change.
         if (count := await topology.find_partition_count(jetstream, log)) is None:
             raise SchemaMismatchError((f"the {log} log is not divided into partitions",))
@@ -470,9 +469,9 @@ def _jobs(
         declared_durables=declared.durables,
         lease=app.settings.router.lease,
     )
-    contents = StreamContents(bus.client)
+    contents, logs = StreamContents(bus.client), LogAccess(bus)
     app.reconciler = reconciler = Reconciler(
-        LogAccess(bus),
+        logs,
         Backlogs(bus.client),
         transaction,
         writer,
@@ -492,7 +491,7 @@ def _jobs(
     jetstream = JetStream(bus.client)
     app.drift = drift = DriftWatch(
         lambda: topology.verify(jetstream, declared.streams, declared.durables),
-        LogAccess(bus),
+        logs,
         app.metrics,
         app.settings.streams.replay_window,
     )
@@ -503,8 +502,7 @@ def _jobs(
         collect_undeliverable=undeliverable.collect,
         keep_logs=retention.keep,
     )
-    log_access = LogAccess(bus)
-    ends = TimedEnds(app.store, writer, app.catalog, lambda: log_access.get_state("inbound"))
+    ends = TimedEnds(app.store, writer, app.catalog, lambda: logs.get_state("inbound"))
     return (*routine, *survey.jobs(), *reconciler.jobs(), *drift.jobs(), *ends.jobs())
 
 

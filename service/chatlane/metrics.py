@@ -21,6 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.log import LOGS
 from chatlane.domain.stream_marks import StreamLoss
 from chatlane_schemas.dead import DeadReason, Stage
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
-_LOGS: Final = ("inbound", "results")
 _COMPARED: Final = ("ROUTED", "OUTBOUND")
 # A batch takes milliseconds, a take-over seconds; a lease of 30 s is the longest wait counted.
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -335,7 +335,7 @@ LOG_ALARMS: Final = Metric(
     "counter",
     "The log is not what was read before: generation, tail_lost, time_at_cursor, truncated, deleted.",
     ("log", "kind"),
-    values=(_LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated", "deleted")),
+    values=(LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated", "deleted")),
 )
 TOPOLOGY_DIFFERENCES: Final = Metric(
     "chatlane_topology_differences",

@@ -76,7 +76,7 @@ class StreamContents:
         mark = StreamMark(
             generation=shown.generation,
             host=(info.get("cluster") or {}).get("leader") or self._server_id,
-            holes=int(state.get("num_deleted", 0)),
+            holes=shown.deleted,
             first_seq=shown.first_sequence,
             first_at=parse_time(state["first_ts"]),
             last_seq=shown.last_sequence,

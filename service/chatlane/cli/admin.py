@@ -123,7 +123,8 @@ async def _repartition(settings: "Settings", patience: timedelta, *, is_dry: boo
     from chatlane.app import store_of
     from chatlane.bus.division import LogDivisions
     from chatlane.bus.jetstream import JetStream
-    from chatlane.routing.repartition import LOGS, Repartition
+    from chatlane.domain.log import LOGS
+    from chatlane.routing.repartition import Repartition
 
     count = settings.router.partitions
     async with (

@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 LogName = Literal["inbound", "results"]
+LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 # W3C trace context as pairs of header and value: `traceparent`, perhaps `tracestate`. Messages are
 # keys, so this is no dict.
 Trace = tuple[tuple[str, str], ...]

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
+from chatlane.domain.log import LOGS
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
 from chatlane.routing.sweeper import Job
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 # Half as much again by jitter, and the time for some requests: within 15 s.
 _EVERY: Final = timedelta(seconds=8)
-_LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 
 Differences = Callable[[], Awaitable["Sequence[str]"]]
 
@@ -100,7 +100,7 @@ class DriftWatch:
         Raises:
             BusUnavailableError: Next time.
         """
-        for log in _LOGS:
+        for log in LOGS:
             state, now = await self._logs.get_state(log), monotonic()
             before, seen_at = self._seen.setdefault(log, (state, now))
             is_same = before.generation == state.generation

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 
+from chatlane.domain.log import LOGS
 from chatlane.logs import get_logger
 from chatlane.metrics import Metrics
 from chatlane.routing.feed import FeedDependencies, PartitionFeed
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.bus.log_access import LogAccess
-    from chatlane.domain.log import LogMessage, LogName, PartitionId
+    from chatlane.domain.log import LogMessage, PartitionId
     from chatlane.routing.feed import Transaction, TruncatedHandler
     from chatlane.store.partitions import Claim, Tenure
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 _SHARES: Final = 4
 # Bodies of one transaction: they are in memory several times while it runs.
 DEFAULT_BATCH_BYTES: Final = 8 * 1024 * 1024
-_LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 
 _log = get_logger("intake")
 
@@ -204,7 +204,7 @@ class Intake:
 
     def _show_owned(self) -> None:
         logs = Counter(partition.log for partition in self._feeds)
-        for log in _LOGS:
+        for log in LOGS:
             self._metrics.partitions_owned(log, logs[log])
 
     async def close(self) -> None:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogName
     from chatlane.store.divisions import Division
 
-LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 _PAUSE_SECONDS: Final = 0.1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
+from chatlane.domain.log import LOGS
 from chatlane.logs import get_logger
 from chatlane.store import log_marks
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 REPLAY_WINDOW: Final = timedelta(hours=72)
 _MARK_EVERY: Final = timedelta(hours=1)
-_LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 
 _log = get_logger("retention")
 
@@ -85,7 +85,7 @@ class LogRetention:
             BusUnavailableError: Next time.
             StoreUnavailableError: Next time.
         """
-        return sum([await self._keep(log) for log in _LOGS])
+        return sum([await self._keep(log) for log in LOGS])
 
     async def _keep(self, log: LogName) -> int:
         state = await self._logs.get_state(log)

@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from chatlane.domain import claims, turns
 from chatlane.domain.effects import Effects
+from chatlane.domain.log import LOGS
 from chatlane.domain.states import Turn
 from chatlane.routing import deadlines
 from chatlane.routing.relay import Relay
@@ -20,7 +21,7 @@ from chatlane_schemas.turns import ClaimStatus
 from tests.support.any_order.machine import ConversationMachine
 from tests.support.any_order.people import PLACES
 from tests.support.any_order.servers import ServerWorld
-from tests.support.any_order.world import LOGS, Stage, World
+from tests.support.any_order.world import Stage, World
 from tests.support.backends import RunningServer
 
 pytestmark = pytest.mark.integration

@@ -11,6 +11,7 @@ from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
+from chatlane.domain.log import LOGS
 from chatlane.metrics import Metrics
 from chatlane.routing.survey import Survey
 from chatlane.store import partitions
@@ -171,7 +172,6 @@ async def test_a_partition_lags_while_its_messages_are_not_committed(
     assert 0 < left <= 3
 
 
-LOGS = ("inbound", "results")
 OWNED = 32
 TURNS = """
 INSERT INTO turns (id, session_id, agent, state, due_at, rest, created_at)

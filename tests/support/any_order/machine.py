@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
 from chatlane.domain.commands import PASSED_ON
-from chatlane.domain.log import LogMessage, LogName
+from chatlane.domain.log import LOGS, LogMessage, LogName
 from chatlane.errors import TransientError
 from chatlane.routing.deciding import decoded
 from chatlane.routing.inbound import Prepared
@@ -34,7 +34,7 @@ from tests.support.any_order.laws import Step, broken, unfinished
 from tests.support.any_order.people import PLACES, Decided, Place, Said, Story
 from tests.support.any_order.router import Router, tried
 from tests.support.any_order.snapshot import Snapshot, look
-from tests.support.any_order.world import DURABLES, LOGS, PARTITIONS, World
+from tests.support.any_order.world import DURABLES, PARTITIONS, World
 from tests.support.kernel import message_id_of
 
 _MOST_ROUTERS: Final = 3

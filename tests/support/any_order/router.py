@@ -14,7 +14,7 @@ from uuid import UUID
 from typing_extensions import override
 
 from chatlane.bus.tasks import end_task
-from chatlane.domain.log import LogName, PartitionId
+from chatlane.domain.log import LOGS, LogName, PartitionId
 from chatlane.errors import TransientError
 from chatlane.metrics import Metrics
 from chatlane.routing.batch import Batches
@@ -28,7 +28,7 @@ from chatlane.routing.timed_ends import TimedEnds
 from chatlane.routing.writing import Writer
 from chatlane.store import partitions, routers
 from chatlane.store.session_reads import SessionReads
-from tests.support.any_order.world import LOGS, SLOTS, HeldPublisher, World
+from tests.support.any_order.world import SLOTS, HeldPublisher, World
 from tests.support.protocol_machine import UnreliableStore
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from chatlane.bus.backlogs import Backlog
 from chatlane.bus.topology import LOG_STREAMS, stream_config
 from chatlane.domain.catalog import Agent, Catalog
-from chatlane.domain.log import LogMessage, LogName, PartitionId
+from chatlane.domain.log import LOGS, LogMessage, LogName, PartitionId
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import BusUnavailableError, StreamFullError
 from chatlane.store import api_requests, partitions, seen_days, timed_ends
@@ -42,7 +42,6 @@ STREAM_OF: Final = {
     "event": "EVENTS",
     "dead": "DEAD",
 }
-LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 AGENTS: Final = (
     Agent("main"),
     Agent("quick", busy="interrupt"),
