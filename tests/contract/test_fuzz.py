@@ -1,9 +1,11 @@
-"""Whatever is in a body, decoding gives a message or a `DecodeError`, and soon."""
+"""Whatever is in a body, decoding gives a message or a `DecodeError`, and soon.
+
+The slowest of the largest bodies takes a tenth of a second. Were the cost of one to grow with the
+square of its size, it would run into the time limit that every test has.
+"""
 
 import json
-import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,8 +27,6 @@ from chatlane_schemas.envelope import MAX_BODY_BYTES
 
 Steps: TypeAlias = tuple[str | int, ...]
 
-# Far above what the slowest body takes (25 ms), far below what a partition could not bear.
-PATIENCE: Final = timedelta(seconds=1)
 MESSAGES: Final = Path(__file__).parent / "messages"
 SAMPLES: Final = {
     InboundEvent: [MESSAGES / "InboundEvent.full.json"],
@@ -203,9 +203,7 @@ def filled(start: bytes, unit: bytes, end: bytes = b"}") -> bytes:
     ids=lambda body: f"{body[:8]!r}..{body[-24:-16]!r}",
 )
 def test_the_worst_of_the_largest_bodies(body: bytes) -> None:
-    started = time.process_time()
     check(InboundEvent, body)
-    assert timedelta(seconds=time.process_time() - started) < PATIENCE
 
 
 def test_the_largest_results() -> None:
@@ -218,6 +216,4 @@ def test_the_largest_results() -> None:
         filled(head + session + b'"usage":{', b'"k":1,', b'"k":1}}'),
         filled(head + session + b'"parts":[', b"{},", b"{}]}"),
     ):
-        started = time.process_time()
         check(ResultMessage, body)
-        assert timedelta(seconds=time.process_time() - started) < PATIENCE

@@ -11,7 +11,7 @@ from chatlane.store import partitions, routers
 from chatlane.store.pool import Store
 from tests.support.eventually import eventually
 from tests.support.log_streams import LogStreams
-from tests.support.small_router import LEASE, SmallRouter, noted, open_routers, shares
+from tests.support.small_router import SmallRouter, noted, open_routers, shares
 
 pytestmark = pytest.mark.integration
 
@@ -163,11 +163,8 @@ async def test_the_partitions_of_a_dead_router_are_taken_when_its_lease_ends(
         dead.start()
         other.start()
         await eventually(lambda: shares([dead, other]) == [16, 16])
-        started = asyncio.get_running_loop().time()
         await dead.kill()
         await eventually(lambda: hold_everything(other))
-        took = asyncio.get_running_loop().time() - started
-    assert took < 2 * LEASE.total_seconds()
 
 
 async def test_a_router_without_its_log_lets_others_have_it(store: Store, logs: LogStreams) -> None:
