@@ -1,27 +1,40 @@
 """All machines lose power at once; their disks keep what was synced and forget the rest."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import timedelta
+from pathlib import Path
+from time import monotonic
 from typing import Final
 
+import asyncpg
 import pytest
 
 from chatlane.bus.jetstream import JetStream
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.processes import ServerStartError
-from chatlane.dev.servers import EmbeddedServer, NatsServer
+from chatlane.dev.servers import EmbeddedServer, NatsServer, PostgresServer
 from chatlane.errors import BusUnavailableError
+from chatlane.store.migrations import migrate
 from chatlane_client import open_connection
+from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
 from tests.support.forgetful_disk import ForgetfulDisk, open_forgetful_disk
 from tests.support.nats_cluster import open_nats_cluster
+from tests.support.postgres_pair import DATABASE, execute
+from tests.support.scene import Scene, open_scene, seconds_since
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long, pytest.mark.timeout(300)]
 
 CUTS: Final = 3
+PER_SECOND: Final = 20
 MESSAGES: Final = 200
 PATIENCE: Final = timedelta(seconds=20)
+# One thread of a Python program is the disk of everybody.
+SLOW_DISK: Final = timedelta(seconds=120)
+TURN_LEASE: Final = timedelta(seconds=5)
 BODY: Final = b"x" * 500
 
 
@@ -34,6 +47,9 @@ async def disk() -> AsyncIterator[ForgetfulDisk]:
 
 async def cut(disk: ForgetfulDisk, *servers: EmbeddedServer) -> None:
     """Cut the power of servers and their disk, and start them again."""
+    # Nobody goes on for a moment longer than the others.
+    for server in servers:
+        server.pause()
     for server in servers:
         await server.kill()
     await disk.cut()
@@ -110,3 +126,90 @@ async def test_a_cluster_that_loses_power_as_a_whole_keeps_what_it_acknowledged(
         await cut(disk, *cluster.servers.values())
         assert await kept(url) == last
         assert await stored(url, 3, count=1) == last + 1
+
+
+@pytest.mark.parametrize("commit", ["on", "off"])
+async def test_a_database_keeps_what_it_committed_where_commits_are_synced(
+    disk: ForgetfulDisk, commit: str
+) -> None:
+    """The one that does not sync shows that the disk forgets what Postgres writes, too."""
+    # Else it would be synced every 200 ms, and the test a matter of luck.
+    postgres = await made_long_ago(disk, synchronous_commit=commit, wal_writer_delay="10s")
+    await postgres.start()
+    try:
+        for number in range(1, CUTS + 1):
+            await execute(postgres, "CREATE TABLE IF NOT EXISTS kept (id int)")
+            await execute(postgres, "CHECKPOINT")
+            connection = await asyncpg.connect(postgres.url)
+            for id_ in range(MESSAGES):
+                await connection.execute("INSERT INTO kept VALUES ($1)", id_)
+            connection.terminate()
+            await cut(disk, postgres)
+            left = int(str(await execute(postgres, "SELECT count(*) FROM kept")))
+            if commit == "off":
+                assert left < number * MESSAGES
+                return
+            assert left == number * MESSAGES
+    finally:
+        await postgres.kill()
+
+
+async def made_long_ago(disk: ForgetfulDisk, **settings: str) -> PostgresServer:
+    """Return a server whose database is all on the disk; it is not running."""
+    made = PostgresServer(disk.kept / "postgres")
+    await made.start()
+    try:
+        await execute(made, f"CREATE DATABASE {DATABASE}")
+        await migrate(made.dsn(DATABASE))
+    finally:
+        await made.stop()
+    # Else it syncs every file before it recovers, one after the other.
+    settings = {"recovery_init_sync_method": "syncfs", **settings}
+    return PostgresServer(disk.directory / "postgres", settings=settings)
+
+
+@pytest.mark.timeout(600)
+async def test_a_service_that_loses_power_as_a_whole_loses_no_message(
+    disk: ForgetfulDisk, tmp_path: Path, tell: Tell
+) -> None:
+    """Only the platforms go on: they have what was not acknowledged, and what they were told."""
+    nats = NatsServer(disk.directory / "nats", sync_always=True)
+    postgres = await made_long_ago(disk)
+    async with AsyncExitStack() as stack:
+        for server in (nats, postgres):
+            stack.push_async_callback(server.kill)
+            await server.start()
+        scene = await stack.enter_async_context(
+            open_scene(
+                tmp_path,
+                nats.url,
+                postgres.dsn(DATABASE),
+                turn_lease=TURN_LEASE,
+                max_attempts=2 + CUTS,
+            )
+        )
+        scene.patience = SLOW_DISK
+        await scene.start()
+        async with scene.crowd.talking(PER_SECOND):
+            for _ in range(CUTS):
+                await scene.until_answers_flow()
+                await cut_all(disk, scene, nats, postgres)
+                began_at = monotonic()
+                await scene.until_answers_flow()
+                tell(f"answers flow {seconds_since(began_at)} after the servers are back")
+        await scene.verify()
+        scene.require_running()
+
+
+async def cut_all(disk: ForgetfulDisk, scene: Scene, *servers: EmbeddedServer) -> None:
+    """Cut the power of every process, too; they come back once their servers have."""
+    processes = scene.service.processes.values()
+    for process in processes:
+        process.send(signal.SIGSTOP)
+    for server in servers:
+        server.pause()
+    for process in processes:
+        await process.kill()
+    await cut(disk, *servers)
+    for process in processes:
+        process.start()

@@ -24,12 +24,17 @@ _ANSWERED_WITHIN: Final = timedelta(seconds=30)
 
 @dataclass(slots=True)
 class Scene:
-    """Everything a test acts with."""
+    """Everything a test acts with.
+
+    Attributes:
+        patience: How long answers may take; more where disks or networks are slow on purpose.
+    """
 
     service: Service
     client: Client
     crowd: Crowd
     witness: Witness
+    patience: timedelta = _ANSWERED_WITHIN
 
     async def start(self, *, routers: int = 2, workers: int = 2, subscribers: int = 1) -> None:
         """Start processes named `router 1`, `worker 1`, `subscriber 1` and so on, and wait for them."""
@@ -64,11 +69,11 @@ class Scene:
             now = self.crowd.heard_by_agent()
             return all(now.get(its, 0) >= before.get(its, 0) + count for its in agents)
 
-        await eventually(have_come, _ANSWERED_WITHIN)
+        await eventually(have_come, self.patience)
 
     async def until_unheard(self, count: int) -> None:
         """Wait until so many messages are without an answer."""
-        await eventually(lambda: len(self.crowd.unheard) >= count, _ANSWERED_WITHIN)
+        await eventually(lambda: len(self.crowd.unheard) >= count, self.patience)
 
     async def until_all_is_heard(self) -> None:
         """Wait until everything that was written is answered."""
@@ -77,11 +82,11 @@ class Scene:
             assert not self.crowd.unheard, sorted(self.crowd.unheard)
             return True
 
-        await eventually(is_heard, _ANSWERED_WITHIN)
+        await eventually(is_heard, self.patience)
 
     async def verify(self, *, dead: Iterable[str] = ()) -> None:
         """Wait until everything is answered, and require that nothing went wrong."""
-        await self.witness.until_settled(self.crowd)
+        await self.witness.until_settled(self.crowd, self.patience)
         found = problems(await self.witness.history(self.crowd), dead=dead)
         assert not found, "\n".join(found)
 
