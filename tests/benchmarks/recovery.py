@@ -32,6 +32,7 @@ from tests.support.databases import open_database
 from tests.support.eventually import eventually
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import ROUTER_LEASE, STREAM_ACK_WAIT, Process
+from tests.support.watched_subscriber import GIVEN
 
 RESULT: Final = Path("var/recovery.json")
 PER_SECOND: Final = 30
@@ -44,7 +45,7 @@ _MARGIN: Final = timedelta(seconds=1)
 _ANSWERED_WITHIN: Final = timedelta(seconds=90)
 _SECOND: Final = timedelta(seconds=1)
 _HALF: Final = ALL_PARTITIONS // 2
-# So many turns a worker takes up before it dies between a notification and its claim.
+# So many turns or messages somebody takes up before it dies with one in its hands.
 _DIES_AT: Final = 20
 
 
@@ -96,13 +97,10 @@ async def _nothing(_stage: Stage) -> float:
     return monotonic()
 
 
-def _kill(kind: str) -> Make:
-    async def make(stage: Stage) -> float:
-        process, at = stage.next(kind), monotonic()
-        await process.kill()
-        return at
-
-    return make
+async def _kill_router(stage: Stage) -> float:
+    router, at = stage.next("router "), monotonic()
+    await router.kill()
+    return at
 
 
 async def _stop_router(stage: Stage) -> float:
@@ -111,12 +109,17 @@ async def _stop_router(stage: Stage) -> float:
     return at
 
 
-async def _die_before_claim(stage: Stage) -> float:
-    worker = stage.next("worker-")
-    await worker.kill()
-    worker.start_armed(f"{WorkerPoint.NOTIFIED}:{_DIES_AT}")
-    await worker.wait(_ANSWERED_WITHIN)
-    return monotonic()
+def _die_at(kind: str, point: str) -> Make:
+    """Return what lets one of two die by SIGKILL at a point, where it has something to lose."""
+
+    async def make(stage: Stage) -> float:
+        process = stage.next(kind)
+        await process.stop()
+        process.start_armed(f"{point}:{_DIES_AT}")
+        await process.wait(_ANSWERED_WITHIN)
+        return monotonic()
+
+    return make
 
 
 async def _restart_nats(stage: Stage) -> float:
@@ -145,11 +148,23 @@ async def _restart_postgres(stage: Stage) -> float:
 
 FAULTS: Final = (
     Fault("nothing", _SECOND, _nothing),
-    Fault("router killed", ROUTER_LEASE + _SECOND, _kill("router ")),
+    Fault("router killed", ROUTER_LEASE + _SECOND, _kill_router),
     Fault("router stopped", _SECOND, _stop_router),
-    Fault("turn worker killed", TURN_LEASE + _SECOND, _kill("worker-")),
-    Fault("turn worker dies before its claim", TURN_LEASE + _SECOND, _die_before_claim),
-    Fault("subscriber killed", STREAM_ACK_WAIT + _SECOND, _kill("subscriber ")),
+    Fault(
+        "turn worker killed with a turn",
+        TURN_LEASE + _SECOND,
+        _die_at("worker-", WorkerPoint.ACKNOWLEDGED),
+    ),
+    Fault(
+        "turn worker killed before its claim",
+        TURN_LEASE + _SECOND,
+        _die_at("worker-", WorkerPoint.NOTIFIED),
+    ),
+    Fault(
+        "subscriber killed with a message",
+        STREAM_ACK_WAIT + _SECOND,
+        _die_at("subscriber ", GIVEN),
+    ),
     Fault("NATS killed, from its open port", timedelta(seconds=3), _restart_nats),
     Fault("Postgres killed, from ready", timedelta(seconds=2), _restart_postgres),
 )

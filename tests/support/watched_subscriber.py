@@ -3,7 +3,8 @@
 Usage: `python watched_subscriber.py PROGRAM FILE`. The program is run as it is; what is watched
 is nats-py below it. Monotonic time is that of the machine, so notes of several processes compare.
 A note is one append of one line, and is written before the program goes on: what a killed process
-has noted, it has done, and what it acknowledged, it has noted.
+has noted, it has done, and what it acknowledged, it has noted. `CHATLANE_CRASH_AT=subscriber.given:3`
+ends it by SIGKILL with the third message in its hands.
 """
 
 import json
@@ -11,11 +12,15 @@ import os
 import runpy
 import sys
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from nats.aio.msg import Msg
 from nats.js.client import JetStreamContext
 
+from chatlane.crash_points import CRASH_VARIABLE
+from chatlane_client import crash_points
+
+GIVEN: Final = "subscriber.given"
 _ROUTED = "chat.v1.routed."
 
 
@@ -47,6 +52,7 @@ def watch(notes: Notes) -> None:
         messages = await fetch(self, *args, **kwargs)
         for message in messages:
             notes.note("given", message)
+            crash_points.reach(GIVEN)
         return messages
 
     async def watched_ack(self: Msg) -> None:
@@ -60,6 +66,9 @@ def watch(notes: Notes) -> None:
 
 def main(program: str, path: str) -> None:
     """Run the program."""
+    if armed := os.environ.get(CRASH_VARIABLE):
+        point, _, nth = armed.partition(":")
+        crash_points.arm(point, int(nth))
     watch(Notes(path))
     runpy.run_path(program, run_name="__main__")
 
