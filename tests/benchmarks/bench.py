@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +22,9 @@ from rich.console import Console
 
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.programs import cancel_when_told_to_stop
-from tests.benchmarks import cases, costs, existing, tables
+from tests.benchmarks import cases, existing, tables
 from tests.benchmarks.cases import BUSY, CASES, STREAM, Case, Measured
-from tests.benchmarks.figures import Flow, Results, Sync
+from tests.benchmarks.figures import Failure, Results, Sync
 from tests.benchmarks.latencies import RATES, measure_latency, measure_reading
 from tests.benchmarks.others import (
     NAIVE_CASES,
@@ -70,37 +71,56 @@ class Plan:
 
 
 class Bench:
-    """Measures one part of a plan after another."""
+    """Measures one part of a plan after another.
+
+    What fails is told and put down, and the rest is measured: a run is long.
+    """
 
     def __init__(self, plan: Plan, results: Results, console: Console) -> None:
         self._plan = plan
         self._results = results
         self._console = console
+        self._begin = monotonic()
 
     async def run(self) -> None:
-        """Measure everything; what is done stays in the results when something fails."""
+        """Measure everything that can be."""
         parts = self._plan.parts
         with server_directory("bench-") as directory:
             if parts - {"sync"}:
-                async with open_rig(directory / "default") as rig:
-                    await self._measure_default(rig)
+                await self._succeeds("sync default", self._measure_default(directory / "default"))
             if "sync" in parts:
-                async with open_rig(directory / "always", sync_always=True) as rig:
-                    await self._cases(rig, "always")
+                await self._succeeds("sync always", self._measure_always(directory / "always"))
 
-    async def _measure_default(self, rig: Rig) -> None:
+    async def _measure_default(self, directory: Path) -> None:
         steps = {
-            "reference": self._reference,
             "naive": self._naive,
             "latency": self._latencies,
             "reading": self._reading,
+            "reference": self._reference,
             "existing": self._existing,
         }
-        if "cases" in self._plan.parts:
-            await self._cases(rig, "default")
-        for part, step in steps.items():
-            if part in self._plan.parts:
-                await step(rig)
+        async with open_rig(directory) as rig:
+            if "cases" in self._plan.parts:
+                await self._cases(rig, "default")
+            for part, step in steps.items():
+                if part in self._plan.parts:
+                    await self._succeeds(part, step(rig))
+
+    async def _measure_always(self, directory: Path) -> None:
+        async with open_rig(directory, sync_always=True) as rig:
+            await self._cases(rig, "always")
+
+    async def _succeeds(self, what: str, step: Coroutine[object, object, None]) -> bool:
+        """Take a step; where it fails say so, put it down, and return False."""
+        try:
+            await step
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rest can be measured
+            self._console.print_exception(max_frames=6)
+            self._results.failures.append(Failure(what=what, error=type(error).__name__))
+            return False
+        finally:
+            self._results.write(RESULT)
+        return True
 
     async def _cases(self, rig: Rig, sync: Sync) -> None:
         portion = self._plan.portion * (_PORTION_WITH_SYNC if sync == "always" else 1.0)
@@ -108,36 +128,45 @@ class Bench:
         counts = [routers for routers in self._plan.routers if routers <= most]
         setups = [(case, routers) for case in self._plan.cases for routers in counts]
         found = {setup: Measured() for setup in setups}
-        for routers in counts:
-            await costs.at_rest(rig, routers)
-        for number in range(1, self._plan.rounds + 1):
-            for case, routers in setups:
-                self._tell(f"sync {sync}, round {number}: {case.name}, {routers} router(s)")
-                await rig.reset()
-                log = await cases.write_log(rig, case, case.messages_for(routers, portion))
-                await cases.measure(rig, case, log, routers, found[case, routers])
-        self._results.flows += [
-            found[case, routers].as_flow(case, sync, routers) for case, routers in setups
-        ]
+
+        async def measure_once(case: Case, routers: int) -> None:
+            await rig.reset()
+            log = await cases.write_log(rig, case, case.messages_for(routers, portion))
+            await cases.measure(rig, case, log, routers, found[case, routers])
+
+        try:
+            for number in range(1, self._plan.rounds + 1):
+                for case, routers in list(setups):
+                    what = f"{case.name}, {routers} router(s), sync {sync}"
+                    self._tell(f"round {number}: {what}")
+                    # What failed once most likely fails again, after as long a time.
+                    if not await self._succeeds(what, measure_once(case, routers)):
+                        setups.remove((case, routers))
+        finally:
+            self._results.flows += [
+                its.as_flow(case, sync, routers)
+                for (case, routers), its in found.items()
+                if its.runs
+            ]
 
     async def _existing(self, rig: Rig) -> None:
         for sessions in self._plan.sessions:
             for case in (case for case in _EXISTING_CASES if case in self._plan.cases):
-                self._results.flows.append(await self._among(rig, case, sessions))
+                what = f"{case.name}, among {sessions:,} sessions"
+                await self._succeeds(what, self._among(rig, case, sessions))
 
-    async def _among(self, rig: Rig, case: Case, sessions: int) -> Flow:
+    async def _among(self, rig: Rig, case: Case, sessions: int) -> None:
         await rig.reset()
-        self._tell(f"{case.name}, making {sessions:,} sessions")
+        self._tell(f"making {sessions:,} sessions for {case.name}")
         await existing.fill(rig.database, sessions, case.agent)
         found = Measured()
-        await costs.at_rest(rig, 1)
         for number in range(1, self._plan.rounds + 1):
             self._tell(f"round {number}: {case.name}, among {sessions:,} sessions")
             await rig.empty_outputs()
             messages = case.messages_for(1, self._plan.portion)
             log = await cases.write_log_to_existing(rig, case, messages, sessions)
             await cases.measure(rig, case, log, 1, found)
-        return found.as_flow(case, "default", 1, sessions)
+        self._results.flows.append(found.as_flow(case, "default", 1, sessions))
 
     async def _naive(self, rig: Rig) -> None:
         for case in (case for case in NAIVE_CASES if case in self._plan.cases):
@@ -161,7 +190,8 @@ class Bench:
             self._results.reference.append(found)
 
     def _tell(self, words: str) -> None:
-        self._console.print(f"  {words}", style="dim")
+        minutes, seconds = divmod(int(monotonic() - self._begin), 60)
+        self._console.print(f"  {minutes:3}:{seconds:02} {words}", style="dim", highlight=False)
 
 
 def parser() -> ArgumentParser:
@@ -207,12 +237,15 @@ def about() -> dict[str, str]:
 
 
 async def measure(plan: Plan, command: str, console: Console) -> Results:
-    """Measure; what was measured is written even when something fails later."""
+    """Measure; what was measured is written even when the rest fails or takes too long."""
     results = Results(command=command, about=about())
     begin = monotonic()
     try:
         async with asyncio.timeout(_GIVE_UP_SECONDS):
             await Bench(plan, results, console).run()
+    except TimeoutError:
+        hour = f"what came after {_GIVE_UP_SECONDS / 60:.0f} minutes"
+        results.failures.append(Failure(what=hour, error="TimeoutError"))
     finally:
         results.about["minutes"] = f"{(monotonic() - begin) / 60:.1f}"
         results.write(RESULT)
@@ -220,8 +253,8 @@ async def measure(plan: Plan, command: str, console: Console) -> Results:
     return results
 
 
-async def main(arguments: list[str]) -> None:
-    """Measure, print, draw and write what the arguments ask for."""
+async def main(arguments: list[str]) -> int:
+    """Measure, print, draw and write what the arguments ask for; return 1 where a part failed."""
     asked = parser().parse_args(arguments)
     cancel_when_told_to_stop()
     console = Console()
@@ -238,7 +271,8 @@ async def main(arguments: list[str]) -> None:
     console.print(f"drawn: {', '.join(map(str, plots))}")
     if asked.markdown:
         tables.paste(DOCUMENT, results, plots)
+    return 1 if results.failures else 0
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    sys.exit(asyncio.run(main(sys.argv[1:])))

@@ -150,24 +150,22 @@ async def _filled(rig: Rig, messages: int, *arguments: object) -> Log:
 
 
 async def measure(rig: Rig, case: Case, log: Log, routers: int, into: Measured) -> None:
-    """Read a log with the bare loop, with so many routers, and with the bare loop again.
-
-    What it costs is known when `costs.at_rest` was measured before the log was written.
-    """
+    """Read a log with the bare loop, with so many routers, and with the bare loop again."""
     bare = partial(bare_rate, rig, log)
     before = await bare()
     begin = await costs.counted(rig)
     async with _answering(rig, case), rig.routers(routers) as running:
         run = await rig.throughput(running, counter(rig, case, log), log.messages)
         batches = await costs.batches(running)
-    end, rest = await costs.counted(rig), await costs.at_rest(rig, routers)
+    end = await costs.counted(rig)
+    after = await bare()
     into.runs.append(run)
-    into.bare.append((before, await bare()))
+    into.bare.append((before, after))
     into.costs.append(
         Costs(
             cpu_us=run.cpu_us,
-            commits=(end.commits - begin.commits - rest.commits) / log.messages,
-            syncs=(end.syncs - begin.syncs - rest.syncs) / batches,
+            commits=run.commits,
+            syncs=end.syncs_per_commit(begin),
             batch=log.messages / batches,
         )
     )
@@ -196,7 +194,6 @@ def counter(rig: Rig, case: Case, log: Log) -> Callable[[], Awaitable[int]]:
         return partial(rig.stored, case.stored)
 
     async def committed() -> int:
-        rig.queries += 1
         done = log.done({its["id"]: its["cursor"] for its in await rig.database.fetch(CURSORS_SQL)})
         # What the last batch decided must be published as well.
         if done == log.messages and case.is_mixed:

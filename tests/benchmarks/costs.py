@@ -1,14 +1,14 @@
-"""What a run costs Postgres: commits, and syncs of its log, counted by Postgres itself."""
+"""What a run costs Postgres: transactions that write, and syncs of its log, as it counts them."""
 
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Final, LiteralString, NamedTuple
+from typing import Final, LiteralString, NamedTuple, Self
 
 import httpx
 
 from chatlane.metrics import BATCHES
-from tests.benchmarks.rig import Rig, Router
+from tests.benchmarks.rig import WRITTEN_SQL, Rig, Router
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _PATIENCE_SECONDS: Final = 10.0
@@ -17,26 +17,33 @@ _COMMITTED: Final = re.compile(
 )
 
 OTHERS_SQL: Final[LiteralString] = """
--- bench: connections besides this one; what they did is counted when they end
+-- bench: connections besides this one; their syncs are counted when they end
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-COMMITS_SQL: Final[LiteralString] = """
--- bench: transactions that were committed
-SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()
-"""
 # Before Postgres 18 it was pg_stat_wal.wal_sync.
 SYNCS_SQL: Final[LiteralString] = """
--- bench: syncs of the log to the disk
-SELECT coalesce(sum(fsyncs), 0)::bigint FROM pg_stat_io WHERE object = 'wal'
+-- bench: syncs of the log to the disk that somebody waited for; others come by time
+SELECT coalesce(sum(fsyncs), 0)::bigint FROM pg_stat_io
+WHERE object = 'wal' AND backend_type = 'client backend'
 """
 
 
 class Counted(NamedTuple):
-    """What Postgres has counted for others."""
+    """What Postgres has counted.
 
-    commits: int
+    Attributes:
+        written: Transactions that wrote something.
+        syncs: Of its log to the disk, by who wrote.
+    """
+
+    written: int
     syncs: int
+
+    def syncs_per_commit(self, before: Self) -> float:
+        """Return the syncs for each transaction that wrote since then; 0 where none did."""
+        written = self.written - before.written
+        return (self.syncs - before.syncs) / written if written else 0.0
 
 
 async def counted(rig: Rig) -> Counted:
@@ -48,20 +55,7 @@ async def counted(rig: Rig) -> Counted:
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while await rig.value(OTHERS_SQL):  # noqa: ASYNC110 - Postgres gives no event
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-    await rig.database.execute("SELECT pg_stat_force_next_flush()")
-    commits = await rig.value(COMMITS_SQL)
-    return Counted(commits - rig.queries, await rig.value(SYNCS_SQL))
-
-
-async def at_rest(rig: Rig, routers: int) -> Counted:
-    """Return what it costs that so many routers begin, share the partitions, and end."""
-    if routers not in rig.at_rest:
-        begin = await counted(rig)
-        async with rig.routers(routers) as running:
-            await rig.until_shared(running)
-        end = await counted(rig)
-        rig.at_rest[routers] = (end.commits - begin.commits, end.syncs - begin.syncs)
-    return Counted(*rig.at_rest[routers])
+    return Counted(await rig.value(WRITTEN_SQL), await rig.value(SYNCS_SQL))
 
 
 async def batches(routers: Sequence[Router]) -> int:

@@ -47,8 +47,8 @@ class Costs(BaseModel):
 
     Attributes:
         cpu_us: Microseconds of processor time for each message, by program; all routers are one.
-        commits: Of the database, for each message.
-        syncs: Of its log to the disk, for each batch.
+        commits: Transactions that wrote, for each message.
+        syncs: Of Postgres' log to the disk, for each of these transactions.
         batch: Messages in a batch, in the middle.
     """
 
@@ -56,6 +56,11 @@ class Costs(BaseModel):
     commits: float
     syncs: float
     batch: float
+
+    @property
+    def commits_per_batch(self) -> float:
+        """Transactions that wrote for each batch: one, and what else writes meanwhile."""
+        return self.commits * self.batch
 
     @classmethod
     def of(cls, runs: Sequence[Self]) -> Self:
@@ -154,8 +159,19 @@ class Reading(BaseModel):
     beside_ms: Percentiles
 
 
+class Failure(BaseModel):
+    """Something that could not be measured.
+
+    Attributes:
+        error: Name of its class; what it says may name files of the machine.
+    """
+
+    what: str
+    error: str
+
+
 class Results(BaseModel):
-    """Everything that one run measured.
+    """Everything that one run measured, and what it could not.
 
     Attributes:
         command: What was typed.
@@ -169,6 +185,7 @@ class Results(BaseModel):
     naive: list[Naive] = []
     reference: list[Reference] = []
     reading: Reading | None = None
+    failures: list[Failure] = []
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -79,7 +79,7 @@ class Backlog:
     Attributes:
         chats: They are called `<prefix>-<number>` and get the messages in turn.
         first: Number of the first message: several calls are one series then.
-        is_random: Each message goes to any of the chats instead.
+        is_random: Each message goes to any of the chats instead, in each series to others.
     """
 
     profile: str
@@ -90,7 +90,7 @@ class Backlog:
 
     def arrivals(self) -> Iterator[tuple[Arrival, str]]:
         """Yield what arrives, each with its message id."""
-        choose = Random(1).randrange  # noqa: S311 - the same chats each time
+        choose = Random(self.first).randrange  # noqa: S311 - the same chats for one series
         for number in count(self.first):
             chat = choose(self.chats) if self.is_random else number % self.chats
             yield Arrival("message", f"{self.prefix}-{chat}", self.profile), str(number)

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,10 @@ TAKEN_SQL: Final[LiteralString] = """
 -- bench: how many partitions of both logs have an owner
 SELECT count(*) FROM partitions WHERE lease_until > clock_timestamp()
 """
+WRITTEN_SQL: Final[LiteralString] = """
+-- bench: the number of the newest transaction that wrote; those that only read have none
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+"""
 SHARED_SQL: Final[LiteralString] = """
 -- bench: among how many routers the partitions of each log are shared out evenly
 SELECT CASE WHEN max(held) - min(held) <= 1 THEN count(DISTINCT owner) ELSE 0 END
@@ -86,10 +90,12 @@ class Throughput(NamedTuple):
 
     Attributes:
         cpu_us: Microseconds of processor time for each message, by program.
+        commits: Transactions that wrote, for each message.
     """
 
     per_second: float
     cpu_us: dict[str, float]
+    commits: float
 
 
 class TooFewError(Exception):
@@ -107,6 +113,7 @@ class _Reading(NamedTuple):
     at: float
     done: int
     cpu_seconds: dict[str, float]
+    written: int
 
 
 @dataclass(slots=True)
@@ -116,8 +123,6 @@ class Rig:
     Attributes:
         directory: Data, configuration and logs.
         config: The `chatlane.toml` of the router.
-        queries: How many `value` asked; they are commits of ours and not of the routers.
-        at_rest: Commits and syncs of so many routers that begin, share, and end.
     """
 
     directory: Path
@@ -127,8 +132,6 @@ class Rig:
     client: Client
     database: asyncpg.Connection
     partitions: int
-    queries: int = 0
-    at_rest: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def script(self, name: str, *arguments: object) -> Program:
         """Return one of the programs here, to be started."""
@@ -241,8 +244,7 @@ class Rig:
         await self.until(routers[0].program, lambda: self.value(SHARED_SQL), least=len(routers))
 
     async def value(self, query: LiteralString) -> int:
-        """Return a number from the database; `queries` counts these."""
-        self.queries += 1
+        """Return a number from the database."""
         return int(await self.database.fetchval(query))
 
     async def throughput(
@@ -256,8 +258,8 @@ class Rig:
         """
         await self.until_shared(routers)
         watched = routers[0].program
-        begin = self._reading(routers, await self.until(watched, count, total // 10))
-        end = self._reading(routers, await self.until(watched, count, total))
+        begin = await self._reading(routers, await self.until(watched, count, total // 10))
+        end = await self._reading(routers, await self.until(watched, count, total))
         counted = end.done - begin.done
         if counted * _LEAST_PART < total:
             raise TooFewError(f"{counted} of {total} messages were left to be counted: take more")
@@ -267,16 +269,17 @@ class Rig:
                 name: (end.cpu_seconds[name] - before) / counted * 1e6
                 for name, before in begin.cpu_seconds.items()
             },
+            (end.written - begin.written) / counted,
         )
 
-    def _reading(self, routers: Sequence[Router], done: int) -> _Reading:
+    async def _reading(self, routers: Sequence[Router], done: int) -> _Reading:
         pids = {
             "router": [router.program.pid for router in routers],
             "nats": [self.nats.pid],
             "postgres": [self.postgres.pid],
         }
         seconds = {name: sum(_cpu_seconds(pid) for pid in its if pid) for name, its in pids.items()}
-        return _Reading(perf_counter(), done, seconds)
+        return _Reading(perf_counter(), done, seconds, await self.value(WRITTEN_SQL))
 
 
 async def _all_wait(routers: Sequence[Router]) -> bool:

@@ -8,9 +8,10 @@ import pytest
 from tests.benchmarks import tables
 from tests.benchmarks.bench import DOCUMENT, parser, plan_of
 from tests.benchmarks.cases import BUSY, OPENING, Log, Measured
-from tests.benchmarks.costs import committed
+from tests.benchmarks.costs import Counted, committed
 from tests.benchmarks.figures import (
     Costs,
+    Failure,
     Flow,
     Latency,
     Naive,
@@ -33,7 +34,7 @@ PNG = b"\x89PNG"
 
 def flow(case: str, ratio: float, *, routers: int = 1, existing: int = 0) -> Flow:
     measured = Measured(
-        runs=[Throughput(1000 * ratio, {"router": 60.0})],
+        runs=[Throughput(1000 * ratio, {"router": 60.0}, 0.002)],
         bare=[(900.0, 1100.0)],
         costs=[Costs(cpu_us={"router": 60.0}, commits=0.002, syncs=1.0, batch=500.0)],
     )
@@ -66,12 +67,16 @@ def some_results() -> Results:
             Reference(sessions=1000, per_second=2),
         ],
         reading=Reading(reads_ms={"list": times}, alone_ms=times, beside_ms=times),
+        failures=[Failure(what="stream", error="TimeoutError")],
     )
 
 
 def test_a_run_is_compared_with_the_bare_runs_around_it() -> None:
     measured = Measured(
-        runs=[Throughput(500.0, {"router": 60.0}), Throughput(900.0, {"router": 40.0})],
+        runs=[
+            Throughput(500.0, {"router": 60.0}, 0.002),
+            Throughput(900.0, {"router": 40.0}, 0.004),
+        ],
         bare=[(900.0, 1100.0), (2000.0, 1000.0)],
         costs=[
             Costs(cpu_us={"router": 60.0}, commits=0.002, syncs=1.0, batch=500.0),
@@ -83,6 +88,12 @@ def test_a_run_is_compared_with_the_bare_runs_around_it() -> None:
     assert found.bare_per_second.median == 1250
     assert found.costs.cpu_us == {"router": 50.0}
     assert found.costs.batch == 400
+    assert found.costs.commits_per_batch == pytest.approx(1.2)
+
+
+def test_syncs_are_counted_for_each_transaction_that_wrote() -> None:
+    assert Counted(350, 260).syncs_per_commit(Counted(50, 20)) == 0.8
+    assert Counted(50, 20).syncs_per_commit(Counted(50, 20)) == 0
 
 
 def test_growth_is_what_a_message_costs_more_with_the_most_sessions() -> None:
@@ -130,6 +141,9 @@ def test_a_backlog_goes_to_its_chats_in_turn_or_to_any_of_them() -> None:
     in_turn = [its.chat for its, _ in islice(Backlog("default", 3, "c").arrivals(), 4)]
     assert in_turn == ["c-0", "c-1", "c-2", "c-0"]
     anywhere = Backlog("default", 3, "c", first=7, is_random=True).arrivals()
+    another = Backlog("default", 1000, "c", first=57, is_random=True).arrivals()
+    before = Backlog("default", 1000, "c", first=7, is_random=True).arrivals()
+    assert [its for its, _ in islice(another, 50)] != [its for its, _ in islice(before, 50)]
     found = list(islice(anywhere, 50))
     assert {its.chat for its, _ in found} == {"c-0", "c-1", "c-2"}
     assert found[0][1] == "7"
@@ -165,6 +179,8 @@ def test_rows_say_what_missed_its_target() -> None:
     assert (late.figure, late.target, late.is_met) == ("30.0 ms", "< 25.0 ms", False)
     grown = rows["busy", "from 1,000 to 1,000,000 sessions"]
     assert (grown.figure, grown.is_met) == ("+60%", False)
+    failed = rows["stream", "not measured"]
+    assert (failed.figure, failed.is_met) == ("TimeoutError", False)
 
 
 def test_figures_and_plots_are_put_between_the_marks_of_a_document(tmp_path: Path) -> None:
