@@ -189,15 +189,16 @@ class Ownership:
 
     async def _look(self) -> None:
         self._give_up_unreadable()
-        now = self._loop.time()
-        held = {feed.partition for feed in self._holder.feeds}
         async with self._transaction() as connection:
+            # Whatever is due by now, however long it took to reach the database.
+            now = self._loop.time()
+            held = {feed.partition for feed in self._holder.feeds}
             shown = await self._show_life(connection, now)
             renewed = await self._renew_idle(connection, now)
             holdings = await self._holdings(connection)
             peers = await routers.live(connection)
             claims: list[Claim] = []
-            if not self._leaves_time_to_others(now):
+            if not self._leaves_time_to_others():
                 claims = await self._claim(connection, holdings, peers, held | self._releasing)
         if claims:
             reach(RouterPoint.PARTITIONS_CLAIMED)
@@ -213,12 +214,14 @@ class Ownership:
         self._shed_surplus(holdings, peers)
         self._next_look = self._loop.time() + self._time_to_next_event(holdings, peers)
 
-    def _leaves_time_to_others(self, now: float) -> bool:
+    def _leaves_time_to_others(self) -> bool:
         """Tell whether leases may have ended only because nobody could renew them.
 
         Who is the first to reach the database again would take what the others still read, and
-        have to give it back a moment later.
+        have to give it back a moment later. The time that this look itself has waited for the
+        database counts: the others wait for it, too.
         """
+        now = self._loop.time()
         if now - self._looked_at >= self._lease.total_seconds() - self._renew_seconds:
             self._reserved_until = now + _LOOKS_LEFT_TO_OTHERS * self._poll_seconds
         return now < self._reserved_until

@@ -12,9 +12,20 @@ from tests.support.protocol_machine import ProtocolMachine, RealWorld
 
 pytestmark = pytest.mark.integration
 
-EXAMPLES: Final = int(os.environ.get("CHATLANE_TEST_EXAMPLES", "8"))
+# The same ones every time, and not shrunk: each example costs seconds. Who asks for more gets
+# others, and longer ones.
+_MORE: Final = os.environ.get("CHATLANE_TEST_EXAMPLES")
+EXAMPLES: Final = settings(
+    max_examples=int(_MORE or 8),
+    stateful_step_count=30 if _MORE else 20,
+    deadline=None,
+    derandomize=_MORE is None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
+@pytest.mark.timeout(0 if _MORE else 300)
 def test_nothing_is_lost_doubled_or_out_of_order(
     shared_nats: RunningServer, postgres_server: RunningPostgres, template_database: str
 ) -> None:
@@ -26,12 +37,4 @@ def test_nothing_is_lost_doubled_or_out_of_order(
         def __init__(self) -> None:
             super().__init__(world)
 
-    # The same ones every time, and not shrunk: each example costs seconds.
-    chosen = settings(
-        max_examples=EXAMPLES,
-        stateful_step_count=20,
-        deadline=None,
-        derandomize=True,
-        phases=[Phase.explicit, Phase.generate],
-    )
-    run_state_machine_as_test(OnServers, settings=chosen)
+    run_state_machine_as_test(OnServers, settings=EXAMPLES)

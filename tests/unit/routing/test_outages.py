@@ -22,13 +22,19 @@ _LOOK_SECONDS: Final = 0.05
 
 
 class AwayStore(MemoryStore):
-    """A store that one router cannot reach for a while."""
+    """A store that one router cannot reach for a while, or that lets it wait."""
 
     is_away = False
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        super().__init__(database)
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     @override
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[MemoryConnection]:
+        await self.answers.wait()
         if self.is_away:
             raise StoreUnavailableError(kind="away")
         async with super().transaction() as connection:
@@ -79,6 +85,26 @@ def test_who_is_back_first_takes_nothing_from_the_other() -> None:
             await asyncio.sleep(3 * LEASE.total_seconds())
             assert [router.take_overs for router, _ in both] == [0, 0]
             assert [router.held() for router, _ in both] == before
+
+    run(work())
+
+
+def test_who_is_answered_first_takes_nothing_from_the_other() -> None:
+    """The same for looks that began when all was well, and end when leases have ended."""
+
+    async def work() -> None:
+        async with two_routers() as both:
+            before = [set(router.intake.tenures) for router, _ in both]
+            for _, store in both:
+                store.answers.clear()
+            await asyncio.sleep(3 * LEASE.total_seconds())
+            for _, store in both:
+                store.answers.set()
+                await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(3 * LEASE.total_seconds())
+            assert [router.take_overs for router, _ in both] == [0, 0]
+            # With the same fencing numbers: nobody gave anything back, either.
+            assert [set(router.intake.tenures) for router, _ in both] == before
 
     run(work())
 

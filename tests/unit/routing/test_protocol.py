@@ -18,5 +18,5 @@ class InMemory(ProtocolMachine):
 
 
 def test_nothing_is_lost_doubled_or_out_of_order() -> None:
-    chosen = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+    chosen = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)
     run_state_machine_as_test(InMemory, settings=chosen)
