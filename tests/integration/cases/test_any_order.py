@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
@@ -14,10 +15,10 @@ from chatlane.domain import claims, turns
 from chatlane.domain.effects import Effects
 from chatlane.domain.log import LOGS
 from chatlane.domain.states import Turn
-from chatlane.routing import deadlines
+from chatlane.routing import deadlines, steering
 from chatlane.routing.relay import Relay
-from chatlane.store import outbox, seen, waiting
-from chatlane_schemas.turns import ClaimStatus
+from chatlane.store import compaction, outbox, removals, rewinding, seen, waiting
+from chatlane_schemas.turns import ClaimStatus, RenewStatus
 from tests.support.any_order.machine import ConversationMachine
 from tests.support.any_order.people import PLACES
 from tests.support.any_order.servers import ServerWorld
@@ -98,10 +99,10 @@ def _told_no_more(turn: Turn, effects: Effects) -> None:
     effects.changed_turns.append(turn)
 
 
-def _changed(name: str, part: str, instead: str) -> AbstractContextManager[Any]:
-    statement = getattr(outbox, name)
+def _changed(module: ModuleType, name: str, part: str, instead: str) -> AbstractContextManager[Any]:
+    statement = getattr(module, name)
     assert part in statement
-    return patch.object(outbox, name, statement.replace(part, instead))
+    return patch.object(module, name, statement.replace(part, instead))
 
 
 def _answer_after_another_claim(machine: ConversationMachine) -> None:
@@ -180,6 +181,47 @@ def _lose_the_first_notification(machine: ConversationMachine) -> None:
     machine.sweep_turns(0)
 
 
+def _take_in_after_another_claim(machine: ConversationMachine) -> None:
+    _run_one_turn_until_it_is_claimed(machine)
+    machine.forget_job(0)
+    machine.end_lease(0)
+    machine.sweep_turns(0)
+    machine.publish(0, 9)
+    machine.work(0, 0, 1)
+    machine.pass_on(TURNS, "/steer")
+    _decide(machine)
+    # The new worker is slow, and the old one asks.
+    slow = machine.jobs.pop()
+    machine.take_in(0, 0, is_again=False)
+    machine.jobs.append(slow)
+
+
+def _take_away_what_has_a_line(machine: ConversationMachine) -> None:
+    machine.say(TURNS, 1)
+    _decide(machine)
+    machine.ask(0, "remove", 0, 0)
+
+
+def _go_on_behind_a_summary(machine: ConversationMachine) -> None:
+    for _ in range(3):
+        machine.talk(TURNS)
+    machine.ask(0, "continue", 0, 0)
+
+
+def _let_the_last_turn_run_again(machine: ConversationMachine) -> None:
+    machine.talk(TURNS)
+    machine.command(TURNS, "/retry")
+    _decide(machine)
+
+
+def _always_held(*_arguments: object) -> RenewStatus:
+    return RenewStatus.RENEWED
+
+
+async def _nothing_taken_out(*_arguments: object, **_more: object) -> int:
+    return 0
+
+
 TURNS: Final = PLACES[0]
 STREAM: Final = PLACES[5]
 WAYS: Final = {
@@ -199,6 +241,7 @@ WAYS: Final = {
     "the sweep goes newest first": Way(
         _leave_two_to_the_sweep,
         lambda: _changed(
+            outbox,
             "ADOPT_OUTBOX_SQL",
             "SELECT * FROM adopted ORDER BY id",
             "SELECT * FROM adopted ORDER BY id DESC",
@@ -207,7 +250,9 @@ WAYS: Final = {
     ),
     "new rows go out before older ones of others": Way(
         _overtake_one_that_sleeps,
-        lambda: _changed("INSERT_OUTBOX_SQL", "older.router IS DISTINCT FROM $1 OR", "false OR"),
+        lambda: _changed(
+            outbox, "INSERT_OUTBOX_SQL", "older.router IS DISTINCT FROM $1 OR", "false OR"
+        ),
         "inverted",
     ),
     "rows of unknown fate are forgotten": Way(
@@ -224,6 +269,31 @@ WAYS: Final = {
         _lose_the_first_notification,
         lambda: patch.object(deadlines, "repeat_notice", _told_no_more),
         "there is no end to it",
+    ),
+    "whoever asks takes in": Way(
+        _take_in_after_another_claim,
+        lambda: patch.object(steering, "held_status", _always_held),
+        "unfenced",
+    ),
+    "a session is taken away without its line": Way(
+        _take_away_what_has_a_line,
+        lambda: _changed(
+            removals,
+            "REMOVE_SQL",
+            "DELETE FROM waiting WHERE session_id = ANY($1::uuid[])",
+            "SELECT 1",
+        ),
+        "stray",
+    ),
+    "rows go along in any order": Way(
+        _go_on_behind_a_summary,
+        lambda: _changed(compaction, "MOVE_TAIL_SQL", "ORDER BY seq", "ORDER BY seq DESC"),
+        "inverted",
+    ),
+    "what runs again is not taken back": Way(
+        _let_the_last_turn_run_again,
+        lambda: patch.object(rewinding, "take_out", _nothing_taken_out),
+        "made up",
     ),
 }
 

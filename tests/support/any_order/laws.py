@@ -6,15 +6,15 @@ is, and two moments with each other. Each law returns what breaks it, in words.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from pydantic_core import from_json
 
-from tests.support.any_order.people import Decided, Said, Story
+from tests.support.any_order.people import Said, Story
 from tests.support.any_order.snapshot import Row, Sent, Snapshot, Turn
+from tests.support.any_order.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,26 +22,6 @@ if TYPE_CHECKING:
 Problems = Iterator[str]
 
 _DROPPING: Final = frozenset({"reset", "stop", "cancel"})
-
-
-@dataclass(slots=True)
-class Step:
-    """One step: what there was, what there is, and what was done.
-
-    Attributes:
-        claimed: Turns that a worker may have been given.
-        asked: Requests that may have been carried out, with the session that each named.
-        may_expire: Whether ends of leases were looked for.
-        is_ordered: Whether what was decided was decided in the order it is noted in.
-    """
-
-    before: Snapshot
-    after: Snapshot
-    decided: Decided
-    claimed: set[UUID] = field(default_factory=set)
-    asked: list[tuple[str, UUID]] = field(default_factory=list)
-    may_expire: bool = False
-    is_ordered: bool = True
 
 
 def broken(step: Step, story: Story) -> list[str]:
@@ -65,24 +45,30 @@ def _is_in_one_place(step: Step, story: Story) -> Problems:
     for message_id, said in story.by_id.items():
         if places[message_id] > 1:
             yield f"doubled: {said.mid} is in {places[message_id]} places"
-        elif places[message_id] and said.gone:
-            yield f"doubled: {said.mid} came back after it was {said.gone}"
-        elif not places[message_id] and not said.gone:
-            said.gone = _why_gone(step, said)
-            if not said.gone:
+        elif places[message_id] and message_id in story.gone:
+            yield f"doubled: {said.mid} came back after it was {story.gone[message_id]}"
+        elif not places[message_id] and message_id not in story.gone:
+            reason = _why_gone(step, said, message_id)
+            if reason:
+                story.gone[message_id] = reason
+            else:
                 yield f"lost: {said.mid} is nowhere"
 
 
-def _why_gone(step: Step, said: Said) -> str:
+def _why_gone(step: Step, said: Said, message_id: UUID) -> str:
     """Return why a message that was there before this step need not be there any more."""
     if said.mid in step.decided.deleted:
         return "deleted"
-    was = next((one for one in step.before.waiting if one.id == said.id), None)
+    was_written = (*step.before.rows, *step.before.archive)
+    home = next((one.session_id for one in was_written if one.id == message_id), None)
+    was = next((one for one in step.before.waiting if one.id == message_id), None)
+    home = was.session_id if was is not None else home
+    if home is not None and step.is_removed(home):
+        return "removed"
     if was is not None:
-        home = was.session_id
         keys = {key for key, its in step.before.lanes.items() if its == home}
         keys |= {key for key, its in step.after.lanes.items() if its == home}
-        is_stopped = any(kind in _DROPPING and its == home for kind, its in step.asked)
+        is_stopped = step.asks(was.session_id, *_DROPPING)
         return "dropped" if is_stopped or step.decided.stops(keys) else ""
     # Said and dropped in one batch, before or after which its lane may have led elsewhere.
     later = (
@@ -101,7 +87,7 @@ def _says_what_its_edits_say(step: Step, story: Story) -> Problems:
     found += [(row.id, row.content, row.state) for row in now.rows if row.id is not None]
     for message_id, content, state in found:
         said = story.by_id.get(message_id)
-        if said is None:
+        if said is None or said.is_copy:
             continue
         if content != said.text:
             yield f"changed: {said.mid} says {content!r} and not {said.text!r}"
@@ -110,16 +96,19 @@ def _says_what_its_edits_say(step: Step, story: Story) -> Problems:
 
 
 def _is_in_order(step: Step, story: Story) -> Problems:
-    """In each session what was said in one lane is in the order in which it was decided."""
-    lines: defaultdict[tuple[UUID, str], list[int]] = defaultdict(list)
+    """In each session what was said in one lane is in the order in which it was decided.
+
+    What a running turn took in went past what waits for the next one.
+    """
+    lines: defaultdict[tuple[UUID, str, bool], list[int]] = defaultdict(list)
     rows = [(row.session_id, row.id) for row in step.after.rows]
     rows += [(one.session_id, one.id) for one in step.after.waiting]
     for session_id, message_id in rows:
         said = story.by_id.get(message_id) if message_id else None
         if said is not None and said.place is not None:
-            lines[session_id, said.key].append(said.order)
+            lines[session_id, said.key, message_id in story.taken].append(said.order)
     yield from (
-        f"inverted: {key} is {orders}" for (_, key), orders in lines.items() if _falls(orders)
+        f"inverted: {key} is {orders}" for (_, key, _), orders in lines.items() if _falls(orders)
     )
 
 
@@ -134,16 +123,64 @@ def _places_are_contiguous(step: Step, _story: Story) -> Problems:
 
 
 def _transcripts_only_grow(step: Step, _story: Story) -> Problems:
-    """A row stays where it is, unless somebody took it back."""
+    """A row stays where it is, unless somebody took it back, or a summary stands for it."""
     now = {(row.session_id, row.seq): row for row in step.after.rows}
-    is_undone = any(name == "undo" for _, name, _ in step.decided.commands)
+    is_undone = any(name in {"undo", "retry"} for _, name, _ in step.decided.commands)
     for row in step.before.rows:
         found = now.get((row.session_id, row.seq))
-        if found is None or found._replace(content=row.content, state=row.state) != row:
-            if not is_undone:
+        if found is None or not _is_same(found, row):
+            if not (is_undone or _may_move(step, row)):
                 yield f"changed: row {row.seq} of {row.session_id} was {row.content!r}"
         elif found.content != row.content and row.role != "user":
             yield f"changed: the answer {row.content!r} became {found.content!r}"
+
+
+def _is_same(found: Row, row: Row) -> bool:
+    """Whether two rows are one, whatever was said of it and wherever its answer is to go."""
+    return found._replace(content=row.content, state=row.state, source=row.source) == row
+
+
+def _may_move(step: Step, row: Row) -> bool:
+    asked = step.asked
+    if asked is None or asked.session_id != row.session_id:
+        return False
+    if asked.kind == "compact":
+        return bool(row.seq <= asked.request.through_seq)
+    if asked.kind == "continue":
+        return bool(row.seq > asked.request.through_seq)
+    return asked.kind == "retry" or step.is_removed(row.session_id)
+
+
+def _summaries_stand_before_the_rest(step: Step, _story: Story) -> Problems:
+    """A summary has one place, and what it does not stand for comes behind it, in order."""
+    asked = step.asked
+    if asked is None or asked.kind not in {"compact", "continue"}:
+        return
+    [summary] = asked.request.rows
+    places = [row for row in step.after.rows if row.content == summary.content]
+    if asked.reply is None or asked.reply.error is not None:
+        if places:
+            yield f"made up: a summary of {asked.session_id} that was refused"
+        return
+    through = asked.request.through_seq
+    was = [row for row in step.before.rows if row.session_id == asked.session_id]
+    rest = [(row.id, row.content) for row in was if row.seq > through]
+    home = places[0].session_id if len(places) == 1 else None
+    stands = [row for row in step.after.rows if row.session_id == home]
+    if [(row.id, row.content) for row in stands] != [(None, summary.content), *rest]:
+        yield f"summed up: {home} has {[row.content for row in stands]}"
+    kept = (*step.after.archive, *step.after.rows)
+    old = [row for row in kept if row.session_id == asked.session_id]
+    lost = {row.content for row in was if row.seq <= through} - {row.content for row in old}
+    yield from (f"lost: {content!r}, which was summed up" for content in lost)
+
+
+def _nothing_is_of_no_session(step: Step, _story: Story) -> Problems:
+    """What is taken away goes with all that was in it."""
+    yield from (f"stray: in {table} of {its}" for table, its in step.after.strays)
+    for session_id in step.before.sessions.keys() - step.after.sessions.keys():
+        if not step.is_removed(session_id):
+            yield f"lost: session {session_id}"
 
 
 # Who may run.
@@ -170,6 +207,35 @@ def _workers_are_told(step: Step, _story: Story) -> Problems:
         is_due = turn.is_live and turn.rest != "resting"
         if is_due and f"turn:{turn.id}:{turn.dispatch}" not in told:
             yield f"untold: turn {turn.id} at dispatch {turn.dispatch}"
+
+
+def _messages_join_for_a_reason(step: Step, _story: Story) -> Problems:
+    """A message is in a turn by its claim, or because the attempt that holds it took it in."""
+    for turn_id in {row.turn_id for row in step.joined() if row.turn_id}:
+        was = step.before.turns.get(turn_id)
+        is_claimed = turn_id in step.claimed and was is not None and was.attempt == 0
+        if not is_claimed and not _holds(was, step):
+            yield f"unfenced: a message was added to turn {turn_id}"
+
+
+def _holds(was: Turn | None, step: Step) -> bool:
+    """Whether who asks to take something in has the turn, and it is not to end."""
+    if was is None or step.taken is None or not was.is_live or was.cancel is not None:
+        return False
+    asked = step.taken.request
+    return (was.id, was.attempt, was.token) == (asked.turn_id, asked.attempt, asked.token)
+
+
+def _workers_get_what_they_take_in(step: Step, _story: Story) -> Problems:
+    """What a worker is given is what its turn has behind the place it names, in order."""
+    if step.taken is None:
+        return
+    asked, reply = step.taken
+    rows = [row for row in step.after.rows if row.turn_id == asked.turn_id and row.id is not None]
+    due = [row.seq for row in rows if row.seq > asked.after_seq and row.state != "deleted"]
+    given = [one.seq for one in reply.messages]
+    if given != (due if reply.status == "renewed" else []):
+        yield f"taken in: {given} and not {due}, {reply.status}"
 
 
 def _turns_end_for_a_reason(step: Step, _story: Story) -> Problems:
@@ -209,25 +275,37 @@ def _ended(step: Step, was: Turn, turn: Turn) -> Problems:
 
 def _answers_stand_once(step: Step, story: Story) -> Problems:
     """What a turn left in the transcript is what its one result says."""
-    answers: defaultdict[UUID, list[Row]] = defaultdict(list)
-    for row in step.after.rows:
-        turn = step.after.turns.get(row.turn_id) if row.turn_id else None
-        if turn is not None and row.role == "assistant" and row.session_id == turn.session_id:
-            answers[turn.id].append(row)
+    answers = _answers_by_turn(step.after)
     said = _by_turn(step.after.of_stream("OUTBOUND").values())
     for turn in step.after.turns.values():
         result = story.results.get(turn.result_id or "", {"parts": []})
         parts = [part["text"] for part in result["parts"]] if turn.state == "done" else []
-        stand = [row.content for row in answers[turn.id]]
-        if stand != parts and (stand or not _is_undone(story)):
-            yield f"answered: turn {turn.id} left {stand} and not {parts}"
+        if answers[turn.id] != parts and turn.session_id not in story.removed:
+            yield f"answered: turn {turn.id} left {answers[turn.id]} and not {parts}"
         heard = [one["text"] for one in said[turn.id] if one["kind"] == "answer"]
         if heard != (parts if turn.cancel != "session_ended" else []):
             yield f"answered: turn {turn.id} told {heard} and not {parts}"
 
 
-def _is_undone(story: Story) -> bool:
-    return any((said.text or "").startswith("/undo") for said in story.by_mid.values())
+def _answers_by_turn(now: Snapshot) -> defaultdict[UUID, list[str | None]]:
+    """Return what turns said, in transcripts and in what was taken out of them."""
+    answers: defaultdict[UUID, list[str | None]] = defaultdict(list)
+    for row in (*now.archive, *now.rows):
+        turn = now.turns.get(row.turn_id) if row.turn_id else None
+        if turn is None or row.role != "assistant":
+            continue
+        # Rows go along where a conversation goes on behind a summary; copies are others.
+        if turn.session_id in _followed_by(now, row.session_id):
+            answers[turn.id].append(row.content)
+    return answers
+
+
+def _followed_by(now: Snapshot, session_id: UUID) -> list[UUID]:
+    """Return a session and those before it that were summed up for it."""
+    chain = [session_id]
+    while (its := now.sessions.get(chain[-1])) and its.parent_id and its.link_kind == "compression":
+        chain.append(its.parent_id)
+    return chain
 
 
 def _by_turn(sent: Iterable[Sent]) -> defaultdict[UUID, list[dict[str, Any]]]:
@@ -266,7 +344,9 @@ def _late_results_change_nothing(step: Step, story: Story) -> Problems:
         has_counted = now is not None and now.result_id == result_id
         if has_counted and not is_current and was is not None and was.result_id != result_id:
             yield f"unfenced: a result of attempt {result['attempt']} counted for {turn_id}"
-        if not has_counted and result_id not in step.after.late and not _is_old(story, result_id):
+        is_of_nobody = UUID(result["session_id"]) in story.removed
+        is_kept = result_id in step.after.late or is_of_nobody or _is_old(story, result_id)
+        if not has_counted and not is_kept:
             yield f"lost: result {result_id} of {turn_id} is nowhere"
 
 
@@ -310,7 +390,7 @@ def _sessions_begin_and_end_once(step: Step, story: Story) -> Problems:
         (one.subject.rpartition(".")[2], one.session_id)
         for one in step.after.of_stream("EVENTS").values()
     )
-    story.reopened += sum(kind in {"switch", "reopen"} for kind, _ in step.asked)
+    story.reopened += step.asked is not None and step.asked.kind in {"switch", "reopen"}
     story.reopened += sum(name == "resume" for _, name, _ in step.decided.commands)
     for session in step.after.sessions.values():
         begun, ended = told["started", session.id], told["ended", session.id]
@@ -349,8 +429,12 @@ _LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
     _is_in_order,
     _places_are_contiguous,
     _transcripts_only_grow,
+    _summaries_stand_before_the_rest,
+    _nothing_is_of_no_session,
     _one_turn_at_a_time,
     _workers_are_told,
+    _messages_join_for_a_reason,
+    _workers_get_what_they_take_in,
     _turns_end_for_a_reason,
     _answers_stand_once,
     _answers_go_where_questions_came_from,
@@ -370,8 +454,9 @@ def unfinished(now: Snapshot, story: Story) -> list[str]:
         f"unanswered: turn {one.id} is {one.state}" for one in now.turns.values() if one.is_live
     ]
     failed = sum(one.state == "failed" for one in now.turns.values())
-    # What answers a question that was taken back is a dead letter, too.
-    dead = [reason for reason in now.dead if reason != "invalid" or not now.removed]
+    # What answers a question that was taken back, or taken away, is a dead letter, too.
+    is_taken_back = bool(now.removed or story.removed)
+    dead = [reason for reason in now.dead if reason != "invalid" or not is_taken_back]
     if dead != ["turn_failed"] * failed:
         told.append(f"lost: dead letters {dead}, {failed} turns failed")
     for row in now.rows:
@@ -385,6 +470,6 @@ def unfinished(now: Snapshot, story: Story) -> list[str]:
     told += [
         f"unanswered: {one.id} was routed"
         for one in now.stored["ROUTED"]
-        if UUID(one.id) not in answered
+        if UUID(one.id) not in answered and one.session_id not in story.removed
     ]
     return told

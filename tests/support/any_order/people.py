@@ -44,7 +44,8 @@ class Said:
         order: Its place among all that was decided.
         text: As its newest edit says, of those that were decided; None once it is deleted.
         version: Of that edit.
-        gone: Why it is in no line and no transcript any more, if it is not.
+        is_copy: It was said in one conversation and run again in a branch of it: edits are
+            about the first.
     """
 
     mid: str
@@ -54,7 +55,7 @@ class Said:
     id: UUID | None = None
     order: int = 0
     version: int = 0
-    gone: str = ""
+    is_copy: bool = False
 
     @property
     def key(self) -> str:
@@ -68,6 +69,12 @@ class Story:
 
     by_mid: dict[str, Said] = field(default_factory=dict)
     by_id: dict[UUID, Said] = field(default_factory=dict)
+    # Why what was said is in no line, no transcript and no archive any more, by id.
+    gone: dict[UUID, str] = field(default_factory=dict)
+    # What running turns took in.
+    taken: set[UUID] = field(default_factory=set)
+    # The sessions that were taken away, by request.
+    removed: set[UUID] = field(default_factory=set)
     decided: int = 0
     reopened: int = 0
     # The results that were published, by envelope id, and the claim of each (turn, attempt).
@@ -86,6 +93,10 @@ class Story:
         """Note that something was decided for the first time."""
         self.decided += 1
         said.id, said.order = message_id, self.decided
+        self.by_id[message_id] = said
+
+    def repeat(self, said: Said, message_id: UUID) -> None:
+        """Note that something runs again under another id."""
         self.by_id[message_id] = said
 
     def submitted(self, text: str, message_id: UUID) -> Said:

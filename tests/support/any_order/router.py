@@ -25,6 +25,7 @@ from chatlane.routing.relay import Relay
 from chatlane.routing.session_desk import SessionDesk
 from chatlane.routing.stopping import StopDesk
 from chatlane.routing.timed_ends import TimedEnds
+from chatlane.routing.transcript_desk import TranscriptDesk
 from chatlane.routing.writing import Writer
 from chatlane.store import partitions, routers
 from chatlane.store.session_reads import SessionReads
@@ -141,6 +142,7 @@ class Router:
         self.deadlines = Deadlines(store, self.writer, declared, _none_unread)
         self.sessions = SessionDesk(self.writer, SessionReads(store), declared, SLOTS)
         self.stopping = StopDesk(self.writer)
+        self.transcripts = TranscriptDesk(store, self.writer, declared.agents, SLOTS)
         self.ends = TimedEnds(store, self.writer, declared, world.end_of)
         self.hand = _Hand()
         batches = Batches(

@@ -19,19 +19,39 @@ STREAMS: Final = ("OUTBOUND", "ROUTED", "TURNS", "EVENTS")
 
 _SESSIONS: Final = """
 SELECT id, session_key, agent, ended_at, active_turn, next_seq, seq_gaps, next_out_seq,
-       parent_id IS NOT NULL AND link_kind = 'branch' FROM sessions ORDER BY started_at, id
+       parent_id, link_kind, revision FROM sessions ORDER BY started_at, id
 """
 _LANES: Final = "SELECT session_key, session_id FROM lanes"
 _TURNS: Final = """
 SELECT id, session_id, agent, state, attempt, token, cancel, result_id, outcome, dispatch, rest
 FROM turns ORDER BY created_at, id
 """
-_WAITING: Final = "SELECT session_id, arrival, message_id, session_key, content FROM waiting"
+_WAITING: Final = """
+SELECT session_id, arrival, message_id, session_key, content, platform_message_id FROM waiting
+"""
 _ROWS: Final = """
-SELECT session_id, seq, id, role, content, turn_id, reply_to, state, source::text FROM messages
+SELECT session_id, seq, id, role, content, turn_id, reply_to, state, source::text,
+       platform_message_id FROM messages
 ORDER BY session_id, seq
 """
-_REMOVED: Final = "SELECT id FROM removed_messages WHERE id IS NOT NULL"
+_ARCHIVE: Final = """
+SELECT session_id, seq, id, role, content, turn_id, reply_to, NULL, source::text,
+       platform_message_id FROM removed_messages
+ORDER BY session_id, removal, seq
+"""
+# Whatever is of a session that is not there. A turn that nobody claimed says nothing of anybody.
+_STRAYS: Final = """
+SELECT name, session_id FROM (
+    SELECT 'messages', session_id FROM messages
+    UNION ALL SELECT 'removed_messages', session_id FROM removed_messages
+    UNION ALL SELECT 'message_revisions', session_id FROM message_revisions
+    UNION ALL SELECT 'waiting', session_id FROM waiting
+    UNION ALL SELECT 'turns', session_id FROM turns WHERE source IS NOT NULL
+    UNION ALL SELECT 'lanes', session_id FROM lanes
+    UNION ALL SELECT 'late_results', session_id FROM late_results
+) AS every (name, session_id)
+WHERE NOT EXISTS (SELECT FROM sessions WHERE sessions.id = every.session_id)
+"""
 _OUTBOX: Final = "SELECT stream, subject, message_id, payload FROM outbox ORDER BY id"
 _CURSORS: Final = "SELECT log, id, cursor, epoch FROM partitions"
 _DEAD: Final = "SELECT reason FROM dead_letters"
@@ -49,7 +69,14 @@ class Session(NamedTuple):
     next_seq: int
     gaps: int
     next_out_seq: int
-    is_branch: bool
+    parent_id: UUID | None
+    link_kind: str | None
+    revision: int
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it began as a copy of another one."""
+        return self.parent_id is not None and self.link_kind == "branch"
 
 
 class Turn(NamedTuple):
@@ -81,6 +108,7 @@ class Waiting(NamedTuple):
     id: UUID
     key: str
     content: str | None
+    mid: str | None
 
 
 class Row(NamedTuple):
@@ -95,6 +123,7 @@ class Row(NamedTuple):
     reply_to: UUID | None
     state: str | None
     source: str | None
+    mid: str | None
 
 
 class Sent(NamedTuple):
@@ -115,6 +144,8 @@ class Snapshot:
     """Everything at one moment.
 
     Attributes:
+        archive: Rows that were undone, or that a summary stands for.
+        strays: What is of a session that is not there: the table, and the session.
         stored: What stands in each stream, in order.
         unsent: What of each stream is still in the outbox, in order.
     """
@@ -124,12 +155,18 @@ class Snapshot:
     turns: dict[UUID, Turn]
     waiting: list[Waiting]
     rows: list[Row]
-    removed: set[UUID]
+    archive: list[Row]
+    strays: list[tuple[str, UUID]]
     cursors: dict[PartitionId, tuple[int, int]]
     dead: list[str]
     late: set[str]
     stored: dict[str, list[Sent]]
     unsent: dict[str, list[Sent]]
+
+    @property
+    def removed(self) -> set[UUID]:
+        """The ids of all messages in the archive."""
+        return {row.id for row in self.archive if row.id is not None}
 
     def of_stream(self, stream: str) -> dict[str, Sent]:
         """Return what was or will be published on a stream, each id once."""
@@ -151,7 +188,8 @@ async def look(world: World) -> Snapshot:
             turns={one.id: one for one in turns},
             waiting=sorted(Waiting(*row.values()) for row in await fetch(_WAITING)),
             rows=[Row(*row.values()) for row in await fetch(_ROWS)],
-            removed={row[0] for row in await fetch(_REMOVED)},
+            archive=[Row(*row.values()) for row in await fetch(_ARCHIVE)],
+            strays=[tuple(row.values()) for row in await fetch(_STRAYS)],
             cursors={
                 PartitionId(row[0], row[1]): (row[2], row[3]) for row in await fetch(_CURSORS)
             },
