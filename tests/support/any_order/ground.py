@@ -20,8 +20,8 @@ from chatlane_schemas.turns import TurnTake
 from tests.support.any_order.asking import Asked, Asking
 from tests.support.any_order.jobs import Job, Taken
 from tests.support.any_order.laws import broken
+from tests.support.any_order.more_ids import note_late_files, note_retries
 from tests.support.any_order.people import Decided, Said, Story
-from tests.support.any_order.retries import note_retries
 from tests.support.any_order.router import Router, tried
 from tests.support.any_order.snapshot import Snapshot, look
 from tests.support.any_order.steps import Step
@@ -78,7 +78,10 @@ class Ground(RuleBasedStateMachine):
     ) -> Any:  # noqa: ANN401 - whatever the work returns
         before = self.now
         answer = self.run(self._do(work))
+        known = self.story.decided
         decided = self.run(self._decided(before))
+        if decided.moves and self.story.moved_at is None:
+            self.story.moved_at = known
         step = Step(
             before,
             self.now,
@@ -92,6 +95,7 @@ class Ground(RuleBasedStateMachine):
         if taking is not None:
             self.story.taken |= {row.id for row in step.joined() if row.id is not None}
         note_retries(step, self.story)
+        note_late_files(step, self.story)
         found = broken(step, self.story)
         for result_id in decided.results:
             self.story.results[result_id]["counted"] = True
@@ -102,11 +106,12 @@ class Ground(RuleBasedStateMachine):
         answer = await work
         for router in self.routers:
             await router.settle()
-        self.now = await look(self.world)
+        # A slow machine is no failure: transactions are given up when nothing happens in them.
+        self.now = await until_answered(lambda: look(self.world))
         return answer
 
     async def _decided(self, before: Snapshot) -> Decided:
-        decided = Decided([], [], set(), {}, [])
+        decided = Decided([], [], set(), {}, [], {}, [])
         for partition, (cursor, _) in sorted(before.cursors.items()):
             until = self.now.cursors[partition][0]
             messages = await self.world.read(partition, cursor, 1000)
@@ -124,6 +129,9 @@ class Ground(RuleBasedStateMachine):
         content = decoded(message, self.world.catalog).content
         assert isinstance(content, Prepared)
         event, story = content.heard.event, self.story
+        if event.kind is Kind.MIGRATION:
+            decided.moves.append(message)
+            return
         said = story.by_mid[event.message_id or ""]
         if event.kind is Kind.EDIT:
             version = int(event.version or 0)
@@ -132,6 +140,11 @@ class Ground(RuleBasedStateMachine):
         elif event.kind is Kind.DELETE:
             said.text = None
             decided.deleted.add(said.mid)
+        elif event.kind is Kind.ATTACHMENTS:
+            by_itself = message_id_of(message, self.world.catalog)
+            assert by_itself is not None
+            story.decided += 1
+            decided.files[said.mid] = by_itself, story.decided
         elif said.order == 0:
             self._accept(said, content, message, decided)
 
@@ -171,6 +184,9 @@ class Ground(RuleBasedStateMachine):
         self.run(self.world.publish("results", partition, subject, json.dumps(body).encode()))
 
     async def _execute(self, statement: str, ids: list[UUID]) -> None:
+        await until_answered(lambda: self._execute_once(statement, ids))
+
+    async def _execute_once(self, statement: str, ids: list[UUID]) -> None:
         async with self.world.store.transaction() as connection:
             await connection.execute(statement, ids)
 

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from pydantic_core import from_json
 
-from tests.support.any_order.people import Said, Story
-from tests.support.any_order.snapshot import Row, Sent, Snapshot, Turn
+from tests.support.any_order.people import FIRST_ID, NEXT_ID, Said, Story, file_of
+from tests.support.any_order.snapshot import Row, Sent, Snapshot, Turn, Waiting
 from tests.support.any_order.steps import Step
 
 if TYPE_CHECKING:
@@ -110,6 +110,39 @@ def _is_in_order(step: Step, story: Story) -> Problems:
     yield from (
         f"inverted: {key} is {orders}" for (_, key, _), orders in lines.items() if _falls(orders)
     )
+
+
+def _albums_stay_whole(step: Step, story: Story) -> Problems:
+    """What is shown as one and waited in one line is in one turn."""
+    joined = {row.id for row in step.joined()}
+    left = {one.id for one in step.after.waiting}
+    lines: defaultdict[tuple[UUID, str], set[UUID]] = defaultdict(set)
+    for one in step.before.waiting:
+        said = story.by_id.get(one.id)
+        if said is not None and said.album:
+            lines[one.session_id, said.album].add(one.id)
+    for (_, album), ids in lines.items():
+        if ids & joined and ids & left:
+            yield f"parted: {album}"
+
+
+def _files_come_to_their_message(step: Step, story: Story) -> Problems:
+    """Files are where their message is, or a message by themselves if that has run."""
+    now = step.after
+    everywhere: list[Waiting | Row] = [*now.waiting, *now.rows, *now.archive]
+    for mid, (by_itself, _) in step.decided.files.items():
+        said = story.by_mid[mid]
+        ids = {message_id for message_id, its in story.by_id.items() if its is said}
+        found = [one for one in everywhere if one.id in ids or one.id == by_itself]
+        has_files = any(one.file == file_of(mid) for one in found)
+        is_changed = said.text is None or said.version
+        if not (has_files or is_changed) and any(_goes_on(now, one, ids) for one in found):
+            yield f"lost: the files of {mid}"
+
+
+def _goes_on(now: Snapshot, one: Waiting | Row, ids: set[UUID]) -> bool:
+    """Whether a message is somewhere where people still talk."""
+    return one.id in ids and one not in now.archive and not now.sessions[one.session_id].ended_at
 
 
 def _places_are_contiguous(step: Step, _story: Story) -> Problems:
@@ -325,8 +358,31 @@ def _answers_go_where_questions_came_from(step: Step, _story: Story) -> Problems
     for turn_id, told in _by_turn(step.after.of_stream("OUTBOUND").values()).items():
         source = from_json(asked.get(turn_id) or "{}")
         for one in told:
-            if source and one["target"].get("chat") != source.get("chat"):
+            if source and _place_of(one["target"]) != _place_of(source):
                 yield f"misrouted: turn {turn_id} was told in {one['target']}"
+
+
+def _place_of(source: dict[str, Any]) -> tuple[str, str | None]:
+    """Return chat and thread of an address; a chat that moves is one."""
+    chat = source["chat"]["id"]
+    return FIRST_ID if chat == NEXT_ID else chat, source.get("thread_id")
+
+
+def _moved_chats_are_told_where_they_are(step: Step, story: Story) -> Problems:
+    """Who asked in a chat before it moved is answered under its new id."""
+    if story.moved_at is None or step.decided.moves:
+        return
+    orders: defaultdict[UUID, list[int]] = defaultdict(list)
+    for row in (*step.after.archive, *step.after.rows):
+        said = story.by_id.get(row.id) if row.id else None
+        if said is not None and row.turn_id:
+            orders[row.turn_id].append(said.order)
+    known = step.before.of_stream("OUTBOUND")
+    for name, one in step.after.of_stream("OUTBOUND").items():
+        asked = orders[UUID(one.body["turn_id"])] if one.body.get("turn_id") else []
+        is_old = name in known or one.body["target"]["chat"]["id"] != FIRST_ID
+        if not is_old and asked and max(asked) <= story.moved_at:
+            yield f"misrouted: {one.body['text']!r} is told where nobody is any more"
 
 
 def _late_results_change_nothing(step: Step, story: Story) -> Problems:
@@ -427,6 +483,8 @@ _LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
     _is_in_one_place,
     _says_what_its_edits_say,
     _is_in_order,
+    _albums_stay_whole,
+    _files_come_to_their_message,
     _places_are_contiguous,
     _transcripts_only_grow,
     _summaries_stand_before_the_rest,
@@ -438,6 +496,7 @@ _LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
     _turns_end_for_a_reason,
     _answers_stand_once,
     _answers_go_where_questions_came_from,
+    _moved_chats_are_told_where_they_are,
     _late_results_change_nothing,
     _chats_are_told_in_order,
     _agents_are_told_in_order,
@@ -454,9 +513,10 @@ def unfinished(now: Snapshot, story: Story) -> list[str]:
         f"unanswered: turn {one.id} is {one.state}" for one in now.turns.values() if one.is_live
     ]
     failed = sum(one.state == "failed" for one in now.turns.values())
-    # What answers a question that was taken back, or taken away, is a dead letter, too.
-    is_taken_back = bool(now.removed or story.removed)
-    dead = [reason for reason in now.dead if reason != "invalid" or not is_taken_back]
+    # What answers a question that was taken back, or is of a session that was, is a dead letter.
+    excused = {"invalid"} if now.removed else set()
+    excused |= {"unknown_session"} if story.removed else set()
+    dead = [reason for reason in now.dead if reason not in excused]
     if dead != ["turn_failed"] * failed:
         told.append(f"lost: dead letters {dead}, {failed} turns failed")
     for row in now.rows:
@@ -466,7 +526,8 @@ def unfinished(now: Snapshot, story: Story) -> list[str]:
             continue
         if row.turn_id is None and session.agent != "desk":
             told.append(f"unanswered: {said.mid} is in no turn")
-    answered = {row.reply_to for row in now.rows if row.reply_to} | now.removed
+    # Answers go with what is taken back behind their question, and into summaries.
+    answered = {row.reply_to for row in (*now.archive, *now.rows) if row.reply_to} | now.removed
     told += [
         f"unanswered: {one.id} was routed"
         for one in now.stored["ROUTED"]

@@ -285,6 +285,7 @@ class ConversationMachine(Speaking, Working):
         self.told_to = len(self.now.stored["TURNS"])
         if not self.jobs:
             live = [one.id for one in self.now.turns.values() if one.is_live]
+            self._step(self._end_waits())
             self._step(self._end_leases(live))
             self._step(router.deadlines.sweep(), may_expire=True)
 

@@ -23,6 +23,11 @@ class Place(NamedTuple):
 
 _GROUP: Final = {"kind_of_chat": "group", "chat": "g"}
 
+# The id that the group gets when it moves; its conversations stay those of the first one.
+FIRST_ID: Final = "g"
+NEXT_ID: Final = "g2"
+_MOVED: Final = {**_GROUP, "chat": NEXT_ID}
+
 PLACES: Final = (
     Place("agent:main:telegram:bot:dm:1", {"chat": "1", "user": "u1"}),
     Place("agent:main:telegram:bot:group:g:user=u1", {**_GROUP, "user": "u1"}),
@@ -31,7 +36,20 @@ PLACES: Final = (
     Place("agent:quick:telegram:bot:dm:2", {"chat": "2", "user": "u1", "profile": "quick"}),
     Place("agent:desk:telegram:bot:dm:3", {"chat": "3", "user": "u1", "profile": "desk"}),
     Place("agent:main:telegram:bot:dm:4", {"chat": "4", "user": "u1"}),
+    Place("agent:main:telegram:bot:group:g2:user=u1", {**_MOVED, "user": "u1"}),
+    Place("agent:main:telegram:bot:group:g2:thread=t", {**_MOVED, "thr": "t", "user": "u2"}),
+    Place("agent:calm:telegram:bot:dm:5", {"chat": "5", "user": "u1", "profile": "calm"}),
 )
+
+
+def file_of(mid: str) -> str:
+    """Return where the file of a message can be read."""
+    return f"https://files.example/{mid}"
+
+
+def first_key(key: str) -> str:
+    """Return the key of the same lane under the id that its chat had first."""
+    return key.replace(f":group:{NEXT_ID}:", f":group:{FIRST_ID}:")
 
 
 @dataclass(slots=True)
@@ -44,6 +62,7 @@ class Said:
         order: Its place among all that was decided.
         text: As its newest edit says, of those that were decided; None once it is deleted.
         version: Of that edit.
+        album: What it is shown as one with.
         is_copy: It was said in one conversation and run again in a branch of it: edits are
             about the first.
     """
@@ -55,6 +74,7 @@ class Said:
     id: UUID | None = None
     order: int = 0
     version: int = 0
+    album: str | None = None
     is_copy: bool = False
 
     @property
@@ -76,6 +96,8 @@ class Story:
     # The sessions that were taken away, by request.
     removed: set[UUID] = field(default_factory=set)
     decided: int = 0
+    # What was decided before the step in which the group was known to have moved.
+    moved_at: int | None = None
     reopened: int = 0
     # The results that were published, by envelope id, and the claim of each (turn, attempt).
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -112,6 +134,9 @@ class Decided(NamedTuple):
 
     Attributes:
         commands: By lane, with the place of each among all that was decided.
+        files: By id of the platform, messages that were to be given files; and the id and the
+            place of the message that these are by themselves if they came too late.
+        moves: How often the group was said to have moved.
     """
 
     messages: list[LogMessage]
@@ -119,8 +144,11 @@ class Decided(NamedTuple):
     deleted: set[str]
     results: dict[str, dict[str, Any]]
     accepted: list[Said]
+    files: dict[str, tuple[UUID, int]]
+    moves: list[LogMessage]
 
     def stops(self, keys: Iterable[str]) -> bool:
         """Whether a command that drops what waits was given in one of these lanes."""
-        wanted = set(keys)
-        return any(key in wanted and name in {"stop", "new"} for key, name, _ in self.commands)
+        wanted = {first_key(key) for key in keys}
+        given = {first_key(key) for key, name, _ in self.commands if name in {"stop", "new"}}
+        return not wanted.isdisjoint(given)

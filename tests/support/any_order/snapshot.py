@@ -27,16 +27,17 @@ SELECT id, session_id, agent, state, attempt, token, cancel, result_id, outcome,
 FROM turns ORDER BY created_at, id
 """
 _WAITING: Final = """
-SELECT session_id, arrival, message_id, session_key, content, platform_message_id FROM waiting
+SELECT session_id, arrival, message_id, session_key, content, platform_message_id,
+       details #>> '{attachments,0,url}' FROM waiting
 """
 _ROWS: Final = """
 SELECT session_id, seq, id, role, content, turn_id, reply_to, state, source::text,
-       platform_message_id FROM messages
+       platform_message_id, details #>> '{attachments,0,url}' FROM messages
 ORDER BY session_id, seq
 """
 _ARCHIVE: Final = """
 SELECT session_id, seq, id, role, content, turn_id, reply_to, NULL, source::text,
-       platform_message_id FROM removed_messages
+       platform_message_id, details #>> '{attachments,0,url}' FROM removed_messages
 ORDER BY session_id, removal, seq
 """
 # Whatever is of a session that is not there. A turn that nobody claimed says nothing of anybody.
@@ -109,6 +110,7 @@ class Waiting(NamedTuple):
     key: str
     content: str | None
     mid: str | None
+    file: str | None
 
 
 class Row(NamedTuple):
@@ -124,6 +126,7 @@ class Row(NamedTuple):
     state: str | None
     source: str | None
     mid: str | None
+    file: str | None
 
 
 class Sent(NamedTuple):

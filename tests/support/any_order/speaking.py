@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from tests.support.any_order.events import happens, number, place
 from tests.support.any_order.ground import Ground
-from tests.support.any_order.people import Place, Said
+from tests.support.any_order.people import NEXT_ID, PLACES, Place, Said, file_of
+from tests.support.kernel import event
 
 
 class Speaking(Ground):
@@ -72,6 +73,46 @@ class Speaking(Ground):
         said = self.story.new(where)
         said.event = where.event(mid=said.mid, text=f"{word} {said.mid}")
         self._hear(said.event)
+
+    @happens(2, where=place, count=st.integers(2, 3))
+    def show(self, where: Place, count: int) -> None:
+        """Somebody shows an album."""
+        album = f"album {len(self.story.by_mid)}"
+        for _ in range(count):
+            said = self.story.new(where)
+            said.album = album
+            said.event = where.event(mid=said.mid, text=said.text, album_id=album)
+            self._hear(said.event)
+
+    @happens(2, where=place, is_late=st.booleans())
+    def announce(self, where: Place, is_late: bool) -> None:  # noqa: FBT001 - drawn
+        """Somebody sends a file, and its adapter takes a while to get it."""
+        said = self.story.new(where)
+        said.event = where.event(mid=said.mid, text=said.text, awaits_files=True)
+        self._hear(said.event)
+        if not is_late:
+            self._bring(said)
+
+    @happens(2, of=number)
+    def bring(self, of: int) -> None:
+        """The files of a message are there."""
+        said = [one for one in self._spoken() if one.event and one.event.awaits_files]
+        if said:
+            self._bring(self._recent(of, said))
+
+    def _bring(self, said: Said) -> None:
+        assert said.place is not None
+        files = [{"url": file_of(said.mid), "media_type": "image/png"}]
+        event = said.place.event(
+            mid=said.mid, kind="attachments", event_id=f"files of {said.mid}", attachments=files
+        )
+        self._hear(event)
+
+    @happens()
+    def move(self) -> None:
+        """The group gets another id."""
+        where = PLACES[1].fields | {"migrate_to": NEXT_ID}
+        self._hear(event("telegram", kind="migration", **where))
 
     def _spoken(self) -> list[Said]:
         return [

@@ -12,6 +12,7 @@ from tests.support.any_order.jobs import Job
 from tests.support.any_order.router import Router
 
 _END_LEASE: Final = "UPDATE turns SET due_at = clock_timestamp() WHERE id = ANY($1::uuid[])"
+_END_WAITS: Final = "UPDATE waiting SET ready_at = NULL WHERE session_id = ANY($1::uuid[])"
 
 
 class Working(Ground):
@@ -131,6 +132,14 @@ class Working(Ground):
         live = [one.id for one in self.now.turns.values() if one.is_live]
         if live:
             self._step(self._end_leases([live[turn % len(live)]]))
+
+    @happens()
+    def end_wait(self) -> None:
+        """What waits for its files has waited long enough."""
+        self._step(self._end_waits())
+
+    async def _end_waits(self) -> None:
+        await self._execute(_END_WAITS, list(self.now.sessions))
 
     @happens(3, count=a_few, is_acknowledged=st.booleans(), part=st.integers(0, 1))
     def subscribe(self, count: int, is_acknowledged: bool, part: int) -> None:  # noqa: FBT001

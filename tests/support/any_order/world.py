@@ -46,6 +46,7 @@ AGENTS: Final = (
     Agent("main"),
     Agent("quick", busy="interrupt"),
     Agent("desk", delivery="stream"),
+    Agent("calm", busy="queue"),
 )
 _CONFIGS: Final = {
     log: stream_config(its)
@@ -57,10 +58,10 @@ DURABLES: Final = declared_durables(AGENTS, [("telegram", "bot")], slots=SLOTS)
 
 
 def declared() -> Catalog:
-    """Return the catalog of every example: three agents, conversations end after an hour."""
+    """Return the catalog of every example: four agents, conversations end after an hour."""
     return catalog(
         agents=AGENTS,
-        profiles={"quick": "quick", "desk": "desk"},
+        profiles={"quick": "quick", "desk": "desk", "calm": "calm"},
         reset=ResetPolicy(mode="idle", idle=timedelta(hours=1)),
     )
 

@@ -1,4 +1,4 @@
-"""What runs again under a new id, because somebody asked for that."""
+"""Messages that nobody sent as they are: what runs again, and files that came too late."""
 
 from collections import Counter
 from dataclasses import replace
@@ -29,6 +29,16 @@ def note_retries(step: Step, story: Story) -> None:
         original = originals.get(_name(one))
         if original is not None and counts[_name(one)] <= 1 and one.id is not None:
             story.repeat(_said(original, story), one.id)
+
+
+def note_late_files(step: Step, story: Story) -> None:
+    """Note files that are a message by themselves, for that which they belong to has run."""
+    there = {one.id for one in _messages(step)}
+    for mid, (by_itself, order) in step.decided.files.items():
+        if by_itself in there and by_itself not in story.by_id:
+            first = story.by_mid[mid]
+            late = replace(first, mid=f"files of {mid}", id=by_itself, order=order, is_copy=True)
+            story.by_id[by_itself] = late
 
 
 def _messages(step: Step) -> list[Waiting | Row]:
