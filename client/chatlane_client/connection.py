@@ -15,7 +15,6 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
 
 from chatlane_client.errors import ConnectionClosedError
 from chatlane_schemas.permissions import inbox_prefix
@@ -74,23 +73,6 @@ async def open_connection(
         yield client
     finally:
         await _close(client)
-
-
-@asynccontextmanager
-async def open_pull(
-    client: Client, stream: str, durable: str
-) -> AsyncIterator[JetStreamContext.PullSubscription]:
-    """Open a pull subscription on a durable that exists, and take it away at the end.
-
-    One that is left would hold up the drain of its connection: nats-py waits
-    until everything that was received is used, and never uses late status messages.
-    """
-    pull = await client.jetstream().pull_subscribe_bind(consumer=durable, stream=stream)
-    try:
-        yield pull
-    finally:
-        with suppress(nats.errors.Error):
-            await pull.unsubscribe()
 
 
 @asynccontextmanager

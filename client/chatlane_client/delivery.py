@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
 from nats.js.api import ConsumerInfo
 from opentelemetry.trace import SpanKind
 
-from chatlane_client.connection import closed_error_first, open_pull, until_connected
+from chatlane_client.connection import closed_error_first, until_connected
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
 from chatlane_client.ordering import Place, SessionOrder
+from chatlane_client.pulling import Pull, open_pull
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.tracing import context_of, span
 from chatlane_schemas import DecodeError, OutboundMessage, decode
@@ -43,7 +43,8 @@ Whatever it raises is tried again, for ever, while other chats go on; only
 """
 
 GAP_PATIENCE: Final = timedelta(seconds=5)
-# A pull that is outstanding when the server restarts is lost, so none lasts longer.
+# What is on its way when a connection breaks comes again only after `ack_wait`, so it is little.
+_AT_ONCE: Final = 1
 _PULL_FOR: Final = timedelta(seconds=1)
 _SHORTEST_PULL: Final = timedelta(milliseconds=50)
 _SET_BACK_FOR: Final = timedelta(seconds=30)
@@ -124,16 +125,15 @@ class OutboundReader:
                     guard.check()
                     if not await self._read(source, tasks):
                         await was_set_within(self._stopping, next(pauses))
+                await source.give_back()
             await self._set_back_held()
 
-    async def _read(
-        self, source: JetStreamContext.PullSubscription, tasks: asyncio.TaskGroup
-    ) -> bool:
+    async def _read(self, source: Pull, tasks: asyncio.TaskGroup) -> bool:
         """Take one message, or none in time; return whether there was anything to read from."""
         try:
             await until_connected(self._client)
             await self._look_for_orphans(source)
-            [raw] = await source.fetch(1, timeout=self._pull_seconds())
+            raw = await source.take(_AT_ONCE, timedelta(seconds=self._pull_seconds()))
             self._queue(await self._arrive(raw), tasks)
         except nats.errors.TimeoutError:
             pass
@@ -258,7 +258,7 @@ class OutboundReader:
             with contextlib.suppress(nats.errors.Error):
                 await delivery.raw.nak()
 
-    async def _look_for_orphans(self, source: JetStreamContext.PullSubscription) -> None:
+    async def _look_for_orphans(self, source: Pull) -> None:
         """After every connect, find out how many messages are out that nobody will acknowledge."""
         reconnects = self._client.stats["reconnects"]
         if reconnects == self._reconnects_seen:
@@ -267,7 +267,7 @@ class OutboundReader:
         self._reconnects_seen = reconnects
         if info is None or info.delivered is None:
             return
-        count = (info.num_ack_pending or 0) - len(self._held) - source.pending_msgs
+        count = (info.num_ack_pending or 0) - len(self._held) - source.arrived
         if count > 0:
             patience = (info.config.ack_wait or 0) + _SETTLE_MARGIN.total_seconds()
             self._orphans = _Orphans(info.delivered.stream_seq, count, monotonic() + patience)

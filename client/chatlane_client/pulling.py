@@ -1,0 +1,142 @@
+"""Takes messages from a durable, several with one request and never more than there is room for.
+
+The `fetch` of nats-py asks for one message at a time, or waits for the last of several however long
+it takes until that is written.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from itertools import count
+from time import monotonic
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+# A request that is outstanding when the server restarts is lost, so none lasts longer.
+_ASKED_FOR: Final = timedelta(seconds=1)
+# The server says that a request is over; where that got lost, it is over all the same.
+_SAID_WITHIN: Final = timedelta(milliseconds=250)
+_STATUS: Final = "Status"
+# No message in time.
+_OVER: Final = frozenset({"404", "408"})
+
+
+class Pull:
+    """What came in and was not taken yet, and what is still to come.
+
+    One request is open at a time and its answers are counted, so both together are never more
+    than the room there was when it was made.
+    """
+
+    def __init__(self, client: Client, stream: str, durable: str) -> None:
+        """Make one; `open_pull` opens it."""
+        self._client = client
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
+        self._inbox = client.new_inbox()
+        self._numbers = count(1)
+        self._came = asyncio.Event()
+        self._arrived: deque[Msg] = deque()
+        self._failure: nats.errors.Error | None = None
+        self._request = ""
+        self._outstanding = 0
+        self._over_at = 0.0
+        self._connects = -1
+
+    async def take(self, room: int, within: timedelta) -> Msg:
+        """Return the next message.
+
+        Args:
+            room: For how many messages there is room now.
+            within: How long to wait.
+
+        Raises:
+            nats.errors.TimeoutError: None came.
+            nats.errors.Error: Nobody answers for the durable.
+        """
+        until = monotonic() + within.total_seconds()
+        while not self._arrived:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            now = monotonic()
+            if now >= until:
+                raise nats.errors.TimeoutError
+            if not self._is_open(now):
+                await self._ask(room)
+            await self._wait(min(until, self._over_at) - now)
+        return self._arrived.popleft()
+
+    @property
+    def arrived(self) -> int:
+        """How many messages came in and were not taken."""
+        return len(self._arrived)
+
+    async def give_back(self) -> None:
+        """Let others have what was asked for and not taken."""
+        while self._is_open(now := monotonic()):
+            await self._wait(self._over_at - now)
+        with suppress(nats.errors.Error):
+            while self._arrived:
+                await self._arrived.popleft().nak()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Listen for the length of the block."""
+        subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._received)
+        try:
+            yield
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    def _is_open(self, now: float) -> bool:
+        # The server forgets what was asked over a connection that is lost.
+        is_same = self._connects == self._client.stats["reconnects"]
+        return self._outstanding > 0 and is_same and now < self._over_at
+
+    async def _ask(self, room: int) -> None:
+        self._connects = self._client.stats["reconnects"]
+        self._request = f"{self._inbox}.{next(self._numbers)}"
+        self._outstanding = room
+        self._over_at = monotonic() + (_ASKED_FOR + _SAID_WITHIN).total_seconds()
+        expires = round(_ASKED_FOR.total_seconds() * 1e9)
+        body = b'{"batch":%d,"expires":%d}' % (room, expires)
+        await self._client.publish(self._subject, body, reply=self._request)
+
+    async def _wait(self, seconds: float) -> None:
+        self._came.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._came.wait()
+
+    async def _received(self, message: Msg) -> None:
+        status = message.headers.get(_STATUS) if message.headers else None
+        if status is None:
+            self._arrived.append(message)
+            self._outstanding -= 1
+        elif message.subject == self._request:
+            self._outstanding = 0
+            if status not in _OVER:
+                self._failure = _failure_of(message)
+        self._came.set()
+
+
+@asynccontextmanager
+async def open_pull(client: Client, stream: str, durable: str) -> AsyncIterator[Pull]:
+    """Open a pull on a durable that exists, and close it at the end."""
+    pull = Pull(client, stream, durable)
+    async with pull.open():
+        yield pull
+
+
+def _failure_of(status: Msg) -> nats.errors.Error:
+    try:
+        nats.js.errors.APIError.from_msg(status)
+    except nats.errors.Error as exc:
+        return exc
