@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from nats.aio.client import Client
@@ -31,7 +31,8 @@ class Signals:
     def __init__(self) -> None:
         self.cancel_reason: CancelReason | None = None
         self.has_news = asyncio.Event()
-        self._is_to_end = asyncio.Event()
+        self._working: asyncio.Future[Any] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     def tell(self, cancel: CancelReason | None, *, steer: bool) -> None:
         """Take note; once told to end, the handler is cancelled until it has ended."""
@@ -39,20 +40,22 @@ class Signals:
             self.has_news.set()
         if cancel is not None:
             self.cancel_reason = cancel
-            self._is_to_end.set()
+            self._end()
 
     async def obeyed_by(self, work: Awaitable[_AnswerT]) -> _AnswerT:
         """Return what a handler answers; once the turn is to end, the handler is cancelled."""
-        working = asyncio.ensure_future(work)
-        watching = asyncio.create_task(self._cancel(working))
+        self._working = working = asyncio.ensure_future(work)
+        if self.cancel_reason is not None:
+            self._end()
         try:
             return await working
         finally:
-            watching.cancel()
+            if self._ending is not None:
+                self._ending.cancel()
 
-    async def _cancel(self, working: asyncio.Future[_AnswerT]) -> None:
-        await self._is_to_end.wait()
-        await cancel_until_ended(working)
+    def _end(self) -> None:
+        if self._working is not None and self._ending is None:
+            self._ending = asyncio.create_task(cancel_until_ended(self._working))
 
 
 class Controls:

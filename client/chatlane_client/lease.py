@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from time import monotonic
 
 from chatlane_client.errors import InvalidAnswerError, RefusedRequestError, TransientError
-from chatlane_client.retry import Backoff, CancellationGuard
+from chatlane_client.retry import Backoff, CancellationGuard, cancel_until_ended
 from chatlane_client.wire import ANSWER_WITHIN
 from chatlane_schemas import RenewReply, RenewStatus
 
@@ -43,6 +44,15 @@ class Lease:
             return True
         status = await self._renew(renew, monotonic() + self._length)
         return status is RenewStatus.RENEWED
+
+    @asynccontextmanager
+    async def kept(self, renew: Renew, on_loss: Callable[[], None]) -> AsyncIterator["Keeping"]:
+        """Keep the lease for the length of the block; whatever ends that is told at once."""
+        keeping = Keeping(self, renew, on_loss, max(0.0, self._renew_at - monotonic()))
+        try:
+            yield keeping
+        finally:
+            await keeping.end()
 
     async def keep(self, renew: Renew) -> str:
         """Renew at each third of the lease until it is lost; return why it was."""
@@ -86,3 +96,33 @@ class Lease:
 
     def _backoff(self) -> Backoff:
         return Backoff(longest=timedelta(seconds=min(2.0, self._length / 6)))
+
+
+class Keeping:
+    """Keeps a lease from when it is to be renewed first; most turns have ended by then."""
+
+    def __init__(
+        self, lease: Lease, renew: Renew, on_loss: Callable[[], None], seconds: float
+    ) -> None:
+        self._lease = lease
+        self._renew = renew
+        self._on_loss = on_loss
+        self._task: asyncio.Task[str] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    @property
+    def loss(self) -> str:
+        """Why the lease was lost, or what ended its keeping as an error."""
+        if self._task is None:
+            raise asyncio.InvalidStateError("nothing is lost")
+        return self._task.result()
+
+    async def end(self) -> None:
+        """Keep it no longer."""
+        self._timer.cancel()
+        if self._task is not None:
+            await cancel_until_ended(self._task)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._lease.keep(self._renew))
+        self._task.add_done_callback(lambda _: self._on_loss())

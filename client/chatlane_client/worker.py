@@ -19,12 +19,11 @@ from typing import Final
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
-from chatlane_client.connection import closed_error_first, open_pull, until_connected
+from chatlane_client.connection import closed_error_first, until_connected
 from chatlane_client.control import Controls, Signals
 from chatlane_client.crash_points import WorkerPoint, reach
 from chatlane_client.errors import (
@@ -36,6 +35,7 @@ from chatlane_client.errors import (
     TurnFailedError,
 )
 from chatlane_client.lease import Lease
+from chatlane_client.pulling import Pull, open_pull
 from chatlane_client.retry import Backoff, CancellationGuard, cancel_until_ended, was_set_within
 from chatlane_client.steering import Steering
 from chatlane_client.tracing import context_of, link_to, span
@@ -59,7 +59,8 @@ from chatlane_schemas.transcripts import TranscriptEntry
 
 _log = logging.getLogger("chatlane_client")
 
-# A pull that is outstanding when the server restarts is lost, so none lasts longer.
+# A worker that hangs keeps no more than these from others, until they are told again.
+_AT_ONCE: Final = 64
 _PULL_FOR: Final = timedelta(seconds=1)
 _SET_BACK_FOR: Final = timedelta(seconds=5)
 
@@ -99,14 +100,15 @@ class TurnWorker:
         )
         self._transcripts = TranscriptApi(client, principal=principal, agent=agent)
         self._controls = Controls()
-        self._free_slots = asyncio.Semaphore(slots)
+        self._free = slots
+        self._was_freed = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._taken = 0
+        self._working = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether there is a turn in any slot."""
-        return self._taken > 0
+        return self._working > 0
 
     def stop(self) -> None:
         """Take no new turn; `run` returns when the running ones are answered."""
@@ -129,19 +131,21 @@ class TurnWorker:
                 asyncio.TaskGroup() as slots,
             ):
                 while notice := await self._next_notice(notices, guard):
+                    self._free -= 1
                     slots.create_task(self._serve(notice))
+                await notices.give_back()
 
-    async def _next_notice(
-        self, notices: JetStreamContext.PullSubscription, guard: CancellationGuard
-    ) -> Msg | None:
-        """Return a notice together with a free slot, or None when stopping."""
+    async def _next_notice(self, notices: Pull, guard: CancellationGuard) -> Msg | None:
+        """Return a notice when there is a slot for it, or None when stopping."""
         pauses = Backoff().pauses()
-        await self._free_slots.acquire()
+        while not self._free:
+            self._was_freed.clear()
+            await self._was_freed.wait()
         while not self._stopping.is_set():
             guard.check()
             try:
                 await until_connected(self._client)
-                [notice] = await notices.fetch(1, timeout=_PULL_FOR.total_seconds())
+                return await notices.take(min(self._free, _AT_ONCE), _PULL_FOR)
             except nats.errors.TimeoutError:
                 continue
             except nats.errors.ConnectionClosedError as exc:
@@ -150,13 +154,11 @@ class TurnWorker:
                 # No such durable, or a server that is not ready yet.
                 _log.warning("notices_unavailable", extra={"error": str(exc)})
                 await was_set_within(self._stopping, next(pauses))
-            else:
-                return notice
         return None
 
     async def _serve(self, message: Msg) -> None:
         """Claim the turn of a notice and work on it; the notice is done once that is answered."""
-        self._taken += 1
+        self._working += 1
         try:
             notice = decode(TurnNotice, message.data)
             reach(WorkerPoint.NOTIFIED)
@@ -168,8 +170,9 @@ class TurnWorker:
             _log.error("turn_not_understood", extra={"error": str(exc)})
             await self._settle_notice(message, is_answered=False)
         finally:
-            self._taken -= 1
-            self._free_slots.release()
+            self._working -= 1
+            self._free += 1
+            self._was_freed.set()
 
     async def _claim_and_work(self, notice: TurnNotice, message: Msg, signals: Signals) -> None:
         grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
@@ -214,22 +217,26 @@ class TurnWorker:
         if not await lease.secure(renew):
             _log.warning("turn_lost", extra=_about(grant, reason="answered too late"))
             return
-        keeping = asyncio.create_task(lease.keep(renew))
+        over = asyncio.Event()
         working = asyncio.create_task(self._answer(grant, signals))
+        working.add_done_callback(lambda _: over.set())
         try:
-            await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                result = working.result()
-                reach(WorkerPoint.ANSWERED)
-                if result.outcome is Outcome.FAILED:
-                    current.set_status(StatusCode.ERROR)
-                await self._publish(grant, result)
-                reach(WorkerPoint.PUBLISHED)
-            else:
-                current.set_status(StatusCode.ERROR, "the turn was lost")
-                _log.warning("turn_lost", extra=_about(grant, reason=keeping.result()))
+            async with lease.kept(renew, over.set) as keeping:
+                await over.wait()
+                if working.done():
+                    await self._answered(grant, working.result(), current)
+                else:
+                    current.set_status(StatusCode.ERROR, "the turn was lost")
+                    _log.warning("turn_lost", extra=_about(grant, reason=keeping.loss))
         finally:
-            await cancel_until_ended(working, keeping)
+            await cancel_until_ended(working)
+
+    async def _answered(self, grant: Grant, result: ResultMessage, current: Span) -> None:
+        reach(WorkerPoint.ANSWERED)
+        if result.outcome is Outcome.FAILED:
+            current.set_status(StatusCode.ERROR)
+        await self._publish(grant, result)
+        reach(WorkerPoint.PUBLISHED)
 
     async def _renew(self, grant: Grant, signals: Signals, answer_within: timedelta) -> RenewReply:
         """Ask for more time, and hear whether the turn is to end."""
