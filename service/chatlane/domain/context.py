@@ -66,6 +66,7 @@ class Prompts:
             for hides_ids in (False, True)
         }
         self._nothing_around = surroundings_of("", {}, None, hides_ids=True)
+        self._known: tuple[Source, str, Place] | None = None
 
     def context(self, source: Source, session_key: str) -> str:
         """Return the block for a system prompt.
@@ -96,6 +97,13 @@ class Prompts:
         return bracketed(sender) if place.is_shared and sender else None
 
     def _place(self, source: Source, session_key: str) -> Place:
+        known = self._known
+        # Who says a message and the context of its turn are asked for one after the other.
+        if known is None or known[0] is not source or known[1] != session_key:
+            known = self._known = source, session_key, self._place_of(source, session_key)
+        return known[2]
+
+    def _place_of(self, source: Source, session_key: str) -> Place:
         declared = self._platforms.get(source.platform)
         if declared is None:
             # It was declared when the session began, and nothing says that ids may be shown.

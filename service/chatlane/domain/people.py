@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _WHATSAPP: Final = "whatsapp"
 _SIGNAL: Final = "signal"
+# Where people are known under ids of several kinds.
+_SEVERAL_IDS: Final = frozenset((_WHATSAPP, _SIGNAL))
 
 _JID: Final = re.compile(
     r"\+?([0-9]+)(?:\.[0-9]+)?(?::[0-9]+)?@(s\.whatsapp\.net|c\.us|lid)|\+?([0-9]+)"
@@ -58,24 +60,22 @@ NO_PEOPLE: Final = People(None, ())
 
 
 def people_in(address: Address) -> People:
-    """Return who an event names, if the platform knows people under several ids."""
-    return _people(
-        address.platform,
-        address.chat_id if address.chat_class == "dm" else None,
-        (address.sender_alt_id, address.sender_id, *address.sender_aliases),
-    )
+    """Return who an event names; elsewhere than on two platforms each id is its own only form."""
+    dm_chat = address.chat_id if address.chat_class == "dm" else None
+    sender_ids = (address.sender_alt_id, address.sender_id, *address.sender_aliases)
+    if address.platform in _SEVERAL_IDS:
+        return _people(address.platform, dm_chat, sender_ids)
+    sender = tuple(dict.fromkeys(filter(None, sender_ids)))
+    # The id of a DM is the chat's own, unless it is the person's as well.
+    return People(dm_chat if dm_chat in sender else None, sender)
 
 
 # Asked three times for every event: what to look up, to learn and to resolve.
 @lru_cache(maxsize=8192)
 def _people(platform: str, dm_chat: str | None, sender_ids: tuple[str | None, ...]) -> People:
     forms = (person_form(platform, raw) for raw in sender_ids if raw)
-    sender = tuple(dict.fromkeys(form for form in forms if form))
     peer = None if dm_chat is None else person_form(platform, dm_chat)
-    if platform not in {_WHATSAPP, _SIGNAL} and peer not in sender:
-        # Here the id of a DM is the chat's own, unless it is the person's as well.
-        peer = None
-    return People(peer, sender)
+    return People(peer, tuple(dict.fromkeys(form for form in forms if form)))
 
 
 def belonging_together(

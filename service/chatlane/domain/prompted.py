@@ -74,7 +74,7 @@ def _of_a_person(target: Source, messages: Sequence[TurnMessage]) -> Source:
     for one in reversed(messages):
         if one.kind is Kind.MESSAGE:
             chat = one.source.chat
-            if chat is None or target.chat is None:
+            if chat is None or target.chat is None or chat.id == target.chat.id:
                 return one.source
             return one.source.model_copy(
                 update={"chat": chat.model_copy(update={"id": target.chat.id})}
