@@ -518,13 +518,14 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> Asy
         if agent.delivery == "turns"
     ]
     handlers = every_handler(app.store, writer, app.catalog, app.settings.router.slots, answering)
-    routes = build_router(handlers, turns)
+    routes = build_router(handlers)
+    options = bus_options(app.settings, "chatlane-router")
 
     def closed() -> None:
         if not app.is_stopping:
             app.has_ended.set()
 
-    async with open_api(bus_options(app.settings, "chatlane-router"), routes, on_closed=closed):
+    async with open_api(options, routes, turns, on_closed=closed):
         yield
 
 

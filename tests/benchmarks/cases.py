@@ -13,7 +13,8 @@ from tests.benchmarks.figures import Costs, Flow, Spread, Sync
 from tests.benchmarks.rig import Rig, Throughput
 
 _CHATS: Final = 2000
-_WORKER_SLOTS: Final = 64
+# As many turns are in work: each answer takes some batches to get there and back.
+_WORKER_SLOTS: Final = 512
 # Some batches, whatever portion is asked for: one alone says nothing.
 _FEWEST_MESSAGES: Final = 3000
 # Enough for a bare run; it is made twice for each of the router's.

@@ -14,16 +14,18 @@ from faststream.nats import NatsBroker
 from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, NatsUserPassword
 from nats.errors import Error as NatsError
 
+from chatlane.api.direct import answering_turns
 from chatlane.bus.hardening import harden
 from chatlane.logs import get_logger
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from faststream.nats import NatsRouter
     from nats.aio.client import Client
 
+    from chatlane.api.turns import TurnHandlers
     from chatlane.bus.connection import BusOptions
 
 _PENDING_BYTES: Final = 16 * 1024 * 1024
@@ -69,17 +71,22 @@ def build_broker(
 
 @asynccontextmanager
 async def open_api(
-    options: BusOptions, router: NatsRouter, *, on_closed: Callable[[], None]
+    options: BusOptions,
+    router: NatsRouter,
+    turns: Iterable[TurnHandlers] = (),
+    *,
+    on_closed: Callable[[], None],
 ) -> AsyncIterator[NatsBroker]:
     """Answer requests for the length of the block; at its end answer those in work, then stop."""
     harden()
     broker = build_broker(options, router, on_closed=on_closed)
     await broker.start()
     try:
-        # If the server goes away meanwhile, the client subscribes again with the reconnect.
-        with contextlib.suppress(NatsError, TimeoutError):
-            await _subscriptions_known(broker.connection)
-        yield broker
+        async with answering_turns(broker.connection, turns):
+            # If the server goes away meanwhile, the client subscribes again with the reconnect.
+            with contextlib.suppress(NatsError, TimeoutError):
+                await _subscriptions_known(broker.connection)
+            yield broker
     finally:
         try:
             await broker.stop()

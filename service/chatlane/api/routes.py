@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from chatlane.api.asked import Handle
-    from chatlane.api.turns import TurnHandlers
 
     class Handlers(Protocol):
         """Answers some of the requests."""
@@ -29,28 +28,25 @@ if TYPE_CHECKING:
 # One router answers each request, any of them will do.
 QUEUE: Final = "routers"
 # A claim waits for the others of its transaction: one at a time would undo the sharing.
-_CONCURRENT: Final = 256
+CONCURRENT: Final = 256
 # Of one method, besides those in work; who asks in vain asks again, with the same id.
-_PENDING_REQUESTS: Final = 2048
-_PENDING_BYTES: Final = 8 * 1024 * 1024
-_INBOX: Final = "_INBOX"
-_PRINCIPAL_TOKEN: Final = 3
+PENDING_REQUESTS: Final = 2048
+PENDING_BYTES: Final = 8 * 1024 * 1024
+INBOX: Final = "_INBOX"
+PRINCIPAL_TOKEN: Final = 3
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
-def build_router(handlers: Iterable[Handlers], turns: Iterable[TurnHandlers]) -> NatsRouter:
+def build_router(handlers: Iterable[Handlers]) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
-    Principal, agent, platform and account are any tokens here: NATS permissions pin them.
+    Principal, agent, platform and account are any tokens here: NATS permissions pin them. What
+    workers ask about their turns is answered in `direct`.
     """
     router = NatsRouter()
     for one in handlers:
         for method, handle in one.requests().items():
             _bind_request(router, method, handle)
-    for of_agent in turns:
-        _bind_turn(router, f"turn.claim.{of_agent.agent}", of_agent.claim)
-        _bind_turn(router, f"turn.renew.{of_agent.agent}", of_agent.renew)
-        _bind_turn(router, f"turn.take.{of_agent.agent}", of_agent.take)
     return router
 
 
@@ -61,24 +57,15 @@ def _bind_request(router: NatsRouter, method: str, handle: Handle) -> None:
     _bind(router, f"{method}.*.*", handle)
 
 
-def _bind_turn(router: NatsRouter, method: str, handle: Handle) -> None:
-    """Bind a request of the workers of the handler's agent, which looks at whose turn it is."""
-
-    async def handle_of_agent(asked: Asked) -> bytes:
-        return await handle(Asked(asked.principal, asked.body))
-
-    _bind(router, method, handle_of_agent)
-
-
 def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
     subscriber = router.subscriber(
         f"chat.v1.api.*.{method}",
         queue=QUEUE,
         parser=_parsed_for_an_answer,
         decoder=_asked,
-        max_workers=_CONCURRENT,
-        pending_msgs_limit=_PENDING_REQUESTS,
-        pending_bytes_limit=_PENDING_BYTES,
+        max_workers=CONCURRENT,
+        pending_msgs_limit=PENDING_REQUESTS,
+        pending_bytes_limit=PENDING_BYTES,
         title=method,
     )
     subscriber(handle)
@@ -86,7 +73,7 @@ def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
 
 async def _asked(message: NatsMessage) -> Asked:
     """Leave the body as it is: our codec decodes, and answers what it cannot decode."""
-    principal, _, _, *narrower = message.raw_message.subject.split(".")[_PRINCIPAL_TOKEN:]
+    principal, _, _, *narrower = message.raw_message.subject.split(".")[PRINCIPAL_TOKEN:]
     match narrower:
         case [agent]:
             return Asked(principal, message.body, agent=agent)
@@ -106,7 +93,7 @@ async def _parsed_for_an_answer(
     and an answer over `max_payload` closes our connection for good.
     """
     parsed = await parse(message)
-    if not parsed.reply_to.startswith(_INBOX):
+    if not parsed.reply_to.startswith(INBOX):
         parsed.reply_to = ""
     if _CORRELATION.fullmatch(parsed.correlation_id) is None:
         parsed.correlation_id = ""

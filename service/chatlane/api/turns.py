@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked
+    from chatlane.api.asked import Asked, Handle
     from chatlane.metrics import Metrics
 
     class Desk(Protocol):
@@ -49,6 +49,10 @@ class TurnHandlers:
         self._desk = desk
         self._answering = answering
         self._metrics = metrics
+
+    def requests(self) -> dict[str, Handle]:
+        """Return what answers each request, by its verb."""
+        return {"claim": self.claim, "renew": self.renew, "take": self.take}
 
     async def claim(self, asked: Asked) -> bytes:
         """Answer `turn.claim.<agent>`."""

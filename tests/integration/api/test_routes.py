@@ -354,11 +354,9 @@ async def api(nats_url: str) -> AsyncIterator[Api]:
     client = await nats.connect(nats_url)
     api = Api(client)
     answering = Answering(api.metrics)
-    router = build_router(
-        api.handlers(answering),
-        [TurnHandlers("main", api.desk, answering, api.metrics)],
-    )
-    async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
+    router = build_router(api.handlers(answering))
+    turns = [TurnHandlers("main", api.desk, answering, api.metrics)]
+    async with open_api(BusOptions(url=nats_url), router, turns, on_closed=lambda: None):
         yield api
     await client.close()
 
@@ -589,14 +587,11 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
     desk = FakeDesk()
     desk.together = 2
     answering = Answering(api.metrics)
-    handlers = TurnHandlers("other", desk, answering, api.metrics)
-    router = build_router(
-        api.handlers(answering),
-        [handlers],
-    )
+    router = build_router(api.handlers(answering))
+    turns = [TurnHandlers("other", desk, answering, api.metrics)]
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
 
-    async with open_api(BusOptions(url=nats_url), router, on_closed=lambda: None):
+    async with open_api(BusOptions(url=nats_url), router, turns, on_closed=lambda: None):
         asking = asyncio.create_task(
             api.ask(api_subject("turn", "claim", "other"), request, ClaimReply)
         )
@@ -659,10 +654,7 @@ async def test_answer_goes_to_an_inbox_only(api: Api) -> None:
 
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
     answering = Answering(api.metrics)
-    router = build_router(
-        api.handlers(answering),
-        [],
-    )
+    router = build_router(api.handlers(answering))
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()
     answers = await api.client.subscribe(inbox)

@@ -1,0 +1,119 @@
+"""Answers what workers ask about their turns, on plain subscriptions of the API's connection.
+
+Each turn comes with a claim, and what FastStream does around a handler costs several times what the
+handler does itself (docs/adr/0025-claims-are-answered-without-faststream.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from nats.errors import Error as NatsError
+
+from chatlane.api.asked import Asked
+from chatlane.api.routes import (
+    CONCURRENT,
+    INBOX,
+    PENDING_BYTES,
+    PENDING_REQUESTS,
+    PRINCIPAL_TOKEN,
+    QUEUE,
+)
+from chatlane.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from chatlane.api.asked import Handle
+    from chatlane.api.turns import TurnHandlers
+
+# Requests in work when the process stops are answered; a worker repeats what is not.
+_GRACEFUL_SECONDS = 5.0
+
+_log = get_logger("api")
+
+
+@asynccontextmanager
+async def answering_turns(client: Client, turns: Iterable[TurnHandlers]) -> AsyncIterator[None]:
+    """Answer claims, renewals and takes for the length of the block, and those then in work.
+
+    Args:
+        client: An open connection.
+        turns: The handlers of each agent.
+    """
+    responders = [
+        Responder(client, f"turn.{verb}.{one.agent}", handle)
+        for one in turns
+        for verb, handle in one.requests().items()
+    ]
+    for responder in responders:
+        await responder.begin()
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(responder.end() for responder in responders))
+
+
+class Responder:
+    """One method: what comes in is answered side by side, since claims share a transaction.
+
+    What cannot be taken up waits in the subscription, within its limits; the rest is dropped, and
+    who asked asks again with the same id.
+    """
+
+    def __init__(self, client: Client, method: str, handle: Handle) -> None:
+        self._client = client
+        self._subject = f"chat.v1.api.*.{method}"
+        self._handle = handle
+        self._room = asyncio.Semaphore(CONCURRENT)
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> None:
+        """Subscribe."""
+        self._subscription = await self._client.subscribe(
+            self._subject,
+            queue=QUEUE,
+            cb=self._received,
+            pending_msgs_limit=PENDING_REQUESTS,
+            pending_bytes_limit=PENDING_BYTES,
+        )
+
+    async def end(self) -> None:
+        """Take nothing more up, and answer what was."""
+        try:
+            await self._subscription.unsubscribe()
+        except NatsError as error:
+            _log.debug("unsubscribe_failed", error=type(error).__name__)
+        if self._working:
+            _, late = await asyncio.wait(self._working, timeout=_GRACEFUL_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _received(self, message: Msg) -> None:
+        # A router publishes where others may not, so it answers only where somebody waits.
+        if not message.reply.startswith(INBOX):
+            return
+        await self._room.acquire()
+        task = asyncio.create_task(self._answer(message))
+        self._working.add(task)
+        task.add_done_callback(self._answered)
+
+    async def _answer(self, message: Msg) -> None:
+        principal = message.subject.split(".", PRINCIPAL_TOKEN + 1)[PRINCIPAL_TOKEN]
+        body = await self._handle(Asked(principal, message.data))
+        try:
+            await self._client.publish(message.reply, body)
+        except NatsError as error:
+            # The connection is gone, and the worker asks again.
+            _log.warning("answer_unsent", error=type(error).__name__)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        self._room.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("answer_failed", error=type(error).__name__)
