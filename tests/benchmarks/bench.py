@@ -243,9 +243,11 @@ async def measure(plan: Plan, command: str, console: Console) -> Results:
     try:
         async with asyncio.timeout(_GIVE_UP_SECONDS):
             await Bench(plan, results, console).run()
-    except TimeoutError:
-        hour = f"what came after {_GIVE_UP_SECONDS / 60:.0f} minutes"
-        results.failures.append(Failure(what=hour, error="TimeoutError"))
+    except (TimeoutError, asyncio.CancelledError) as error:
+        after = f"what came after {(monotonic() - begin) / 60:.0f} minutes"
+        results.failures.append(Failure(what=after, error=type(error).__name__))
+        if isinstance(error, asyncio.CancelledError):
+            raise
     finally:
         results.about["minutes"] = f"{(monotonic() - begin) / 60:.1f}"
         results.write(RESULT)

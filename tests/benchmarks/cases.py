@@ -59,7 +59,7 @@ class Case:
 
     def messages_for(self, routers: int, portion: float) -> int:
         """Return how many messages arrive: more for several routers, which take some to share."""
-        return max(int(self.messages * portion * (1 + routers) / 2), _FEWEST_MESSAGES)
+        return max(int(self.messages * portion), _FEWEST_MESSAGES) * (1 + routers) // 2
 
 
 OPENING: Final = Case("opening", "every message opens a session and a turn", 12_000, "TURNS")

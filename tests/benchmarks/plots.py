@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Final
 
 from matplotlib.axes import Axes
@@ -14,6 +15,8 @@ _DOTS_PER_INCH: Final = 120
 _INCHES: Final = (8.5, 5.0)
 _WIDE_INCHES: Final = (13.0, 5.0)
 _BAR: Final = 0.38
+# Of the line below a plot that says where it is from.
+_LETTERS_PER_INCH: Final = 18
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
@@ -28,7 +31,8 @@ def draw(results: Results, folder: Path) -> list[Path]:
     drawn = []
     for name, plot in plots.items():
         if (figure := plot(results)) is not None:
-            figure.text(0.01, 0.01, _origin(results), fontsize=7, color="0.35")
+            origin = fill(_origin(results), width=int(figure.get_figwidth() * _LETTERS_PER_INCH))
+            figure.text(0.01, 0.01, origin, fontsize=7, color="0.35")
             figure.savefig(folder / f"{name}.png", dpi=_DOTS_PER_INCH)
             drawn.append(folder / f"{name}.png")
     return drawn
@@ -167,7 +171,7 @@ def latency(results: Results) -> Figure | None:
 
 
 def _figure(panels: int) -> tuple[Figure, list[Axes]]:
-    layout = ConstrainedLayoutEngine(rect=(0, 0.04, 1, 0.96))
+    layout = ConstrainedLayoutEngine(rect=(0, 0.07, 1, 0.93))
     figure = Figure(figsize=_INCHES if panels == 1 else _WIDE_INCHES, layout=layout)
     return figure, [figure.add_subplot(1, panels, number + 1) for number in range(panels)]
 

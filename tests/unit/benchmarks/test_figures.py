@@ -222,6 +222,7 @@ def test_several_routers_get_more_messages_and_nobody_gets_less_than_some_batche
     assert BUSY.messages_for(1, 1.0) == BUSY.messages
     assert BUSY.messages_for(4, 1.0) == 2.5 * BUSY.messages
     assert BUSY.messages_for(1, 0.001) == 3000
+    assert BUSY.messages_for(2, 0.001) == 4500
 
 
 def test_a_plan_has_everything_or_what_was_asked_for() -> None:
