@@ -10,6 +10,7 @@ ends it by SIGKILL with the third message in its hands.
 import json
 import os
 import runpy
+import signal
 import sys
 from time import monotonic
 from typing import Any, Final
@@ -17,9 +18,8 @@ from typing import Any, Final
 from nats.aio.msg import Msg
 from nats.js.client import JetStreamContext
 
-from chatlane.crash_points import CRASH_VARIABLE
-from chatlane_client import crash_points
-
+# As the product's own; it is not imported, for the program may belong to another release.
+_CRASH_AT: Final = "CHATLANE_CRASH_AT"
 GIVEN: Final = "subscriber.given"
 _ROUTED = "chat.v1.routed."
 
@@ -44,7 +44,21 @@ class Notes:
         os.write(self._file, f"{json.dumps(noted)}\n".encode())
 
 
-def watch(notes: Notes) -> None:
+class Bomb:
+    """Kills this process when it is given its nth message, if it is told to."""
+
+    def __init__(self, armed: str) -> None:
+        point, _, nth = armed.partition(":")
+        self._left = int(nth) if point == GIVEN else 0
+
+    def given(self) -> None:
+        """Count one."""
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def watch(notes: Notes, bomb: Bomb) -> None:
     """Note every routed message that is fetched and every one that is acknowledged."""
     fetch, ack = JetStreamContext.PullSubscription.fetch, Msg.ack
 
@@ -52,7 +66,7 @@ def watch(notes: Notes) -> None:
         messages = await fetch(self, *args, **kwargs)
         for message in messages:
             notes.note("given", message)
-            crash_points.reach(GIVEN)
+            bomb.given()
         return messages
 
     async def watched_ack(self: Msg) -> None:
@@ -66,10 +80,7 @@ def watch(notes: Notes) -> None:
 
 def main(program: str, path: str) -> None:
     """Run the program."""
-    if armed := os.environ.get(CRASH_VARIABLE):
-        point, _, nth = armed.partition(":")
-        crash_points.arm(point, int(nth))
-    watch(Notes(path))
+    watch(Notes(path), Bomb(os.environ.get(_CRASH_AT, "")))
     runpy.run_path(program, run_name="__main__")
 
 
