@@ -11,6 +11,7 @@ import pytest
 from chatlane.dev.binaries import server_directory
 from tests.acceptance.conftest import Tell
 from tests.support.chaos import Plan, run_chaos
+from tests.support.nemesis import CRASH_POINT, WEIGHTS
 
 pytestmark = pytest.mark.acceptance
 
@@ -36,3 +37,4 @@ async def test_whatever_breaks_every_conversation_sees_every_message_once_and_in
     assert not outcome.problems, outcome.report(PLAN)
     assert outcome.sent >= MESSAGES
     assert outcome.fault_count >= FAULTS
+    assert outcome.faults.keys() == {*WEIGHTS, CRASH_POINT}

@@ -1,8 +1,8 @@
 """The command line of chatlane with one promise of the protocol broken; MUTANT names which.
 
 Usage: as `python -m chatlane`. LOSE_ANSWERS=N lets every Nth commit look as if it had failed,
-FREEZE_AT_BATCH=N freezes the router with every Nth batch in its hands. The product has no such
-switch: what is broken is replaced here.
+FREEZE_AT_BATCH=N freezes the router with every Nth batch in its hands, SWEEP_LATE=S puts off by S
+seconds whatever adopts rows. The product has no such switch: what is broken is replaced here.
 """
 
 import asyncio
@@ -207,6 +207,21 @@ def freeze_at_batch(every: int) -> None:
     _replace(batch, "reach", freeze_or_reach)
 
 
+def sweep_late(seconds: float) -> None:
+    """Let rows of dead routers lie for a while: a fault, no mutant.
+
+    Nothing is promised about when a sweep comes: another one may be at it and hang, or the
+    database be slow. Here it comes after the next messages of the same conversations.
+    """
+    adopt = Relay.adopt_orphans
+
+    async def adopt_late(relay: Relay) -> int:
+        await asyncio.sleep(seconds)
+        return await adopt(relay)
+
+    _replace(Relay, "adopt_orphans", adopt_late)
+
+
 def _replace(owner: object, name: str, replacement: object) -> None:
     getattr(owner, name)  # What is not there cannot be replaced.
     setattr(owner, name, replacement)
@@ -230,4 +245,6 @@ if __name__ == "__main__":
         lose_answers(int(every))
     if every := os.environ.get("FREEZE_AT_BATCH"):
         freeze_at_batch(int(every))
+    if seconds := os.environ.get("SWEEP_LATE"):
+        sweep_late(float(seconds))
     main()

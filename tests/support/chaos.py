@@ -20,7 +20,7 @@ import asyncpg
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
 from chatlane.store.migrations import migrate
-from tests.support.checker import LONGEST_WAIT, problems
+from tests.support.checker import LONGEST_WAIT, problems, unwatched
 from tests.support.chronicle import Chronicle, read_chronicle, read_handed
 from tests.support.crowd import people
 from tests.support.databases import open_database
@@ -89,14 +89,14 @@ class Outcome:
 
     Attributes:
         faults: How many of each kind; crash points that were reached are counted beside them.
-        ended: Processes that ended by themselves.
+        ended: Processes that ended by themselves, and their exit codes.
         slowest: The longest wait for an answer, in seconds.
         held_back: For how many seconds people could not write, because too much was unanswered.
     """
 
     sent: int
     faults: Counter[str]
-    ended: tuple[str, ...]
+    ended: tuple[tuple[str, int | None], ...]
     slowest: float
     settled_after: float
     held_back: float
@@ -275,5 +275,10 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         slowest=max((wait.seconds for wait in said.waits), default=0.0),
         settled_after=settled_after,
         held_back=scene.crowd.held_back.total_seconds(),
-        problems=(*found, *problems(history, longest_wait=plan.longest_wait)),
+        problems=(
+            *found,
+            *unwatched(history),
+            *(f"ended: {name} ended by itself, exit code {code}" for name, code in nemesis.ended),
+            *problems(history, longest_wait=plan.longest_wait),
+        ),
     )

@@ -5,7 +5,7 @@ that begins with the kind of damage, so that a test can show that each kind is n
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import accumulate, groupby
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 from tests.support.checked_streams import stream_problems
 from tests.support.history import (
     History,
+    Result,
     Row,
     Sent,
     Spell,
@@ -58,6 +59,26 @@ def problems(
         *_wait_problems(history.waits, longest_wait.total_seconds()),
         *(f"left over: {count} {name}" for name, count in history.left_over.items() if count),
     ]
+
+
+def unwatched(history: History) -> list[str]:
+    """Return what nobody has told of, so that the rules about it found nothing for want of anything.
+
+    For runs in which everybody tells.
+    """
+    told: dict[str, Collection[object]] = {
+        "was sent": history.sent,
+        "the logs hold": history.inbound,
+        "was published to stream agents": history.routed,
+        "was published to chats": history.outbound,
+        "chats received": history.received,
+        "workers worked on": history.spells,
+        "subscribers were given": history.handed,
+        "workers answered": history.results,
+        "sessions began": history.started,
+        "people waited for": history.waits,
+    }
+    return [f"unwatched: nobody tells what {what}" for what, its in told.items() if not its]
 
 
 def _log_problems(history: History) -> Iterator[str]:
@@ -186,6 +207,18 @@ def _result_problems(history: History) -> Iterator[str]:
             yield f"late: attempt {ended_by.attempt} ended turn {turn.id}, in its {turn.attempt}."
         elif ended_by.token != turn.token:
             yield f"late: attempt {ended_by.attempt} ended turn {turn.id} with another token"
+    if history.late is not None:
+        yield from _late_problems(history.turns, results, history.late)
+
+
+def _late_problems(
+    turns: Sequence[Turn], results: Mapping[str, Result], late: frozenset[str]
+) -> Iterator[str]:
+    """Require that each result either ended its turn or was kept as one that came too late."""
+    ended_by = {turn.result_id for turn in turns}
+    for result_id in results.keys() - ended_by - late:
+        yield f"lost: result {result_id} ended no turn, and is not kept as late"
+    yield from (f"late: {it} ended a turn and is kept as late" for it in sorted(late & ended_by))
 
 
 def _turn_order_problems(history: History) -> Iterator[str]:
@@ -262,6 +295,15 @@ def _work_problems(history: History) -> Iterator[str]:
     for turn in history.turns if begun else ():
         if turn.state == "done" and not begun[turn.id, turn.attempt]:
             yield f"made up: nobody worked on attempt {turn.attempt} of turn {turn.id}"
+    turns = {turn.id: turn for turn in history.turns}
+    for it in history.spells:
+        of = turns.get(it.turn_id)
+        if of is None:
+            yield f"made up: somebody worked on turn {it.turn_id}, which there is not"
+        elif of.session_id != it.session_id:
+            yield f"misrouted: turn {of.id} was worked on as one of {it.session_id}"
+        elif it.attempt > of.attempt:
+            yield f"counted: turn {of.id} had an attempt {it.attempt}, and counts {of.attempt}"
 
 
 def _wait_problems(waits: Sequence[Wait], longest_seconds: float) -> Iterator[str]:

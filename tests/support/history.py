@@ -180,6 +180,8 @@ class History:
         spells: What the workers worked on, where that was watched.
         waits: Of what was answered, where that was watched.
         results: Of turns.
+        late: Ids of the results that came too late and were kept without effect, None where nobody
+            looked.
         started: Session ids of the events that tell of a new session.
         handed: What stream subscribers were given, where that was watched.
         left_over: Rows that must be gone when everything is answered, by name.
@@ -199,6 +201,7 @@ class History:
     spells: Sequence[Spell] = ()
     waits: Sequence[Wait] = ()
     results: Sequence[Result] = ()
+    late: frozenset[str] | None = None
     started: Sequence[str] = ()
     handed: Sequence[Handed] = ()
     left_over: Mapping[str, int] = field(default_factory=dict)

@@ -12,7 +12,6 @@ from typing import Final, Protocol
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from tests.support.chronicle import Chronicle
 from tests.support.lossy_link import LossyLink
-from tests.support.service import Process
 
 # How likely each fault is; what costs a new process is dear on a small machine.
 WEIGHTS: Final[Mapping[str, int]] = {
@@ -38,6 +37,28 @@ _LATEST_PASS: Final = 4
 POINTS: Final = tuple(its for its in (*RouterPoint, *WorkerPoint) if its is not RouterPoint.DELETED)
 
 
+class Life(Protocol):
+    """A process that can be ended, frozen, told where to end itself, and started again."""
+
+    @property
+    def is_running(self) -> bool: ...
+
+    @property
+    def exit_code(self) -> int | None: ...
+
+    def start(self) -> None: ...
+
+    def start_armed(self, crash_at: str) -> None: ...
+
+    async def kill(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def send(self, signal_number: signal.Signals) -> None: ...
+
+    async def wait(self, timeout: timedelta) -> None: ...  # noqa: ASYNC109 # as `Process` has it
+
+
 class Server(Protocol):
     """A server that can be killed, frozen and started again with its data."""
 
@@ -58,10 +79,11 @@ class Nemesis:
         has_mercy: Tells while nothing more is to be broken. Where processes take longer to start than
             it takes to break them again, there is nothing left that a fault could harm.
         made: How many faults of each kind.
-        ended: Processes that ended by themselves and were started again, as a supervisor does.
+        ended: Processes that ended by themselves, with their exit codes, and were started again, as a
+            supervisor does.
     """
 
-    processes: Mapping[str, Process]
+    processes: Mapping[str, Life]
     servers: Mapping[str, Server]
     links: Mapping[str, LossyLink]
     chance: Random
@@ -70,7 +92,7 @@ class Nemesis:
     points: Sequence[RouterPoint | WorkerPoint] = POINTS
     has_mercy: Callable[[], bool] = lambda: False
     made: Counter[str] = field(default_factory=Counter)
-    ended: list[str] = field(default_factory=list)
+    ended: list[tuple[str, int | None]] = field(default_factory=list)
     _in_trouble: set[str] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,7 +114,7 @@ class Nemesis:
     def _start_what_ended(self) -> None:
         for name, process in self.processes.items():
             if name not in self._in_trouble and not process.is_running:
-                self.ended.append(f"{name}: {process.exit_code}")
+                self.ended.append((name, process.exit_code))
                 self.chronicle.note("killed", name)
                 process.start()
 
@@ -166,10 +188,13 @@ class Nemesis:
         await process.kill()
         process.start_armed(crash_at)
         await self._until_ended(process)
-        self.made[CRASH_POINT] += not process.is_running
+        if process.exit_code == -signal.SIGKILL:
+            self.made[CRASH_POINT] += 1
+        elif not process.is_running:
+            self.ended.append((name, process.exit_code))
         await self._kill(name, 0.0)
 
-    async def _until_ended(self, process: Process) -> None:
+    async def _until_ended(self, process: Life) -> None:
         """Wait until a process has ended by itself, or there is no traffic any more to end it."""
         endings = [
             asyncio.create_task(process.wait(_CRASHES_WITHIN)),

@@ -59,6 +59,7 @@ _DEADLOCKS: Final[LiteralString] = """
 SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()
 """
 _DEAD: Final[LiteralString] = "SELECT reason FROM dead_letters ORDER BY at"
+_LATE: Final[LiteralString] = "SELECT id FROM late_results"
 _LEFT_OVER: Final[LiteralString] = """
 SELECT (SELECT count(*) FROM outbox) AS "outbox rows",
     (SELECT count(*) FROM waiting) AS "waiting messages",
@@ -154,6 +155,7 @@ class Witness:
             turns=[Turn(*row) for row in await self.fetch(_TURNS)],
             routed=[_published(raw, "seq") async for raw in self.stored("ROUTED")],
             outbound=[_published(raw, "out_seq") async for raw in self.stored("OUTBOUND")],
+            late=frozenset(row[0] for row in await self.fetch(_LATE)),
             results=[its async for raw in self.stored("RESULTS") if (its := _result(raw))],
             started=[
                 json.loads(raw.data)["session_id"]
@@ -210,7 +212,7 @@ class Witness:
         try:
             pending = (await source.consumer_info()).num_pending or 0
             while pending:
-                page = await source.fetch(_PAGE, timeout=5)
+                page = await source.fetch(_PAGE, timeout=_PATIENCE.total_seconds())
                 pending -= len(page)
                 for raw in page:
                     yield raw

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.checked_streams import overlaps
-from tests.support.checker import problems
+from tests.support.checker import problems, unwatched
 from tests.support.history import (
     Handed,
     History,
@@ -62,6 +62,7 @@ def good() -> History:
             Result("r2", "t2", 1, "y"),
             Result("r3", "t2", 2, "z"),
         ),
+        late=frozenset({"r2"}),
         started=("s1", "s2"),
         routed=(
             Published("s2", 1, "m4", "routed.desk.1.s2", "bob 1"),
@@ -90,7 +91,6 @@ def good() -> History:
         spells=(
             Spell("s1", "t1", 1, 10.0, 11.0),
             Spell("s1", "t2", 1, 11.0, 12.0),
-            Spell("s2", "t9", 1, 10.0, 12.0),
             Spell("s1", "t2", 2, 13.0, 14.0),
         ),
         waits=(Wait("ann 1", 1.0), Wait("ann 3", 16.0)),
@@ -280,6 +280,14 @@ DAMAGE = {
         changed("turns", 1, result_id="r1"),
         "misrouted: turn t2 was ended by a result of t1",
     ),
+    "a result that nobody wanted and nobody kept": (
+        lambda history: replace(history, late=frozenset()),
+        "lost: result r2 ended no turn, and is not kept as late",
+    ),
+    "a result that counted and came too late": (
+        lambda history: replace(history, late=frozenset({"r2", "r3"})),
+        "late: r3 ended a turn and is kept as late",
+    ),
     "a stream answer to nothing": (
         changed("rows", 8, reply_to="m9"),
         "misrouted: an answer in s2 to m9",
@@ -333,8 +341,20 @@ DAMAGE = {
         "doubled: attempt 1 of turn t1 was begun 2 times",
     ),
     "a turn that nobody worked on": (
-        without("spells", 3),
+        without("spells", 2),
         "made up: nobody worked on attempt 2 of turn t2",
+    ),
+    "work on a turn that there is not": (
+        changed("spells", 1, turn_id="t9"),
+        "made up: somebody worked on turn t9, which there is not",
+    ),
+    "work on a turn of another session": (
+        changed("spells", 0, session_id="s2"),
+        "misrouted: turn t1 was worked on as one of s2",
+    ),
+    "an attempt that was not counted": (
+        changed("turns", 1, attempt=1, token="y", result_id="r2"),  # noqa: S106 # of a test
+        "counted: turn t2 had an attempt 2, and counts 1",
     ),
     "a long turn behind a short one": (
         lambda history: replace(
@@ -396,6 +416,27 @@ def test_what_a_frozen_worker_goes_on_with_is_no_second_begin() -> None:
 def test_a_run_without_watchers_has_no_problem() -> None:
     unwatched = replace(good(), spells=(), handed=(), started=(), results=())
     assert problems(unwatched) == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "sent",
+        "inbound",
+        "routed",
+        "outbound",
+        "received",
+        "spells",
+        "handed",
+        "results",
+        "started",
+        "waits",
+    ],
+)
+def test_what_nobody_tells_of_is_named(field: str) -> None:
+    assert unwatched(good()) == []
+    [line] = unwatched(having(good(), field, ()))
+    assert line.startswith("unwatched: nobody tells what")
 
 
 def test_a_message_that_is_given_again_is_no_overlap() -> None:
