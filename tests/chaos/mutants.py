@@ -37,7 +37,7 @@ _PLAN: Final = Plan(
     router=_ROUTER,
 )
 _PEOPLE: Final = 10
-_UNKNOWN_COMMITS: Final = {"LOSE_ANSWERS": "40"}
+_UNKNOWN_COMMITS: Final = {"LOSE_ANSWERS": "15"}
 _LONG: Final = timedelta(milliseconds=300)
 
 

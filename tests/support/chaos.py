@@ -265,6 +265,7 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         received=said.received,
         spells=said.spells,
         waits=said.waits,
+        late=await scene.witness.late(),
         handed=read_handed(scene.service.handed_over),
         left_over={**history.left_over, "partitions that are not read": unread},
     )

@@ -180,8 +180,8 @@ class History:
         spells: What the workers worked on, where that was watched.
         waits: Of what was answered, where that was watched.
         results: Of turns.
-        late: Ids of the results that came too late and were kept without effect, None where nobody
-            looked.
+        late: Ids of the results that came too late and were kept without effect; None where nobody
+            looked, or where workers also say that they failed, or strangers answer.
         started: Session ids of the events that tell of a new session.
         handed: What stream subscribers were given, where that was watched.
         left_over: Rows that must be gone when everything is answered, by name.

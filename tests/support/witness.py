@@ -155,7 +155,6 @@ class Witness:
             turns=[Turn(*row) for row in await self.fetch(_TURNS)],
             routed=[_published(raw, "seq") async for raw in self.stored("ROUTED")],
             outbound=[_published(raw, "out_seq") async for raw in self.stored("OUTBOUND")],
-            late=frozenset(row[0] for row in await self.fetch(_LATE)),
             results=[its async for raw in self.stored("RESULTS") if (its := _result(raw))],
             started=[
                 json.loads(raw.data)["session_id"]
@@ -168,6 +167,10 @@ class Witness:
             deadlocks=await self.value(_DEADLOCKS),
             left_over=await self.left_over(),
         )
+
+    async def late(self) -> frozenset[str]:
+        """Return the ids of the results that came too late and were kept without effect."""
+        return frozenset(row[0] for row in await self.fetch(_LATE))
 
     async def until_read(self) -> int:
         """Wait until the last message of each partition is read; return how many are not."""
