@@ -10,7 +10,9 @@ from chatlane_schemas import RoutedMessage, answer_to, decode, encode, streams, 
 
 AGENT, SLOTS = env.get("AGENT", "notes"), int(env.get("SLOTS", streams.DEFAULT_SLOTS))
 # MANUAL: what is not acknowledged comes again after the agent's ack_wait, before anything newer.
-broker = NatsBroker(env["NATS_URL"], max_reconnect_attempts=-1, ack_policy=AckPolicy.MANUAL)
+policy, url = AckPolicy.MANUAL, env["NATS_URL"]
+# Pings, 5 s apart: a server that is gone without a word is left when it does not answer two.
+broker = NatsBroker(url, max_reconnect_attempts=-1, ping_interval=5, ack_policy=policy)
 routed_stream = JStream("ROUTED", declare=False)
 
 

@@ -23,6 +23,10 @@ _log = logging.getLogger("chatlane_client")
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 _RECONNECT_PAUSE: Final = timedelta(milliseconds=250)
+# A connection whose other end is gone without a word is found after two unanswered pings.
+# A worker or an adapter may have nothing to say for hours that would show it.
+_PING_SECONDS: Final = 5
+_MAX_OUTSTANDING_PINGS: Final = 2
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
 _DRAIN_PATIENCE: Final = timedelta(seconds=5)
 _PENDING_BYTES: Final = 8 * 1024 * 1024
@@ -62,6 +66,8 @@ async def open_connection(
         inbox_prefix=inbox_prefix(principal) if principal else "_INBOX",
         max_reconnect_attempts=-1,
         reconnect_time_wait=_RECONNECT_PAUSE.total_seconds(),
+        ping_interval=_PING_SECONDS,
+        max_outstanding_pings=_MAX_OUTSTANDING_PINGS,
         pending_size=_PENDING_BYTES,
         drain_timeout=_DRAIN_PATIENCE.total_seconds(),
         error_cb=partial(_log_error, name),

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
@@ -25,7 +24,7 @@ from tests.support.chronicle import Chronicle, read_chronicle, read_handed
 from tests.support.crowd import people
 from tests.support.databases import open_database
 from tests.support.eventually import eventually
-from tests.support.lossy_link import LossyLink
+from tests.support.lossy_link import LossyLink, through
 from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import DUPLICATE_WINDOW
@@ -139,7 +138,7 @@ class Stage:
         """Start two of everything; one of each reaches its servers over links."""
         service = self.scene.service
         nats = self.links["nats link"].url
-        dsn = _through(service.dsn, self.links["postgres link"])
+        dsn = through(service.dsn, self.links["postgres link"].port)
         linked: dict[str, str] = {"CHATLANE_NATS__URL": nats, "CHATLANE_POSTGRES__DSN": dsn}
         routers = [
             service.router(
@@ -155,14 +154,6 @@ class Stage:
         service.subscriber("subscriber 2")
         await service.until_started(*routers)
         await self.scene.witness.until_owned(*[ALL_PARTITIONS // 2] * 2)
-
-
-def _through(dsn: str, link: LossyLink) -> str:
-    """Return a connection string that leads through a link."""
-    parts = urlsplit(dsn)
-    identity = parts.netloc.rpartition("@")[0]
-    netloc = f"{identity}@127.0.0.1:{link.port}" if identity else f"127.0.0.1:{link.port}"
-    return urlunsplit(parts._replace(netloc=netloc))
 
 
 async def _notice_deadlocks(dsn: str, database: str) -> None:

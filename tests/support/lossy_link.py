@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 _CHUNK_BYTES = 65_536
 
@@ -71,3 +71,11 @@ class LossyLink:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+
+def through(dsn: str, port: int) -> str:
+    """Return a connection string that leads through a link."""
+    parts = urlsplit(dsn)
+    identity = parts.netloc.rpartition("@")[0]
+    netloc = f"{identity}@127.0.0.1:{port}" if identity else f"127.0.0.1:{port}"
+    return urlunsplit(parts._replace(netloc=netloc))

@@ -58,6 +58,9 @@ def build_broker(
         inbox_prefix=options.inbox_prefix,
         connect_timeout=arguments["connect_timeout"],
         reconnect_time_wait=arguments["reconnect_time_wait"],
+        # Else it would stay with a server that is gone without a word, and hear no request.
+        ping_interval=arguments["ping_interval"],
+        max_outstanding_pings=arguments["max_outstanding_pings"],
         max_reconnect_attempts=-1,
         pending_size=_PENDING_BYTES,
         error_cb=_already_logged,

@@ -69,6 +69,8 @@ class BusOptions:
             "inbox_prefix": self.inbox_prefix,
             "connect_timeout": self.connect_timeout.total_seconds(),
             "reconnect_time_wait": self.reconnect_wait.total_seconds(),
+            "ping_interval": _PING_INTERVAL.total_seconds(),
+            "max_outstanding_pings": _MAX_OUTSTANDING_PINGS,
         }
 
 
@@ -124,8 +126,6 @@ class Bus:
             await self.client.connect(
                 **options.connect_arguments(),
                 max_reconnect_attempts=-1,
-                ping_interval=_seconds(_PING_INTERVAL),
-                max_outstanding_pings=_MAX_OUTSTANDING_PINGS,
                 # The publisher checks what it sends, and more strictly; all else is built here.
                 skip_subject_validation=True,
                 pending_size=_PENDING_BYTES,
