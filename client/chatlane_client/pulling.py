@@ -22,6 +22,8 @@ from nats.aio.msg import Msg
 _ASKED_FOR: Final = timedelta(seconds=1)
 # The server says that a request is over; where that got lost, it is over all the same.
 _SAID_WITHIN: Final = timedelta(milliseconds=250)
+# A request that was filled within so many seconds had more behind it.
+_SOON: Final = 0.05
 _STATUS: Final = "Status"
 # No message in time.
 _OVER: Final = frozenset({"404", "408"})
@@ -31,7 +33,9 @@ class Pull:
     """What came in and was not taken yet, and what is still to come.
 
     One request is open at a time and its answers are counted, so both together are never more
-    than the room there was when it was made.
+    than the room there was when it was made. A process that hangs is given what it has asked for,
+    and keeps it from others until `ack_wait` is over: so a request is for one message, and for
+    twice as many as the last one only while they come that fast.
     """
 
     def __init__(self, client: Client, stream: str, durable: str) -> None:
@@ -44,7 +48,9 @@ class Pull:
         self._arrived: deque[Msg] = deque()
         self._failure: nats.errors.Error | None = None
         self._request = ""
+        self._size = 1
         self._outstanding = 0
+        self._asked_at = 0.0
         self._over_at = 0.0
         self._connects = -1
 
@@ -103,10 +109,11 @@ class Pull:
     async def _ask(self, room: int) -> None:
         self._connects = self._client.stats["reconnects"]
         self._request = f"{self._inbox}.{next(self._numbers)}"
-        self._outstanding = room
-        self._over_at = monotonic() + (_ASKED_FOR + _SAID_WITHIN).total_seconds()
+        self._size = self._outstanding = min(room, self._size)
+        self._asked_at = monotonic()
+        self._over_at = self._asked_at + (_ASKED_FOR + _SAID_WITHIN).total_seconds()
         expires = round(_ASKED_FOR.total_seconds() * 1e9)
-        body = b'{"batch":%d,"expires":%d}' % (room, expires)
+        body = b'{"batch":%d,"expires":%d}' % (self._size, expires)
         await self._client.publish(self._subject, body, reply=self._request)
 
     async def _wait(self, seconds: float) -> None:
@@ -120,8 +127,12 @@ class Pull:
         if status is None:
             self._arrived.append(message)
             self._outstanding -= 1
+            if self._outstanding == 0:
+                was_soon = monotonic() - self._asked_at < _SOON
+                self._size = 2 * self._size if was_soon else 1
         elif message.subject == self._request:
             self._outstanding = 0
+            self._size = 1
             if status not in _OVER:
                 self._failure = _failure_of(message)
         self._came.set()

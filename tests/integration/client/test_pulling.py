@@ -56,28 +56,29 @@ async def taken(pull: Pull, room: int, count: int) -> list[str]:
     return [(await pull.take(room, SOON)).data.decode() for _ in range(count)]
 
 
-async def test_no_more_comes_than_there_is_room_for(client: Client) -> None:
-    await tell(client, *"abcdefgh")
+async def test_more_is_asked_for_as_it_comes_and_no_more_than_there_is_room_for(
+    client: Client,
+) -> None:
+    await tell(client, *"abcdefghijkl")
     async with pulling(client) as pull:
-        assert await taken(pull, 3, 1) == ["a"]
+        # One, two, four; and then three, for more would have no place.
+        for room, expected in ((8, "a"), (8, "bc"), (8, "defg"), (3, "hij")):
+            assert await taken(pull, room, 1) == [expected[0]]
+            rest = len(expected) - 1
+            await eventually(lambda rest=rest: pull.arrived == rest)  # type: ignore[misc]
+            assert await came_to(client, ord(expected[-1]) - ord("a") + 1)
+            # Taking what is here asks for nothing.
+            assert await taken(pull, room, rest) == [*expected[1:]]
 
-        await eventually(lambda: pull.arrived == 2)
-        assert await came_to(client, 3)
-        # Taking what is here asks for nothing.
-        assert await taken(pull, 3, 2) == ["b", "c"]
-        assert await came_to(client, 3)
-        assert await taken(pull, 5, 5) == [*"defgh"]
 
-
-async def test_who_waits_for_several_gets_the_first_at_once(client: Client) -> None:
+async def test_who_waits_is_given_one_at_once_and_no_second_to_lose(client: Client) -> None:
     async with pulling(client) as pull:
         waiting = asyncio.create_task(taken(pull, 8, 1))
         await eventually(lambda: pull_is_open(client))
         await tell(client, "first")
         assert await waiting == ["first"]
-        # The others come with the same request.
         await tell(client, "second")
-        await eventually(lambda: pull.arrived == 1)
+        assert await came_to(client, 1)
         assert await taken(pull, 8, 1) == ["second"]
 
 
@@ -94,9 +95,10 @@ async def test_nothing_in_time(client: Client) -> None:
 
 
 async def test_what_is_not_taken_is_given_back(client: Client) -> None:
-    await tell(client, *"abc")
+    await tell(client, *"0abc")
     async with pulling(client) as first, pulling(client) as second:
-        assert await taken(first, 3, 1) == ["a"]
+        assert await taken(first, 3, 2) == ["0", "a"]
+        await eventually(lambda: first.arrived == 1)
         await first.give_back()
         assert sorted(await taken(second, 3, 2)) == ["b", "c"]
 
