@@ -1,7 +1,7 @@
 """Ways in which messages arrive, each read by the bare loop, by routers, and by the bare loop again."""
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,13 +10,15 @@ from typing import Final, LiteralString
 
 from tests.benchmarks import costs, existing
 from tests.benchmarks.figures import Costs, Flow, Spread, Sync
-from tests.benchmarks.rig import Rig, Throughput
+from tests.benchmarks.rig import Rig, Router, Throughput
 
 _CHATS: Final = 2000
 # As many turns are in work: each answer takes some batches to get there and back.
 _WORKER_SLOTS: Final = 512
 # Some batches, whatever portion is asked for: one alone says nothing.
 _FEWEST_MESSAGES: Final = 3000
+# Of the messages, one part in so many is not counted.
+_WARM_UP_PART: Final = 10
 # Enough for a bare run; it is made twice for each of the router's.
 _BARE_MESSAGES: Final = 10_000
 
@@ -59,7 +61,8 @@ class Case:
 
     def messages_for(self, routers: int, portion: float) -> int:
         """Return how many messages arrive: more for several routers, which take some to share."""
-        return max(int(self.messages * portion), _FEWEST_MESSAGES) * (1 + routers) // 2
+        fewest = _FEWEST_MESSAGES + self.chats
+        return max(int(self.messages * portion), fewest) * (1 + routers) // 2
 
 
 OPENING: Final = Case("opening", "every message opens a session and a turn", 12_000, "TURNS")
@@ -84,11 +87,13 @@ class Log:
 
     Attributes:
         first: Its first sequence.
+        warm_up: So many of the messages are not counted: they fill caches, or open sessions.
         positions: The sequences that each partition has in it, rising.
     """
 
     first: int
     messages: int
+    warm_up: int
     positions: Mapping[int, list[int]]
 
     def done(self, cursors: Mapping[int, int]) -> int:
@@ -131,7 +136,9 @@ async def write_log(rig: Rig, case: Case, messages: int) -> Log:
         arguments: tuple[object, ...] = ("--mix",)
     else:
         arguments = ("--profile", case.profile, "--chats", case.chats or messages)
-    return await _filled(rig, messages, *arguments)
+    # The first message to each chat opens its session; that is another case.
+    warm_up = max(messages // _WARM_UP_PART, case.chats)
+    return await _filled(rig, messages, warm_up, *arguments)
 
 
 async def write_log_to_existing(rig: Rig, case: Case, messages: int, sessions: int) -> Log:
@@ -139,15 +146,16 @@ async def write_log_to_existing(rig: Rig, case: Case, messages: int, sessions: i
     chats = ("--prefix", existing.CHAT_PREFIX, "--chats", sessions, "--random")
     # Other message ids in each round: the same would be known.
     first = ("--first", await rig.last_sequence("INBOUND"))
-    return await _filled(rig, messages, "--profile", case.profile, *chats, *first)
+    warm_up = messages // _WARM_UP_PART
+    return await _filled(rig, messages, warm_up, "--profile", case.profile, *chats, *first)
 
 
-async def _filled(rig: Rig, messages: int, *arguments: object) -> Log:
+async def _filled(rig: Rig, messages: int, warm_up: int, *arguments: object) -> Log:
     first = await rig.last_sequence("INBOUND") + 1
     partitions = ("--partitions", rig.partitions)
     report = await rig.run("generator", "fill", rig.nats.url, messages, *partitions, *arguments)
     positions = {int(partition): its for partition, its in report["positions"].items()}
-    return Log(first, messages, positions)
+    return Log(first, messages, warm_up, positions)
 
 
 async def measure(rig: Rig, case: Case, log: Log, routers: int, into: Measured) -> None:
@@ -156,7 +164,7 @@ async def measure(rig: Rig, case: Case, log: Log, routers: int, into: Measured) 
     before = await bare()
     begin = await costs.counted(rig)
     async with _answering(rig, case), rig.routers(routers) as running:
-        run = await rig.throughput(running, counter(rig, case, log), log.messages)
+        run = await throughput(rig, case, log, running)
         batches = await costs.batches(running)
     end = await costs.counted(rig)
     after = await bare()
@@ -170,6 +178,11 @@ async def measure(rig: Rig, case: Case, log: Log, routers: int, into: Measured) 
             batch=log.messages / batches,
         )
     )
+
+
+async def throughput(rig: Rig, case: Case, log: Log, running: Sequence[Router]) -> Throughput:
+    """Return how fast routers take the messages of a log that count."""
+    return await rig.throughput(running, counter(rig, case, log), log.warm_up, log.messages)
 
 
 async def bare_rate(rig: Rig, log: Log) -> float:

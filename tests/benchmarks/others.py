@@ -23,7 +23,7 @@ async def measure_naive(rig: Rig, case: Case, rounds: int, portion: float) -> Na
         log = await cases.write_log(rig, case, case.messages_for(1, portion))
         naive.append(await _naive_rate(rig, log, portion))
         async with rig.routers(1) as routers:
-            run = await rig.throughput(routers, cases.counter(rig, case, log), log.messages)
+            run = await cases.throughput(rig, case, log, routers)
         router.append(run.per_second)
     return Naive(
         case=case.name,

@@ -248,9 +248,13 @@ class Rig:
         return int(await self.database.fetchval(query))
 
     async def throughput(
-        self, routers: Sequence[Router], count: Callable[[], Awaitable[int]], total: int
+        self,
+        routers: Sequence[Router],
+        count: Callable[[], Awaitable[int]],
+        warm_up: int,
+        total: int,
     ) -> Throughput:
-        """Return the speed from the first tenth of `total`, and their fair share, to its end.
+        """Return the speed from `warm_up` of `total`, and their fair share, to its end.
 
         Raises:
             TimeoutError: It took longer than two minutes.
@@ -258,7 +262,7 @@ class Rig:
         """
         await self.until_shared(routers)
         watched = routers[0].program
-        begin = await self._reading(routers, await self.until(watched, count, total // 10))
+        begin = await self._reading(routers, await self.until(watched, count, warm_up))
         end = await self._reading(routers, await self.until(watched, count, total))
         counted = end.done - begin.done
         if counted * _LEAST_PART < total:

@@ -115,7 +115,7 @@ def test_percentiles_lie_between_the_values() -> None:
 
 
 def test_messages_are_done_when_the_cursor_of_their_partition_has_passed_them() -> None:
-    log = Log(1, 6, {0: [1, 4, 6], 1: [2, 3], 2: [5]})
+    log = Log(1, 6, 0, {0: [1, 4, 6], 1: [2, 3], 2: [5]})
     assert log.done({0: 4, 1: 1}) == 2
     assert log.done({0: 9, 1: 3, 2: 5}) == log.messages
 
@@ -221,8 +221,9 @@ def test_nothing_is_drawn_without_figures(tmp_path: Path) -> None:
 def test_several_routers_get_more_messages_and_nobody_gets_less_than_some_batches() -> None:
     assert BUSY.messages_for(1, 1.0) == BUSY.messages
     assert BUSY.messages_for(4, 1.0) == 2.5 * BUSY.messages
-    assert BUSY.messages_for(1, 0.001) == 3000
-    assert BUSY.messages_for(2, 0.001) == 4500
+    assert OPENING.messages_for(1, 0.001) == 3000
+    assert OPENING.messages_for(2, 0.001) == 4500
+    assert BUSY.messages_for(1, 0.001) == 3000 + BUSY.chats
 
 
 def test_a_plan_has_everything_or_what_was_asked_for() -> None:
