@@ -220,11 +220,22 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
             lambda: scene.crowd.is_held_back,
         )
         scene.crowd.chance = Random(plan.seed)  # noqa: S311 - the same every time
+        stuck = []
         if plan.script:
-            await plan.script(stage)
+            stuck = await _play(plan.script, stage)
         else:
             await _trouble(scene, nemesis, plan)
-        return await _judge(stage, nemesis, path, plan)
+        outcome = await _judge(stage, nemesis, path, plan)
+        return replace(outcome, problems=(*stuck, *outcome.problems))
+
+
+async def _play(script: Script, stage: Stage) -> list[str]:
+    """Do what a script says; where the service does not get on, that is found, and it ends there."""
+    try:
+        await script(stage)
+    except (AssertionError, TimeoutError) as error:
+        return [f"never went on: {error}"]
+    return []
 
 
 async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:

@@ -95,6 +95,7 @@ def _received_problems(history: History) -> Iterator[str]:
         for it in its:
             if it.key != keys.get(session_id):
                 yield f"misrouted: {it.id} of {keys.get(session_id)} was received by {it.key}"
+    yield from _delivery_problems(history)
     arrived = {it.id for it in history.received}
     yield from (
         f"lost: {it.id} never reached its chat" for it in history.outbound if it.id not in arrived
@@ -102,6 +103,22 @@ def _received_problems(history: History) -> Iterator[str]:
     yield from (
         f"unanswered: {it.key} got a {it.kind}" for it in history.received if it.kind != "answer"
     )
+
+
+def _delivery_problems(history: History) -> Iterator[str]:
+    """Compare what chats received with what was published to them."""
+    published = {it.id: it for it in history.outbound}
+    for it in history.received if published else ():
+        known = published.get(it.id)
+        if known is None:
+            yield f"made up: {it.key} received {it.id}, which was never published"
+        elif (known.session_id, known.number) != (it.session_id, it.out_seq):
+            yield (
+                f"misrouted: {it.id} is {known.number} of {known.session_id}, and was received as "
+                f"{it.out_seq} of {it.session_id}"
+            )
+        elif known.text and known.text != it.text:
+            yield f"changed: the text of {it.id} on its way to {it.key}"
 
 
 def _answer_problems(history: History) -> Iterator[str]:

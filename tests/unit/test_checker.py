@@ -76,8 +76,8 @@ def good() -> History:
             Handed("acknowledged", 5, 1, "m5", "s2", 2),
         ),
         outbound=(
-            Published("s1", 1, "o1"),
-            Published("s2", 1, "o2"),
+            Published("s1", 1, "o1", text="#1 heard: ann 1\n#2 heard: ann 2"),
+            Published("s2", 1, "o2", text="#1 heard: bob 1"),
             Published("s1", 2, "o3"),
             Published("s2", 2, "o4"),
         ),
@@ -205,6 +205,18 @@ DAMAGE = {
     "answers received in another order": (
         swapped("received", 0, 2),
         "inverted: agent:main:test:bot:dm:ann received [2, 1]",
+    ),
+    "an answer that was never published": (
+        changed("received", 1, id="o9"),
+        "made up: agent:desk:test:bot:dm:bob received o9, which was never published",
+    ),
+    "an answer received as another one": (
+        swapped_numbers("received", "id", 0, 2),
+        "misrouted: o3 is 2 of s1, and was received as 1 of s1",
+    ),
+    "an answer that changed on its way": (
+        changed("outbound", 1, text="#1 heard: bob I"),
+        "changed: the text of o2 on its way to agent:desk:test:bot:dm:bob",
     ),
     "an answer to another chat": (changed("received", 1, key=ANN), "misrouted: o2 of"),
     "a notice": (changed("received", 2, kind="notice"), "unanswered: agent:main:test:bot:dm:ann"),
