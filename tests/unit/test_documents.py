@@ -29,8 +29,10 @@ LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 METRIC: Final = re.compile(r"\bchatlane_[a-z_]+\b")
 SETTING: Final = re.compile(r"\bCHATLANE_([A-Z]+)__([A-Z_]+)\b")
-# Where this machine or this person's account would show.
-FORBIDDEN: Final = re.compile(r"(?<![\w./])/(?:home|root|work|Users)/|\bTODO\b|\bTBD\b")
+# Where this machine or this person's account would show, and what a merge left behind.
+FORBIDDEN: Final = re.compile(
+    r"(?<![\w./])/(?:home|root|work|Users)/|\bTODO\b|\bTBD\b|^(?:<{7}|>{7}) ", re.MULTILINE
+)
 
 # Written by a shell between quotes: '{"id": "'$(uuid)'"}'.
 SHIM: Final = """#!/bin/sh
