@@ -6,6 +6,7 @@ an `InboundEvent`, publishes it, and brings every `OutboundMessage` to the platf
 
 import asyncio
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from getpass import getuser
 from os import environ
@@ -49,15 +50,19 @@ async def typed_lines() -> asyncio.StreamReader:
 
 async def main() -> None:
     """Talk until the end of the input."""
-    async with open_connection(NATS_URL, name="example adapter") as client:
+    # Whatever ends the talk, delivering ends before the connection does.
+    async with (
+        open_connection(NATS_URL, name="example adapter") as client,
+        asyncio.TaskGroup() as tasks,
+    ):
         adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
-        delivering = asyncio.create_task(adapter.deliver(show))
+        tasks.create_task(adapter.deliver(show))
         async for line in await typed_lines():
             if text := line.decode().strip():
                 await adapter.publish(event(text))
         adapter.stop()
-        await delivering
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

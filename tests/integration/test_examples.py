@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from nats.aio.client import Client
@@ -265,8 +265,9 @@ async def test_the_worker_answers_with_what_it_knows_from_before(
 
 
 @pytest.mark.usefixtures("router")
+@pytest.mark.parametrize("end", ["end of input", "Ctrl-C"])
 async def test_the_adapter_publishes_what_is_typed_and_prints_answers(
-    bus_url: str, tmp_path: Path
+    bus_url: str, tmp_path: Path, end: Literal["end of input", "Ctrl-C"]
 ) -> None:
     environment = {"NATS_URL": bus_url, "PLATFORM": PLATFORM, "ACCOUNT": ACCOUNT, "PERSON": "ann"}
     async with example("worker", tmp_path, bus_url):
@@ -275,21 +276,28 @@ async def test_the_adapter_publishes_what_is_typed_and_prints_answers(
             EXAMPLES / "adapter.py",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
             env=os.environ | environment,
         )
         assert terminal.stdin
         assert terminal.stdout
+        assert terminal.stderr
         try:
             terminal.stdin.write(b"hello\n\n")
             async with asyncio.timeout(20):
                 answer = await terminal.stdout.readline()
-                terminal.stdin.close()
+                if end == "Ctrl-C":
+                    terminal.send_signal(signal.SIGINT)
+                else:
+                    terminal.stdin.close()
+                complaints = await terminal.stderr.read()
                 assert await terminal.wait() == 0
         finally:
             if terminal.returncode is None:
                 terminal.kill()
                 await terminal.wait()
     assert answer == b"main to ann: You said: hello (after 0 earlier messages)\n"
+    assert b"Traceback" not in complaints
 
 
 # The language model.
