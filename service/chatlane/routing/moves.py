@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from pydantic_core import to_json
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.sources import ChatClass
 
+# So long routed messages of a session that has ended may still be answered.
+_ANSWERED_WITHIN: Final = timedelta(days=1)
 _CLASSES: Final[tuple[ChatClass, ...]] = ("dm", "group")
 
 
@@ -121,7 +124,8 @@ async def readdress(connection: PoolConnectionProxy, one: Arrived, catalog: Cata
         for chat_class in _CLASSES
         for chat_id in ids
     ]
-    rows = await moves.lanes_of_chats(connection, prefixes)
+    # Lanes may lead elsewhere by now, while what ran is still answered.
+    rows = await moves.sessions_of_chats(connection, prefixes, one.stored_at - _ANSWERED_WITHIN)
     homes = {
         row.session_id for row in rows if parse_session_key(row.session_key).scope == key.scope
     }

@@ -5,32 +5,45 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from asyncpg.pool import PoolConnectionProxy
 
 
 class LaneRow(NamedTuple):
-    """A lane of a chat and the session it leads to."""
+    """A key of a chat, of a lane or a session, and the session."""
 
     session_key: str
     session_id: UUID
 
 
-FIND_LANES_OF_CHATS_SQL: Final[LiteralString] = """
--- moves: every lane whose key starts with one of these prefixes: threads and people included
+FIND_SESSIONS_OF_CHATS_SQL: Final[LiteralString] = """
+-- moves: every session whose key, or that of whose lane, starts with one of these prefixes:
+-- threads and people included, and of those that have ended whatever may still be answered
 SELECT lanes.session_key, lanes.session_id
 FROM unnest($1::text[]) AS want (prefix)
 JOIN lanes ON lanes.session_key = want.prefix
     -- ";" is the character after ":", so this is the range of all keys that go on after one
     OR (lanes.session_key > want.prefix || ':' AND lanes.session_key < want.prefix || ';')
-ORDER BY lanes.session_key
+UNION
+SELECT its.session_key, its.id
+FROM unnest($1::text[]) AS want (prefix)
+JOIN sessions AS its ON its.session_key = want.prefix
+    OR (its.session_key > want.prefix || ':' AND its.session_key < want.prefix || ';')
+WHERE its.ended_at IS NULL OR its.active_turn IS NOT NULL OR its.ended_at > $2
 """
 
 
-async def lanes_of_chats(
-    connection: "PoolConnectionProxy", prefixes: Iterable[str]
+async def sessions_of_chats(
+    connection: "PoolConnectionProxy", prefixes: Iterable[str], ended_since: "datetime"
 ) -> list[LaneRow]:
-    """Return the lanes of chats, given the part of the key up to the chat."""
-    rows = await connection.fetch(FIND_LANES_OF_CHATS_SQL, list(prefixes))
+    """Return the sessions of chats, given the part of the key up to the chat.
+
+    Args:
+        prefixes: Of keys.
+        ended_since: Those that ended before and have no turn are left out.
+    """
+    rows = await connection.fetch(FIND_SESSIONS_OF_CHATS_SQL, list(prefixes), ended_since)
     return [LaneRow(*row.values()) for row in rows]
 
 

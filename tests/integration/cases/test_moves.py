@@ -99,6 +99,33 @@ async def test_a_stream_answer_goes_to_the_new_chat(kernel_with: KernelWith) -> 
     assert chats(await kernel.published("OUTBOUND")) == [NEW]
 
 
+async def test_what_a_chat_left_running_is_answered_in_the_new_chat(kernel: Kernel) -> None:
+    """C12: its lane leads elsewhere by the time the chat moves."""
+    left = await kernel.say(in_group(OLD, "7", "1", "long job"), at("09:00"))
+    await kernel.run_turn(left.session)
+    await kernel.say(in_group(OLD, "7", "2", "another one"), at("09:01"))
+    claimed = await kernel.claim_live(left.session)
+    await kernel.say(in_group(OLD, "7", "3", "/branch"), at("09:02"))
+    await kernel.say(move(), at("09:03"))
+    await kernel.answer(claimed, "done", at("09:04"))
+    answers = [one for one in await kernel.published("OUTBOUND") if one["kind"] == "answer"]
+    assert chats(answers) == [OLD, NEW]
+
+
+async def test_a_stream_answer_to_what_a_chat_left_goes_to_the_new_chat(
+    kernel_with: KernelWith,
+) -> None:
+    """C12: whatever the lane leads to."""
+    kernel = await kernel_with(catalog(agents=[Agent("main", delivery="stream")]))
+    await kernel.say(in_group(OLD, "7", "1", "question"), at("09:00"))
+    (routed,) = await kernel.published("ROUTED")
+    await kernel.say(in_group(OLD, "7", "2", "/new"), at("09:01"))
+    await kernel.say(move(), at("09:02"))
+    await kernel.decide([kernel.stream_answer(routed, "late but right", at("09:03"))])
+    answers = [one for one in await kernel.published("OUTBOUND") if one["kind"] == "answer"]
+    assert chats(answers) == [NEW]
+
+
 async def test_a_chat_that_moves_twice_keeps_its_conversations(kernel: Kernel) -> None:
     """C12: also what waits is found again, although its lane is named by the first id."""
     first = await kernel.say(in_group(OLD, "7", "1"), at("09:00"))
