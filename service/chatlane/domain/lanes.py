@@ -90,6 +90,7 @@ class Arrived(NamedTuple):
         busy: How this one does, where it says so itself.
         targets: Digests of the message that it edits or deletes.
         thread_of: Digests of the message that it opens a thread on.
+        files_of: Digests of the message whose files it brings.
         pair: The other bot that says it and the chat, where it may speak; None for people.
     """
 
@@ -115,6 +116,7 @@ class Arrived(NamedTuple):
     counted: Counted | None = None
     manners: Manners = _CALM
     busy: BusyMode | None = None
+    files_of: tuple[bytes, ...] = ()
 
     @property
     def rest(self) -> timedelta | None:

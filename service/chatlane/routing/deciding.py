@@ -278,12 +278,20 @@ class _Loaded:
         if lane is None or one.is_ignored or is_repeat:
             return one
         await self._go_on()
-        session = self._locked.get(lane.session_id)
-        if session is None:
+        here = self._locked.get(lane.session_id)
+        if here is None:
             return one
-        left = await bring_files(self._writing.connection, one, session, self._effects)
+        others = self._left_behind(one, here)
+        left = await bring_files(self._writing.connection, one, here, others, self._effects)
         await self._reload_originals()
         return left
+
+    def _left_behind(self, one: Arrived, here: Session) -> list[Session]:
+        """Return the sessions in which a message may wait whose lane leads here by now."""
+        homes = {its for digest in one.files_of for its in self._questions.get(digest, ())}
+        # What came in this batch is in none of them yet.
+        homes |= {its.id for its in self._locked.values() if its.session_key == one.session_key}
+        return [self._locked[its] for its in sorted(homes - {here.id}) if its in self._locked]
 
     def _is_over_a_limit(self, one: Arrived) -> bool:
         if not self._marks.known.isdisjoint(one.digests):

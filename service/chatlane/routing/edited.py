@@ -36,8 +36,11 @@ async def find_sessions(connection: PoolConnectionProxy, targets: Iterable[bytes
 async def find_questions(
     connection: PoolConnectionProxy, arrived: Iterable[Arrived]
 ) -> dict[bytes, list[UUID]]:
-    """Return by digest the sessions of the messages that threads were opened on; to be locked."""
-    digests = {digest for one in arrived for digest in one.thread_of}
+    """Return by digest the sessions of the messages that threads were opened on; to be locked.
+
+    Also of the messages that wait for their files.
+    """
+    digests = {digest for one in arrived for digest in one.thread_of or one.files_of}
     homes = await originals.find_homes(connection, digests) if digests else {}
     return {
         digest: [home.session_id for home in found if not home.is_copy]

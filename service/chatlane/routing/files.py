@@ -12,6 +12,8 @@ from chatlane.store import messages, turns, waiting
 from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import Effects
@@ -20,26 +22,33 @@ if TYPE_CHECKING:
 
 
 async def bring_files(
-    connection: PoolConnectionProxy, one: Arrived, session: Session, effects: Effects
+    connection: PoolConnectionProxy,
+    one: Arrived,
+    here: Session,
+    others: Sequence[Session],
+    effects: Effects,
 ) -> Arrived:
     """Give a waiting message its files, and return what is left to be placed.
 
-    What was decided before is in the database. Files that come when their message has run
-    without them are a message of their own; those of a message that nobody waits for any more,
-    because it was dropped or its session is over, start nothing.
+    What was decided before is in the database. A message waits where it was said, wherever its
+    lane leads since. Files that come when their message has run without them are a message of
+    their own; those of a message that nobody waits for any more, because it was dropped or its
+    session is over, start nothing.
 
     Args:
         one: Of kind `attachments`, and no repeat.
-        session: Locked; where its lane leads.
+        here: Where its lane leads; locked, as all of these.
+        others: Where the message may wait besides.
     """
     message_id = one.event.message_id
     if message_id is None or not one.event.attachments:
         return one
     files = [its.model_dump(mode="json", exclude_none=True) for its in one.event.attachments]
-    if await waiting.bring_files(connection, session.id, message_id, files, one.size_bytes):
-        await _wake(connection, session, effects)
-        return one
-    if not await messages.has_platform_message(connection, session.id, message_id):
+    for session in (here, *others):
+        if await waiting.bring_files(connection, session.id, message_id, files, one.size_bytes):
+            await _wake(connection, session, effects)
+            return one
+    if not await messages.has_platform_message(connection, here.id, message_id):
         return one
     late = one.event.model_copy(update={"kind": Kind.MESSAGE})
     return one._replace(event=late, details=details_json(late))

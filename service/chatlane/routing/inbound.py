@@ -196,7 +196,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
     message, event, platform = heard.message, heard.event, heard.platform
     is_ignored = heard.is_ignored
     # By position, as above.
-    return Arrived(
+    arrived = Arrived(
         event if event.kind is not Kind.EDIT else _as_meant(heard),
         key,
         _former_keys(heard, resolved, key) if resolved.former else (),
@@ -219,6 +219,9 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         _counted(heard, resolved) if platform.limits and not is_ignored else None,
         heard.manners,
     )
+    if event.kind is not Kind.ATTACHMENTS:
+        return arrived
+    return arrived._replace(files_of=_digests_of(event.message_id, heard, resolved))
 
 
 def _former_keys(heard: Heard, resolved: Resolved, key: str) -> tuple[str, ...]:

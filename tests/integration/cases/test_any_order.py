@@ -17,7 +17,7 @@ from chatlane.domain.log import LOGS
 from chatlane.domain.states import Turn
 from chatlane.routing import deadlines, steering
 from chatlane.routing.relay import Relay
-from chatlane.store import compaction, outbox, removals, rewinding, seen, waiting
+from chatlane.store import compaction, moves, outbox, removals, rewinding, seen, waiting
 from chatlane_schemas.turns import ClaimStatus, RenewStatus
 from tests.support.any_order.machine import ConversationMachine
 from tests.support.any_order.people import PLACES
@@ -214,6 +214,34 @@ def _let_the_last_turn_run_again(machine: ConversationMachine) -> None:
     _decide(machine)
 
 
+def _answer_after_the_chat_moved(machine: ConversationMachine) -> None:
+    machine.say(GROUP, 1)
+    _decide(machine)
+    machine.work(0, 0, 1)
+    machine.move()
+    _decide(machine)
+    machine.answer(0, "ok", 1, 1)
+    _decide(machine)
+
+
+def _show_an_album_where_messages_queue(machine: ConversationMachine) -> None:
+    machine.show(QUEUE, 2)
+    _decide(machine)
+    machine.end_lease(0)
+    machine.sweep_turns(0)
+    machine.publish(0, 9)
+    machine.work(0, 0, 1)
+
+
+def _bring_files_while_they_are_waited_for(machine: ConversationMachine) -> None:
+    machine.announce(TURNS, is_late=False)
+    _decide(machine)
+
+
+async def _nothing_to_bring(*_arguments: object) -> bool:
+    return False
+
+
 def _always_held(*_arguments: object) -> RenewStatus:
     return RenewStatus.RENEWED
 
@@ -223,7 +251,9 @@ async def _nothing_taken_out(*_arguments: object, **_more: object) -> int:
 
 
 TURNS: Final = PLACES[0]
+GROUP: Final = PLACES[1]
 STREAM: Final = PLACES[5]
+QUEUE: Final = PLACES[9]
 WAYS: Final = {
     "results count whoever they are of": Way(
         _answer_after_another_claim,
@@ -294,6 +324,21 @@ WAYS: Final = {
         _let_the_last_turn_run_again,
         lambda: patch.object(rewinding, "take_out", _nothing_taken_out),
         "made up",
+    ),
+    "what runs in a chat is not told that it moved": Way(
+        _answer_after_the_chat_moved,
+        lambda: patch.object(moves, "readdress", _nothing),
+        "misrouted",
+    ),
+    "an album is one message after the other": Way(
+        _show_an_album_where_messages_queue,
+        lambda: patch.object(turns.WaitingHead, "is_one_with", lambda *_: False),
+        "parted",
+    ),
+    "files are brought to nobody": Way(
+        _bring_files_while_they_are_waited_for,
+        lambda: patch.object(waiting, "bring_files", _nothing_to_bring),
+        "lost: the files",
     ),
 }
 

@@ -294,3 +294,26 @@ async def test_a_stream_agent_gets_files_as_a_message_of_their_own(kernel_with: 
         ("look", 0),
         (None, 1),
     ]
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_files_find_a_message_whose_lane_leads_elsewhere(
+    kernel: Kernel,
+    together: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """C26: it is still answered, and with them."""
+    before = await say(kernel, 1, "hi")
+    await kernel.run_turn(before.session)
+    sent = [
+        event(**ANN, mid="2", text="look", awaits_files=True),
+        event(**ANN, mid="3", text="/branch"),
+        event(**ANN, **PHOTO, mid="2", kind="attachments"),
+    ]
+    messages = [kernel.logged(one, at("09:01")) for one in sent]
+    if together:
+        await kernel.decide(messages)
+    else:
+        for message in messages:
+            await kernel.decide([message])
+    assert texts(await kernel.run_turn(before.session)) == ["look"]
+    assert await files(kernel, before) == [0, 1]

@@ -136,13 +136,14 @@ def _files_come_to_their_message(step: Step, story: Story) -> Problems:
         found = [one for one in everywhere if one.id in ids or one.id == by_itself]
         has_files = any(one.file == file_of(mid) for one in found)
         is_changed = said.text is None or said.version
-        if not (has_files or is_changed) and any(_goes_on(now, one, ids) for one in found):
+        if not (has_files or is_changed) and any(_goes_on(now, one, said) for one in found):
             yield f"lost: the files of {mid}"
 
 
-def _goes_on(now: Snapshot, one: Waiting | Row, ids: set[UUID]) -> bool:
-    """Whether a message is somewhere where people still talk."""
-    return one.id in ids and one not in now.archive and not now.sessions[one.session_id].ended_at
+def _goes_on(now: Snapshot, one: Waiting | Row, said: Said) -> bool:
+    """Whether a message is yet to be answered, or was where its lane leads."""
+    is_here = now.lanes.get(said.key) == one.session_id
+    return one in now.waiting or (is_here and one in now.rows)
 
 
 def _places_are_contiguous(step: Step, _story: Story) -> Problems:
