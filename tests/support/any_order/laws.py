@@ -171,7 +171,8 @@ def _transcripts_only_grow(step: Step, _story: Story) -> Problems:
 
 def _is_same(found: Row, row: Row) -> bool:
     """Whether two rows are one, whatever was said of it and wherever its answer is to go."""
-    return found._replace(content=row.content, state=row.state, source=row.source) == row
+    now = found._replace(content=row.content, state=row.state, source=row.source, file=row.file)
+    return now == row
 
 
 def _may_move(step: Step, row: Row) -> bool:
