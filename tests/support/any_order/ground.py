@@ -50,8 +50,8 @@ class Ground(RuleBasedStateMachine):
         self.asking = Asking(self.world, self.story)
         self.patches = ExitStack()
         self.patches.enter_context(self.world.clocks())
-        self.run(self.world.open())
-        self.now: Snapshot = self.run(look(self.world))
+        self.run(until_answered(self.world.open))
+        self.now: Snapshot = self.run(until_answered(lambda: look(self.world)))
         self.run(self._start())
 
     def run(self, work: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
