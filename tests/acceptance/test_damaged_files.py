@@ -1,6 +1,7 @@
 """Bits that flip, and ends that are missing, in the files of a nats-server that was away."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,7 @@ import pytest
 
 from chatlane.bus.jetstream import JetStream
 from chatlane.dev.binaries import server_directory
+from chatlane.dev.processes import ServerStartError
 from chatlane.dev.servers import NatsServer
 from chatlane.errors import BusUnavailableError
 from tests.acceptance.conftest import Tell
@@ -27,6 +29,8 @@ STREAMS: Final = ("INBOUND", "ROUTED", "TURNS", "RESULTS", "OUTBOUND")
 LEADS_WITHIN: Final = timedelta(seconds=60)
 EQUAL_WITHIN: Final = timedelta(seconds=60)
 PATIENCE: Final = timedelta(seconds=90)
+# Longer than an election takes, as the shipped one is.
+TURN_LEASE: Final = timedelta(seconds=20)
 MESSAGES: Final = 4
 
 Damage = Callable[[bytearray], None]
@@ -91,7 +95,6 @@ async def lead(scene: Scene, cluster: NatsCluster, name: str) -> None:
         pytest.param(("$G/streams/*/meta.inf", flip), id="description-flip"),
         pytest.param(("_js_/S-R3F-*/msgs/*.blk", flip), id="raft-flip"),
         pytest.param(("_js_/S-R3F-*/msgs/*.blk", cut), id="raft-cut"),
-        pytest.param(("_js_/S-R3F-*/snapshots/*", flip), id="snapshots-flip"),
     ],
 )
 async def test_a_replica_with_damaged_files_that_comes_to_lead_costs_nothing(
@@ -101,7 +104,9 @@ async def test_a_replica_with_damaged_files_that_comes_to_lead_costs_nothing(
     tell: Tell,
     damaged: tuple[str, Damage],
 ) -> None:
-    async with open_scene(tmp_path, cluster.urls[0], database_url, replicas=3) as scene:
+    async with open_scene(
+        tmp_path, cluster.urls[0], database_url, replicas=3, turn_lease=TURN_LEASE
+    ) as scene:
         scene.patience = PATIENCE
         await scene.start()
         # Nobody is connected to the last one.
@@ -118,6 +123,34 @@ async def test_a_replica_with_damaged_files_that_comes_to_lead_costs_nothing(
         await cluster.until_equal(STREAMS, EQUAL_WITHIN)
         scene.require_running()
         tell(f"{count} files")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+async def test_a_replica_that_cannot_trust_its_snapshots_is_made_anew_amid_traffic(
+    cluster: NatsCluster, database_url: str, tmp_path: Path
+) -> None:
+    """It stays unhealthy, and the other two go on, until somebody takes its files away."""
+    async with open_scene(
+        tmp_path, cluster.urls[0], database_url, replicas=3, turn_lease=TURN_LEASE
+    ) as scene:
+        scene.patience = PATIENCE
+        await scene.start()
+        name, server = list(cluster.servers.items())[-1]
+        async with scene.crowd.talking(PER_SECOND):
+            await scene.until_answers_flow()
+            await server.kill()
+            assert damage(server.directory / "store", "_js_/S-R3F-*/snapshots/*", flip)
+            with pytest.raises(ServerStartError, match="snapshot corrupt"):
+                await server.start()
+            await scene.until_answers_flow()
+            shutil.rmtree(server.directory / "store")
+            await server.start()
+            await lead(scene, cluster, name)
+            await scene.until_answers_flow()
+        await scene.verify()
+        await cluster.until_equal(STREAMS, EQUAL_WITHIN)
+        scene.require_running()
 
 
 @pytest.fixture
