@@ -71,6 +71,17 @@ class NatsCluster:
 
         return await eventually(leader, _ELECTED_WITHIN)
 
+    async def until_complete(self) -> None:
+        """Wait until the leader takes all the others for present; until then it places nothing."""
+
+        async def is_complete() -> bool:
+            leader = self.servers[await self.meta_leader()]
+            peers = (await _jsz(leader))["meta_cluster"].get("replicas") or []
+            present = [its for its in peers if its.get("current") and not its.get("offline")]
+            return len(present) == SIZE - 1
+
+        await eventually(is_complete, _ELECTED_WITHIN)
+
     async def until_equal(self, streams: Sequence[str], within: timedelta) -> None:
         """Wait until all servers hold the same messages of some streams."""
 
@@ -145,4 +156,6 @@ async def open_nats_cluster(directory: Path) -> AsyncIterator[NatsCluster]:
             stack.push_async_callback(server.kill)
         # Each answers only once they have elected a leader.
         await asyncio.gather(*(server.start() for server in servers.values()))
-        yield NatsCluster(servers, links)
+        cluster = NatsCluster(servers, links)
+        await cluster.until_complete()
+        yield cluster
