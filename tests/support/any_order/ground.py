@@ -140,12 +140,13 @@ class Ground(RuleBasedStateMachine):
         elif event.kind is Kind.DELETE:
             said.text = None
             decided.deleted.add(said.mid)
-        elif event.kind is Kind.ATTACHMENTS:
+        elif event.kind is Kind.ATTACHMENTS and said.mid not in story.brought:
+            story.brought.add(said.mid)
             by_itself = message_id_of(message, self.world.catalog)
             assert by_itself is not None
             story.decided += 1
             decided.files[said.mid] = by_itself, story.decided
-        elif said.order == 0:
+        elif event.kind is not Kind.ATTACHMENTS and said.order == 0:
             self._accept(said, content, message, decided)
 
     def _accept(self, said: Said, content: Prepared, message: LogMessage, decided: Decided) -> None:

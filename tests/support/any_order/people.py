@@ -91,6 +91,8 @@ class Story:
     by_id: dict[UUID, Said] = field(default_factory=dict)
     # Why what was said is in no line, no transcript and no archive any more, by id.
     gone: dict[UUID, str] = field(default_factory=dict)
+    # Whose files have come, by id of the platform; they may be sent again.
+    brought: set[str] = field(default_factory=set)
     # What running turns took in.
     taken: set[UUID] = field(default_factory=set)
     # The sessions that were taken away, by request.
