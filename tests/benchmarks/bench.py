@@ -45,6 +45,8 @@ SESSIONS: Final = (1000, 100_000, 1_000_000)
 ROUNDS: Final = 3
 # Both deliveries, messages into conversations that are there.
 _EXISTING_CASES: Final = (BUSY, STREAM)
+# As many of the sessions that are there get messages: the same traffic, whatever lies beside it.
+_ACTIVE: Final = 1000
 # With a sync of every message all is several times slower, and fewer messages say as much.
 _PORTION_WITH_SYNC: Final = 0.2
 # More routers than that only wait for the same disk.
@@ -159,14 +161,16 @@ class Bench:
         await rig.reset()
         self._tell(f"making {sessions:,} sessions for {case.name}")
         await existing.fill(rig.database, sessions, case.agent)
-        found = Measured()
+        found = {active: Measured() for active in (_ACTIVE, 0) if active <= sessions}
         for number in range(1, self._plan.rounds + 1):
             self._tell(f"round {number}: {case.name}, among {sessions:,} sessions")
-            await rig.empty_outputs()
-            messages = case.messages_for(1, self._plan.portion)
-            log = await cases.write_log_to_existing(rig, case, messages, sessions)
-            await cases.measure(rig, case, log, 1, found)
-        self._results.flows.append(found.as_flow(case, "default", 1, sessions))
+            for active, its in found.items():
+                await rig.empty_outputs()
+                messages = case.messages_for(1, self._plan.portion)
+                log = await cases.write_log_to_existing(rig, case, messages, sessions, active)
+                await cases.measure(rig, case, log, 1, its)
+        for active, its in found.items():
+            self._results.flows.append(its.as_flow(case, "default", 1, sessions, active))
 
     async def _naive(self, rig: Rig) -> None:
         for case in (case for case in NAIVE_CASES if case in self._plan.cases):

@@ -112,7 +112,9 @@ class Measured:
     bare: list[tuple[float, float]] = field(default_factory=list)
     costs: list[Costs] = field(default_factory=list)
 
-    def as_flow(self, case: Case, sync: Sync, routers: int, existing_: int = 0) -> Flow:
+    def as_flow(
+        self, case: Case, sync: Sync, routers: int, existing_: int = 0, active: int = 0
+    ) -> Flow:
         """Return the summary of at least one run."""
         around = [mean(pair) for pair in self.bare]
         rates = [run.per_second for run in self.runs]
@@ -122,6 +124,7 @@ class Measured:
             sync=sync,
             routers=routers,
             existing=existing_,
+            active=active,
             per_second=Spread.of(rates),
             bare_per_second=Spread.of(around),
             ratio=Spread.of(rate / bare for rate, bare in zip(rates, around, strict=True)),
@@ -141,13 +144,22 @@ async def write_log(rig: Rig, case: Case, messages: int) -> Log:
     return await _filled(rig, messages, warm_up, *arguments)
 
 
-async def write_log_to_existing(rig: Rig, case: Case, messages: int, sessions: int) -> Log:
-    """Publish messages to any of the sessions that were made before."""
-    chats = ("--prefix", existing.CHAT_PREFIX, "--chats", sessions, "--random")
+async def write_log_to_existing(
+    rig: Rig, case: Case, messages: int, sessions: int, active: int
+) -> Log:
+    """Publish messages to sessions that were made before.
+
+    Args:
+        active: They go to so many of them, which are spread evenly; 0 is any.
+    """
+    chosen = active or sessions
+    chats = ("--prefix", existing.CHAT_PREFIX, "--chats", chosen, "--stride", sessions // chosen)
     # Other message ids in each round: the same would be known.
     first = ("--first", await rig.last_sequence("INBOUND"))
     warm_up = messages // _WARM_UP_PART
-    return await _filled(rig, messages, warm_up, "--profile", case.profile, *chats, *first)
+    return await _filled(
+        rig, messages, warm_up, "--profile", case.profile, "--random", *chats, *first
+    )
 
 
 async def _filled(rig: Rig, messages: int, warm_up: int, *arguments: object) -> Log:

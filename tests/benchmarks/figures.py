@@ -79,6 +79,7 @@ class Flow(BaseModel):
     Attributes:
         case: Name of the case.
         existing: Sessions that were there before the first message.
+        active: The messages go to so many of these; 0 is any.
         per_second: Messages a second.
         ratio: Each run as a part of the bare runs right before and right after it.
     """
@@ -88,6 +89,7 @@ class Flow(BaseModel):
     sync: Sync
     routers: int
     existing: int
+    active: int = 0
     per_second: Spread
     bare_per_second: Spread
     ratio: Spread
@@ -197,18 +199,24 @@ class Results(BaseModel):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.model_dump_json(indent=2) + "\n", "utf-8")
 
-    def among(self, case: str) -> list[Flow]:
+    def series(self) -> list[tuple[str, int]]:
+        """Return what was run among sessions that were there: the case, and how many were active."""
+        return list(dict.fromkeys((its.case, its.active) for its in self.flows if its.existing))
+
+    def among(self, case: str, active: int) -> list[Flow]:
         """Return the runs of a case among sessions that were there, the fewest first."""
         found = [flow for flow in self.flows if flow.case == case and flow.existing]
-        return sorted(found, key=lambda flow: flow.existing)
+        return sorted(
+            (flow for flow in found if flow.active == active), key=lambda flow: flow.existing
+        )
 
-    def growth(self, case: str) -> float | None:
+    def growth(self, case: str, active: int) -> float | None:
         """Return by which part a message costs more with the most sessions than with the fewest.
 
         The cost is the time of a message in times of the bare loop's, so that a machine that became
         slower meanwhile does not count.
         """
-        found = self.among(case)
+        found = self.among(case, active)
         if len(found) <= 1:
             return None
         return found[0].ratio.median / found[-1].ratio.median - 1
@@ -221,6 +229,11 @@ class Results(BaseModel):
             if flow.case == "busy" and flow.sync == "default" and flow.routers == 1
         ]
         return min(found, key=lambda flow: abs(flow.existing - REFERENCE_SESSIONS), default=None)
+
+
+def into(active: int) -> str:
+    """Say to which of the sessions that are there messages go."""
+    return f"into {active:,} of the sessions" if active else "into any session"
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

@@ -80,6 +80,7 @@ class Backlog:
         chats: They are called `<prefix>-<number>` and get the messages in turn.
         first: Number of the first message: several calls are one series then.
         is_random: Each message goes to any of the chats instead, in each series to others.
+        stride: From one chat's number to the next one's.
     """
 
     profile: str
@@ -87,13 +88,15 @@ class Backlog:
     prefix: str
     first: int = 0
     is_random: bool = False
+    stride: int = 1
 
     def arrivals(self) -> Iterator[tuple[Arrival, str]]:
         """Yield what arrives, each with its message id."""
         choose = Random(self.first).randrange  # noqa: S311 - the same chats for one series
         for number in count(self.first):
             chat = choose(self.chats) if self.is_random else number % self.chats
-            yield Arrival("message", f"{self.prefix}-{chat}", self.profile), str(number)
+            name = f"{self.prefix}-{chat * self.stride}"
+            yield Arrival("message", name, self.profile), str(number)
 
 
 def mixed(prefix: str) -> Iterator[tuple[Arrival, str]]:
@@ -257,6 +260,7 @@ def _arguments(arguments: list[str]) -> Namespace:
     fills.add_argument("--prefix")
     fills.add_argument("--first", type=int, default=0)
     fills.add_argument("--random", action="store_true")
+    fills.add_argument("--stride", type=int, default=1)
     fills.add_argument("--partitions", type=int, default=DEFAULT_PARTITIONS)
     flows = commands.add_parser("flow")
     flows.add_argument("url")
@@ -274,7 +278,12 @@ async def _filled(asked: Namespace) -> dict[int, list[int]]:
         backlog = mixed(prefix)
     else:
         backlog = Backlog(
-            asked.profile, asked.chats, prefix, asked.first, is_random=asked.random
+            asked.profile,
+            asked.chats,
+            prefix,
+            asked.first,
+            is_random=asked.random,
+            stride=asked.stride,
         ).arrivals()
     return await fill(asked.url, islice(backlog, asked.messages), asked.partitions)
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from tests.benchmarks.figures import LATENCY_TARGETS_MS, Flow, Results
+from tests.benchmarks.figures import LATENCY_TARGETS_MS, Flow, Results, into
 
 _DOTS_PER_INCH: Final = 120
 _INCHES: Final = (8.5, 5.0)
@@ -81,18 +81,17 @@ def _by_routers(panel: Axes, case: str, flows: Sequence[Flow]) -> None:
 
 def by_sessions(results: Results) -> Figure | None:
     """Draw what a message costs by how many sessions are there, and what it costs the bare loop."""
-    cases = list(dict.fromkeys(flow.case for flow in results.flows if flow.existing))
-    if not cases:
+    if not (every := results.series()):
         return None
     figure, (panel,) = _figure(1)
-    for case in cases:
-        flows = results.among(case)
+    for case, active in every:
+        flows = results.among(case, active)
         sessions = [flow.existing for flow in flows]
         (line,) = panel.plot(
             sessions,
             [1e6 / flow.per_second.median for flow in flows],
             marker="o",
-            label=f"{case}, 1 router",
+            label=f"{case}, {into(active)}, 1 router",
         )
         panel.plot(
             sessions,
@@ -101,7 +100,7 @@ def by_sessions(results: Results) -> Figure | None:
             linestyle="--",
             linewidth=0.9,
             color=line.get_color(),
-            label=f"bare loop beside {case}",
+            label=f"bare loop beside {case}, {into(active)}",
         )
     panel.set_xscale("log")
     panel.set_ylim(bottom=0)

@@ -21,6 +21,7 @@ from tests.benchmarks.figures import (
     Reading,
     Results,
     Spread,
+    into,
 )
 
 BEGIN: Final = '<!-- figures: written by `make bench ARGS="--again --markdown"` -->'
@@ -87,7 +88,7 @@ def _flow(flow: Flow) -> Row:
     setup = [f"{flow.routers} router" + ("s" if flow.routers > 1 else ""), f"sync {flow.sync}"]
     meaning = flow.meaning
     if flow.existing:
-        meaning = "into any session"
+        meaning = into(flow.active)
         setup.append(f"{flow.existing:,} sessions")
     target, costs = flow.target, flow.costs
     return Row(
@@ -107,12 +108,12 @@ def _flow(flow: Flow) -> Row:
 
 
 def _growths(results: Results) -> Iterator[Row]:
-    for case in dict.fromkeys(flow.case for flow in results.flows if flow.existing):
-        growth, among = results.growth(case), results.among(case)
+    for case, active in results.series():
+        growth, among = results.growth(case, active), results.among(case, active)
         if growth is not None:
             setup = f"from {among[0].existing:,} to {among[-1].existing:,} sessions"
             yield Row(
-                f"{case}: a message costs more by",
+                f"{case}: a message {into(active)} costs more by",
                 setup,
                 f"{growth:+.0%}",
                 target=f"< {MOST_GROWTH:.0%}",

@@ -89,6 +89,9 @@ class Answerer:
         try:
             yield
         finally:
+            if reading.done():
+                # What ended it is why nobody was answered.
+                reading.result()
             await end_task(reading)
             await log.unsubscribe()
 
