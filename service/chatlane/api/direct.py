@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chatlane.api.turns import TurnHandlers
 
 # Requests in work when the process stops are answered; a worker repeats what is not.
-_GRACEFUL_SECONDS = 5.0
+_GRACEFUL_SECONDS: Final = 5.0
 
 _log = get_logger("api")
 
