@@ -16,6 +16,8 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
+from pydantic import SecretStr
+
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
@@ -56,6 +58,7 @@ from chatlane.routing.timed_ends import TimedEnds
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.updates import Updates
 from chatlane.routing.writing import Writer
+from chatlane.settings import SettingsError
 from chatlane.store import partitions, probe, seen_days
 from chatlane.store.migrations import verify_schema
 from chatlane.store.pool import Store, open_store
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.settings import Settings
+    from chatlane.settings import NatsSettings, Settings
     from chatlane_schemas.streams import DurableSpec, StreamSpec
 
 VERSION: Final = version("chatlane")
@@ -113,15 +116,38 @@ def declared_topology(settings: Settings) -> Topology:
     )
 
 
+def current(settings: Settings) -> Settings:
+    """Return the settings as they are to be read now, for credentials that have changed.
+
+    Where they cannot be read at the moment, those of the start have to do.
+    """
+    try:
+        return settings.fresh()
+    except SettingsError as error:
+        _log.warning("settings_not_reread", problems=error.problems)
+        return settings
+
+
+def _plain(value: str | SecretStr | None) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value or ""
+
+
 def bus_options(settings: Settings, name: str) -> BusOptions:
     """Return how to reach NATS; `name` is shown on its monitoring port."""
     nats = settings.nats
+
+    def told(value: Callable[[NatsSettings], str | SecretStr | None]) -> Callable[[], str] | None:
+        """Return what tells a credential anew, if there is such a credential at all."""
+        if value(nats) is None:
+            return None
+        return lambda: _plain(value(current(settings).nats))
+
     return BusOptions(
         url=nats.url,
         name=name,
-        user=nats.user,
-        password=nats.password.get_secret_value() if nats.password else None,
-        token=nats.token.get_secret_value() if nats.token else None,
+        user=told(lambda its: its.user),
+        password=told(lambda its: its.password),
+        token=told(lambda its: its.token),
         creds_file=nats.creds_file,
         tls_ca_file=nats.tls_ca_file,
         inbox_prefix=nats.inbox_prefix,
@@ -133,8 +159,12 @@ def bus_options(settings: Settings, name: str) -> BusOptions:
 def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
     """Return the store, to be opened."""
     postgres = settings.postgres
+
+    def address() -> str:
+        return current(settings).postgres.address()
+
     return open_store(
-        postgres.dsn.get_secret_value(),
+        address,
         max_size=postgres.pool_size,
         lock_timeout=postgres.lock_timeout,
         statement_timeout=postgres.statement_timeout,

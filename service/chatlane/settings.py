@@ -12,6 +12,7 @@ import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self
+from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import (
     ByteSize,
@@ -63,6 +64,9 @@ ENV_PREFIX: Final = "CHATLANE_"
 CONFIG_VARIABLE: Final = "CHATLANE_CONFIG"
 SECRETS_VARIABLE: Final = "CHATLANE_SECRETS_DIR"
 DEFAULT_CONFIG: Final = Path("chatlane.toml")
+
+# What asyncpg and the migration runner call it.
+_VERIFIED: Final = "verify-full"
 
 StreamKey = Literal[
     "inbound", "routed", "turns", "results", "outbound", "events", "dead", "advisories"
@@ -144,6 +148,13 @@ class PostgresSettings(Group):
         default=SecretStr("postgresql://chatlane@127.0.0.1:5432/chatlane"),
         description="Connection string; pgbouncer in transaction mode is fine.",
     )
+    password: SecretStr | None = Field(
+        default=None, description="Password, in place of one in dsn; read again, as dsn is."
+    )
+    tls_ca_file: Path | None = Field(
+        default=None,
+        description="Certificate authority; the server's certificate and name are then verified.",
+    )
     pool_size: int = Field(default=8, ge=2, le=100, description="Connections of one router.")
     statement_cache_size: int = Field(
         default=256,
@@ -169,6 +180,48 @@ class PostgresSettings(Group):
         le=timedelta(minutes=1),
         description="Longest wait for a row lock; must be under statement_timeout.",
     )
+
+    @field_validator("dsn")
+    @classmethod
+    def _is_an_address(cls, value: SecretStr) -> SecretStr:
+        if not re.match(r"postgres(ql)?://", value.get_secret_value()):
+            raise ValueError("no connection string: write postgresql://user@host/database")
+        return value
+
+    @model_validator(mode="after")
+    def _verified_as_it_says(self) -> Self:
+        mode = dict(self._parameters()).get("sslmode", _VERIFIED)
+        if self.tls_ca_file is not None and mode != _VERIFIED:
+            raise ValueError(
+                "postgres.tls_ca_file has certificate and name verified, and sslmode in postgres.dsn "
+                f"says otherwise: take it out, or make it {_VERIFIED}"
+            )
+        return self
+
+    def _parameters(self) -> list[tuple[str, str]]:
+        _, _, query = self.dsn.get_secret_value().partition("?")
+        return parse_qsl(query, keep_blank_values=True)
+
+    def address(self) -> str:
+        """Return the connection string, with the password and what TLS is to verify in it."""
+        place, _, _ = self.dsn.get_secret_value().partition("?")
+        parameters = self._parameters()
+        if self.password is not None:
+            place = _with_password(place, self.password.get_secret_value())
+            parameters = [its for its in parameters if its[0] != "password"]
+        if self.tls_ca_file is not None:
+            parameters = [its for its in parameters if its[0] not in {"sslmode", "sslrootcert"}]
+            parameters += [("sslmode", _VERIFIED), ("sslrootcert", str(self.tls_ca_file))]
+        return f"{place}?{urlencode(parameters)}" if parameters else place
+
+
+def _with_password(place: str, password: str) -> str:
+    """Return `scheme://user@hosts/database` with another password, or with one."""
+    scheme, _, rest = place.partition("://")
+    hosts, slash, database = rest.partition("/")
+    login, _, hosts = hosts.rpartition("@")
+    user = login.partition(":")[0]
+    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}{slash}{database}"
 
 
 class RouterSettings(Group):
@@ -385,6 +438,14 @@ class Settings(BaseSettings):
     profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
     agents: dict[Name, AgentSettings] = Field(default_factory=lambda: {"main": AgentSettings()})
 
+    def fresh(self) -> Settings:
+        """Return the settings as files and environment have them now, for new credentials.
+
+        Raises:
+            SettingsError: They cannot be read, or not be used.
+        """
+        return self
+
     @model_validator(mode="after")
     def _groups_fit_together(self) -> Self:
         problems = tuple(self._problems())
@@ -529,8 +590,12 @@ def load_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
         SettingsError: A file or value cannot be used; its text says what to change.
     """
     _refuse_unknown_groups(environ)
+    return _read(_sourced(_config_file(config, environ), environ))
+
+
+def _read(sourced: type[Settings]) -> Settings:
     try:
-        return _sourced(_config_file(config, environ), environ)()
+        return sourced()
     except ValidationError as exc:
         raise SettingsError(*_sentences(exc)) from None
     except tomllib.TOMLDecodeError as exc:
@@ -557,6 +622,10 @@ def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
     """Return settings that are read from these sources, the first that has a value wins."""
 
     class Sourced(Settings):
+        @override
+        def fresh(self) -> Settings:
+            return _read(type(self))
+
         @override
         @classmethod
         def settings_customise_sources(

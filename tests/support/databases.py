@@ -18,6 +18,13 @@ def with_database(dsn: str, database: str) -> str:
     return urlunsplit(urlsplit(dsn)._replace(path=f"/{database}"))
 
 
+def with_login(dsn: str, user: str, password: str) -> str:
+    """Return `dsn` for another user of the same database."""
+    parts = urlsplit(dsn)
+    hosts = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{hosts}"))
+
+
 @contextlib.asynccontextmanager
 async def open_database(dsn: str, template: str | None = None) -> AsyncIterator[str]:
     """Create a database, yield its name and drop it, with whoever is still connected.

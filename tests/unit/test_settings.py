@@ -35,6 +35,27 @@ class Config:
         return str(caught.value)
 
 
+class MountedSecrets:
+    """A directory of secrets as Kubernetes mounts it: links that all change at one instant."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._version = 0
+
+    def write(self, value: str) -> None:
+        self._version += 1
+        data = self.directory / f"..version_{self._version}"
+        data.mkdir(parents=True)
+        for name in ("CHATLANE_NATS__TOKEN", "CHATLANE_POSTGRES__PASSWORD"):
+            (data / name).write_text(f"{value}\n")
+            link = self.directory / name
+            link.unlink(missing_ok=True)
+            link.symlink_to(Path("..data") / name)
+        new = self.directory / "..data_new"
+        new.symlink_to(data.name)
+        new.replace(self.directory / "..data")
+
+
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     for name in [name for name in os.environ if name.startswith("CHATLANE_")]:
@@ -73,6 +94,60 @@ def test_environment_wins_over_secret_file_and_file(
     assert settings.postgres.pool_size == 3
     assert settings.router.batch_linger == timedelta(milliseconds=5)
     assert settings.router.slots == 4
+
+
+def test_secrets_are_found_as_kubernetes_mounts_them_and_again_when_they_have_changed(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = MountedSecrets(tmp_path / "secrets")
+    secrets.write("old")
+    monkeypatch.setenv("CHATLANE_SECRETS_DIR", str(secrets.directory))
+    settings = config.load()
+
+    secrets.write("new")
+
+    assert settings.nats.token is not None
+    assert settings.nats.token.get_secret_value() == "old"
+    fresh = settings.fresh()
+    assert fresh.nats.token is not None
+    assert fresh.nats.token.get_secret_value() == "new"
+    assert fresh.postgres.address() == "postgresql://chatlane:new@127.0.0.1:5432/chatlane"
+
+
+def test_settings_that_cannot_be_read_again_are_refused(config: Config) -> None:
+    settings = config.load('[nats]\ntoken = "old"\n')
+    config.path.write_text("half a fi")
+
+    with pytest.raises(SettingsError):
+        settings.fresh()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "more", "expected"),
+    [
+        ("postgresql://ann:a@db/chat", "", "postgresql://ann:a@db/chat"),
+        (
+            "postgresql://ann:a@db/chat",
+            'password = "b/@:?"',
+            "postgresql://ann:b%2F%40%3A%3F@db/chat",
+        ),
+        (
+            "postgres://ann@one:1,two:2/chat?password=a&connect_timeout=3",
+            'password = "b"',
+            "postgres://ann:b@one:1,two:2/chat?connect_timeout=3",
+        ),
+        ("postgresql://db/chat?user=ann", 'password = "b"', "postgresql://:b@db/chat?user=ann"),
+        (
+            "postgresql://ann@db?sslmode=verify-full",
+            'tls_ca_file = "/run/ca.pem"',
+            "postgresql://ann@db?sslmode=verify-full&sslrootcert=%2Frun%2Fca.pem",
+        ),
+    ],
+)
+def test_the_address_of_postgres_has_the_password_and_what_to_verify(
+    config: Config, dsn: str, more: str, expected: str
+) -> None:
+    assert config.load(f'[postgres]\ndsn = "{dsn}"\n{more}\n').postgres.address() == expected
 
 
 def test_environment_can_be_a_given_one(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +226,11 @@ def test_declarations_can_come_from_the_environment(
         ('[nats]\ntoken = "a"\ncreds_file = "b"\n', "keep one of nats.user, nats.token and"),
         ('[nats]\nurl = "nats://ann:pw@host"\n', "nats.url must not carry a password"),
         ('[nats]\ninbox_prefix = "chat"\n', "nats.inbox_prefix: String should match pattern"),
+        ('[postgres]\ndsn = "host=db"\n', "write postgresql://user@host/database"),
+        (
+            '[postgres]\ntls_ca_file = "ca"\ndsn = "postgresql://db/chat?sslmode=require"\n',
+            "take it out, or make it verify-full",
+        ),
     ],
 )
 def test_refusal_says_what_to_change(config: Config, text: str, expected: str) -> None:
@@ -183,6 +263,8 @@ def test_misspelt_group_in_the_environment_is_refused(
         f'[nats]\nurl = "nats://ann:{CANARY}@host"\n',
         f'[nats]\npasword = "{CANARY}"\n',
         f'[router]\nlease = "{CANARY}"\n',
+        f'[postgres]\ndsn = "db:{CANARY}"\n',
+        f'[postgres]\ndsn = "postgresql://{CANARY}?sslmode=allow"\ntls_ca_file = "ca"\n',
     ],
 )
 def test_refusal_never_shows_a_value(config: Config, text: str) -> None:

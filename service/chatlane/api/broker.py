@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from faststream.nats import NatsBroker
 from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, NatsUserPassword
@@ -119,7 +119,9 @@ def _security(options: BusOptions, context: ssl.SSLContext | None) -> NatsSecuri
     if options.token is not None:
         return NatsToken(options.token, ssl_context=context)
     if options.user is not None:
-        return NatsUserPassword(options.user, options.password or "", ssl_context=context)
+        # It is annotated with text, and handed on to nats-py, which takes what returns it, too.
+        user, password = cast("str", options.user), cast("str", options.password or "")
+        return NatsUserPassword(user, password, ssl_context=context)
     if options.creds_file is not None:
         return NatsCredentials(str(options.creds_file), ssl_context=context)
     return NatsSecurity(ssl_context=context)

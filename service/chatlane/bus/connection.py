@@ -30,6 +30,7 @@ _FLUSH_TIMEOUT: Final = timedelta(seconds=2)
 _log = get_logger("bus")
 
 Callback = Callable[[], None]
+Told = str | Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +40,16 @@ class BusOptions:
     Attributes:
         url: One address, or several separated by commas.
         name: Shown on the server's monitoring port.
+        user: Like password and token, what returns it is asked at every connect and reconnect.
         creds_file: JWT and key; read again at every reconnect.
         inbox_prefix: Of reply subjects; one per role, so that nobody reads another's replies.
     """
 
     url: str
     name: str = "chatlane"
-    user: str | None = None
-    password: str | None = None
-    token: str | None = None
+    user: Told | None = None
+    password: Told | None = None
+    token: Told | None = None
     creds_file: Path | None = None
     tls_ca_file: Path | None = None
     inbox_prefix: str = "_INBOX"

@@ -5,6 +5,9 @@ headers on trust: an exception there ends its read loop without a word, and a fo
 subject is a protocol error to it. A router then hears nothing, or reconnects for ever, because
 the log gives it the same message again. There is no hook for any of this, and FastStream makes
 clients of its own, so the class itself is mended.
+
+It also forgets the socket of every attempt to connect that the server refused, four a second for
+as long as a password is wrong.
 """
 
 import re
@@ -12,6 +15,7 @@ from functools import wraps
 from typing import Any, Final
 
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 from nats.protocol import parser
 
 # As the server writes them: only blanks end a subject, and there are two where a reply is empty,
@@ -57,9 +61,20 @@ def _message(  # noqa: PLR0917 # as nats-py calls it
     )
 
 
+_connect = TcpTransport.connect
+
+
+@wraps(_connect)
+async def _connect_anew(self: TcpTransport, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 # as nats-py has it
+    """Connect, and close the socket of the attempt before."""
+    self.close()  # type: ignore[no-untyped-call]
+    await _connect(self, *arguments, **options)
+
+
 def harden() -> None:
     """Mend nats-py for this process; once is enough, more does no harm."""
     parser.MSG_RE = _MESSAGE
     parser.HMSG_RE = _MESSAGE_WITH_HEADERS
     Client._process_headers = _headers_or_none  # type: ignore[method-assign]  # noqa: SLF001
     Client._build_message = _message  # type: ignore[method-assign]  # noqa: SLF001
+    TcpTransport.connect = _connect_anew  # type: ignore[method-assign]

@@ -29,7 +29,7 @@ def migrate(config: Config = None) -> None:
     from chatlane.store.migrations import known_versions
     from chatlane.store.migrations import migrate as run_migrations
 
-    asyncio.run(run_migrations(settings.postgres.dsn.get_secret_value()))
+    asyncio.run(run_migrations(settings.postgres.address()))
     typer.echo(f"the tables are at migration {known_versions()[-1]}")
 
 

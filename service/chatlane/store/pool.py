@@ -5,10 +5,10 @@ session lock, and prepared statements can be switched off for old versions.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
@@ -17,11 +17,12 @@ from chatlane.errors import StoreUnavailableError
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-# Whole classes and single codes that a later attempt may not meet: connection (08),
-# serialization and deadlock, lock and statement timeouts, resources (53), shutdown (57P0x),
-# and a demoted primary that answers reads only (25006).
-_TRANSIENT_CLASSES: Final = ("08", "53", "57P")
-_TRANSIENT_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "25006"})
+# Whole classes and single codes that a later attempt may not meet: connection (08), a login that
+# is refused (28), serialization and deadlock, lock and statement timeouts, resources (53),
+# shutdown (57P0x), and a demoted primary that answers reads only (25006). No message is to blame
+# for a right that is missing (42501) or a database that is (3D000), so none may be set aside.
+_TRANSIENT_CLASSES: Final = ("08", "28", "53", "57P")
+_TRANSIENT_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "25006", "42501", "3D000"})
 # After these the connection may be pinned to a server that will never take a write again.
 _STALE_SERVER: Final = ("25006", "57P", "08")
 
@@ -119,7 +120,7 @@ def _milliseconds(span: timedelta) -> int:
 
 @asynccontextmanager
 async def open_store(
-    dsn: str,
+    dsn: str | Callable[[], str],
     *,
     max_size: int = 8,
     lock_timeout: timedelta = timedelta(seconds=1),
@@ -134,14 +135,17 @@ async def open_store(
     until then transactions raise `StoreUnavailableError`.
 
     Args:
+        dsn: Where to connect and as whom; what returns it is asked for every new connection, so
+            that a password may change.
         statement_cache_size: Prepared statements per connection; 0 behind a pgbouncer before
             1.21 in transaction mode.
-
-    Raises:
-        ValueError: The DSN cannot be read.
     """
+
+    async def connect(*_: object, **options: Any) -> "asyncpg.Connection":  # noqa: ANN401 # asyncpg's
+        return await asyncpg.connect(dsn if isinstance(dsn, str) else dsn(), **options)
+
     pool = await asyncpg.create_pool(
-        dsn,
+        connect=connect,
         min_size=0,
         max_size=max_size,
         timeout=acquire_timeout.total_seconds(),

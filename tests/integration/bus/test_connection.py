@@ -8,7 +8,7 @@ import pytest
 
 from chatlane.bus.connection import Bus, BusOptions, forget_unsent, open_bus
 from chatlane.bus.jetstream import JetStream
-from chatlane.dev.servers import open_nats
+from chatlane.dev.servers import NatsServer, open_nats
 from chatlane.errors import BusUnavailableError
 from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
@@ -114,6 +114,41 @@ async def test_the_options_reach_the_server(tmp_path: Path) -> None:
             async with asyncio.timeout(0.5):
                 await bus.connect(wrong)
         await bus.close()
+
+
+async def test_a_changed_password_is_used_when_the_connection_is_back(tmp_path: Path) -> None:
+    def server(password: str, port: int | None) -> NatsServer:
+        login = f'authorization: {{user: "router", password: "{password}"}}'
+        return NatsServer(tmp_path, port, extra_config=login)
+
+    told = "old"
+    first = server("old", None)
+    await first.start()
+    try:
+        options = BusOptions(url=first.url, user=lambda: "router", password=lambda: told)
+        async with open_bus(options) as bus:
+            refused: list[str] = []
+            report = bus._error
+
+            async def heard(error: Exception) -> None:
+                if "Authorization" in str(error):
+                    refused.append(str(error))
+                await report(error)
+
+            bus.client._error_cb = heard
+            await first.stop()
+            second = server("new", first.port)
+            await second.start()
+            try:
+                await eventually(lambda: len(refused) > 1)
+                told = "new"
+                await eventually(lambda: bus.is_connected)
+                assert (await JetStream(bus.client).request("INFO"))["streams"] == 0
+                assert not bus.closed.is_set()
+            finally:
+                await second.stop()
+    finally:
+        await first.stop()
 
 
 async def test_a_server_is_left_for_another_of_its_cluster(

@@ -1,11 +1,14 @@
 """Transactions that are cut short: by a cancellation, or because their process stood still."""
 
 import asyncio
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import SystemRandom
 
+import asyncpg
 import pytest
 from asyncpg import InterfaceError
 from asyncpg.pool import PoolConnectionProxy
@@ -14,6 +17,7 @@ from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.sweeper import Job, Sweeper
 from chatlane.store.pool import Store, open_store
+from tests.support.databases import with_database, with_login
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -91,3 +95,70 @@ async def test_a_transaction_frozen_past_its_timeout_may_be_tried_again(database
     async with open_store(database_url, statement_timeout=short) as store:
         with pytest.raises(StoreUnavailableError):
             await stand_still_in(store)
+
+
+@asynccontextmanager
+async def login(database_url: str, password: str) -> AsyncIterator[str]:
+    """Make a user who may connect, and nothing else; drop it at the end."""
+    name = f"test_login_{secrets.token_hex(6)}"
+    admin = await asyncpg.connect(database_url)
+    try:
+        await admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+        try:
+            yield name
+        finally:
+            await admin.execute(f"DROP ROLE {name}")
+    finally:
+        await admin.close()
+
+
+async def test_a_changed_password_is_used_by_new_connections(database_url: str) -> None:
+    async with login(database_url, "old") as name:
+        told = "old"
+        async with open_store(lambda: with_login(database_url, name, told)) as store:
+            async with store.transaction() as connection:
+                await connection.execute("SELECT 1")
+            await as_admin(database_url, f"ALTER ROLE {name} PASSWORD 'new'")
+            async with store.transaction() as connection:
+                await connection.execute("SELECT 1")
+            await as_admin(
+                database_url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1",
+                name,
+            )
+            with pytest.raises(StoreUnavailableError):
+                await refused(store)
+            with pytest.raises(StoreUnavailableError, match="28P01"):
+                await refused(store)
+            told = "new"
+            async with store.transaction() as connection:
+                await connection.execute("SELECT 1")
+
+
+async def test_a_right_that_is_missing_is_no_fault_of_what_needed_it(database_url: str) -> None:
+    """No message may be set aside because somebody has forgotten a grant."""
+    async with (
+        login(database_url, "some") as name,
+        open_store(with_login(database_url, name, "some")) as store,
+    ):
+        with pytest.raises(StoreUnavailableError, match="42501"):
+            await refused(store, "SELECT 1 FROM messages")
+
+
+async def test_a_database_that_is_not_there_may_come(database_url: str) -> None:
+    async with open_store(with_database(database_url, "test_not_there")) as store:
+        with pytest.raises(StoreUnavailableError, match="3D000"):
+            await refused(store)
+
+
+async def refused(store: Store, statement: str = "SELECT 1") -> None:
+    async with store.transaction() as connection:
+        await connection.execute(statement)
+
+
+async def as_admin(database_url: str, statement: str, *values: str) -> None:
+    admin = await asyncpg.connect(database_url)
+    try:
+        await admin.execute(statement, *values)
+    finally:
+        await admin.close()
