@@ -102,6 +102,7 @@ class Bench:
             "existing": self._existing,
         }
         async with open_rig(directory) as rig:
+            self._results.about["huge pages"] = rig.huge_pages
             if "cases" in self._plan.parts:
                 await self._cases(rig, "default")
             for part, step in steps.items():

@@ -35,7 +35,12 @@ _LOOK_AGAIN_SECONDS: Final = 0.05
 _LEAST_PART: Final = 3
 # As in the middle of a long life: right after a checkpoint each page is written to the log once
 # whole, which a short measurement would count for every message.
-_POSTGRES_SETTINGS: Final = {"max_wal_size": "16GB", "checkpoint_timeout": "1h"}
+# A million sessions with their lanes, marks and messages stay in memory, as deployed.
+_POSTGRES_SETTINGS: Final = {
+    "max_wal_size": "16GB",
+    "checkpoint_timeout": "1h",
+    "shared_buffers": "2GB",
+}
 
 _CONFIG: Final = """
 [nats]
@@ -65,8 +70,10 @@ FORGET_SQL: Final[LiteralString] = """
 TRUNCATE lanes, sessions, seen, waiting, turns, messages, outbox, searchable, search_progress,
     dead_letters
 """
-
-
+HUGE_PAGES_SQL: Final[LiteralString] = """
+-- bench: whether the memory of the server is in huge pages
+SELECT current_setting('huge_pages_status')
+"""
 TAKEN_SQL: Final[LiteralString] = """
 -- bench: how many partitions of both logs have an owner
 SELECT count(*) FROM partitions WHERE lease_until > clock_timestamp()
@@ -123,6 +130,7 @@ class Rig:
     Attributes:
         directory: Data, configuration and logs.
         config: The `chatlane.toml` of the router.
+        huge_pages: `on` where the memory of Postgres is in huge pages.
     """
 
     directory: Path
@@ -132,6 +140,7 @@ class Rig:
     client: Client
     database: asyncpg.Connection
     partitions: int
+    huge_pages: str
 
     def script(self, name: str, *arguments: object) -> Program:
         """Return one of the programs here, to be started."""
@@ -331,6 +340,7 @@ async def open_rig(
                 client,
                 database,
                 loaded.router.partitions,
+                await database.fetchval(HUGE_PAGES_SQL),
             )
         finally:
             await database.close()

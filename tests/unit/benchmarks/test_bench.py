@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -15,10 +16,10 @@ from tests.benchmarks.rig import Rig
 
 
 @asynccontextmanager
-async def no_rig(_directory: Path, *, sync_always: bool = False) -> AsyncIterator[None]:
+async def no_rig(_directory: Path, *, sync_always: bool = False) -> AsyncIterator[object]:
     if sync_always:
         raise RuntimeError("no servers")
-    yield
+    yield SimpleNamespace(huge_pages="off")
 
 
 async def no_naive(_rig: Rig, case: Case, _rounds: int, _portion: float) -> Naive:
