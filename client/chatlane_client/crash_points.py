@@ -1,4 +1,4 @@
-"""Named places in the code at which a process can be told to end itself, to try the recovery.
+"""Named places in the code at which a process can be told to end or freeze itself, to try the recovery.
 
 Nothing is armed unless a program arms it: a worker built on this package never ends so by itself.
 """
@@ -27,20 +27,24 @@ class WorkerPoint(StrEnum):
 
 
 class _Fuse:
-    """What ends the process: so many more passes of one point."""
+    """What ends or freezes the process: so many more passes of one point."""
 
-    def __init__(self, point: str, passes: int) -> None:
+    def __init__(self, point: str, passes: int, signal_number: signal.Signals) -> None:
         self.point = point
         self.passes_left = passes
+        self.signal_number = signal_number
 
 
 _fuse: _Fuse | None = None
 
 
-def arm(point: str, nth: int) -> None:
-    """End this process by SIGKILL as soon as it passes a point for the nth time."""
+def arm(point: str, nth: int, signal_number: signal.Signals = signal.SIGKILL) -> None:
+    """Send this process a signal as soon as it passes a point for the nth time.
+
+    SIGKILL ends it there; SIGSTOP freezes it until somebody sends SIGCONT.
+    """
     global _fuse  # noqa: PLW0603 - of the process, as its end is
-    _fuse = _Fuse(point, nth)
+    _fuse = _Fuse(point, nth, signal_number)
 
 
 def reach(point: str) -> None:
@@ -53,4 +57,4 @@ def reach(point: str) -> None:
     _fuse.passes_left -= 1
     if _fuse.passes_left == 0:
         _log.critical("crash_point_reached", extra={"point": str(point)})
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), _fuse.signal_number)

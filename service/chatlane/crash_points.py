@@ -1,31 +1,44 @@
-"""Where a router can be told to end itself, and how a process is told: `CHATLANE_CRASH_AT`.
+"""Where a router can be told to end or freeze itself, and the variables that tell a process so.
 
-`CHATLANE_CRASH_AT=batch.committed:3` ends it by SIGKILL when it passes that point for the third
-time. Without the variable a point is one comparison.
+`CHATLANE_CRASH_AT=batch.written:3` ends it by SIGKILL when it passes that point for the third
+time, `CHATLANE_FREEZE_AT` stops it there until SIGCONT. Without a variable a point is one
+comparison.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from enum import StrEnum
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane_client.crash_points import WorkerPoint, arm, reach
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = [
     "CRASH_VARIABLE",
+    "FREEZE_VARIABLE",
     "POINTS",
+    "SIGNALS",
     "ChangePoint",
-    "CrashAt",
+    "Fuse",
     "RouterPoint",
     "WorkerPoint",
     "arm",
-    "parse_crash_at",
+    "parse_fuse",
     "reach",
 ]
 
 CRASH_VARIABLE: Final = "CHATLANE_CRASH_AT"
+FREEZE_VARIABLE: Final = "CHATLANE_FREEZE_AT"
+SIGNALS: Final[Mapping[str, signal.Signals]] = {
+    CRASH_VARIABLE: signal.SIGKILL,
+    FREEZE_VARIABLE: signal.SIGSTOP,
+}
+"""What each variable lets a process send itself."""
 
 
 class RouterPoint(StrEnum):
@@ -83,14 +96,15 @@ class ChangePoint(StrEnum):
 POINTS: Final[tuple[str, ...]] = tuple(map(str, chain(RouterPoint, ChangePoint, WorkerPoint)))
 
 
-class CrashAt(NamedTuple):
-    """The end that a process is armed for."""
+class Fuse(NamedTuple):
+    """The pass of a point at which a process sends itself a signal."""
 
     point: str
     nth: int
+    signal_number: signal.Signals = signal.SIGKILL
 
 
-def parse_crash_at(text: str) -> CrashAt:
+def parse_fuse(text: str, signal_number: signal.Signals = signal.SIGKILL) -> Fuse:
     """Return what `point:nth` says; nth counts from 1.
 
     Raises:
@@ -101,4 +115,4 @@ def parse_crash_at(text: str) -> CrashAt:
         raise ValueError(f"names no crash point; there are: {', '.join(POINTS)}")
     if re.fullmatch(r"[1-9][0-9]{0,8}", nth) is None:
         raise ValueError("needs the number of the pass, counted from 1: point:nth")
-    return CrashAt(point, int(nth))
+    return Fuse(point, int(nth), signal_number)

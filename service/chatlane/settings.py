@@ -33,7 +33,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as SourceError
 from typing_extensions import override
 
-from chatlane.crash_points import CRASH_VARIABLE, CrashAt, parse_crash_at
+from chatlane.crash_points import SIGNALS, Fuse, parse_fuse
 from chatlane.declarations import (
     AgentSettings,
     DefaultResetSettings,
@@ -604,18 +604,22 @@ def _read(sourced: type[Settings]) -> Settings:
         raise SettingsError(f"cannot read the settings: {exc}") from exc
 
 
-def crash_at(environ: Mapping[str, str]) -> CrashAt | None:
-    """Return where the environment wants this process to end itself, if it does.
+def fuse(environ: Mapping[str, str]) -> Fuse | None:
+    """Return where the environment wants this process to end or freeze itself, if it does.
 
     Raises:
-        SettingsError: It names no crash point, or no pass of one.
+        SettingsError: It names no crash point, no pass of one, or two of them.
     """
-    if not (told := environ.get(CRASH_VARIABLE)):
+    told = [name for name in SIGNALS if environ.get(name)]
+    if not told:
         return None
+    if len(told) > 1:
+        raise SettingsError(f"one process takes one of {' and '.join(told)}")
+    [name] = told
     try:
-        return parse_crash_at(told)
+        return parse_fuse(environ[name], SIGNALS[name])
     except ValueError as exc:
-        raise SettingsError(f"{CRASH_VARIABLE} {exc}") from exc
+        raise SettingsError(f"{name} {exc}") from exc
 
 
 def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:

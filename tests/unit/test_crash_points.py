@@ -1,5 +1,6 @@
 """Crash points: what the variable may say, and that nothing happens where it says nothing."""
 
+import os
 import re
 import signal
 import subprocess
@@ -10,13 +11,14 @@ import pytest
 
 from chatlane.crash_points import (
     CRASH_VARIABLE,
+    FREEZE_VARIABLE,
     POINTS,
     ChangePoint,
     RouterPoint,
     WorkerPoint,
     reach,
 )
-from chatlane.settings import SettingsError, crash_at
+from chatlane.settings import SettingsError, fuse
 
 _SOURCES = [
     *Path(__file__).parents[2].glob("service/chatlane/routing/*.py"),
@@ -25,24 +27,32 @@ _SOURCES = [
 
 
 def test_a_point_and_a_pass_are_told() -> None:
-    assert crash_at({CRASH_VARIABLE: "batch.written:3"}) == (RouterPoint.BATCH_WRITTEN, 3)
-    assert crash_at({CRASH_VARIABLE: "worker.claimed:12"}) == (WorkerPoint.CLAIMED, 12)
+    end = (RouterPoint.BATCH_WRITTEN, 3, signal.SIGKILL)
+    assert fuse({CRASH_VARIABLE: "batch.written:3"}) == end
+    stop = (WorkerPoint.CLAIMED, 12, signal.SIGSTOP)
+    assert fuse({CRASH_VARIABLE: "", FREEZE_VARIABLE: "worker.claimed:12"}) == stop
+
+
+def test_one_process_is_told_one_thing() -> None:
+    with pytest.raises(SettingsError, match="one of"):
+        fuse({CRASH_VARIABLE: "batch.written:3", FREEZE_VARIABLE: "batch.written:4"})
 
 
 @pytest.mark.parametrize("environ", [{}, {CRASH_VARIABLE: ""}])
 def test_nothing_told_is_nothing_armed(environ: dict[str, str]) -> None:
-    assert crash_at(environ) is None
+    assert fuse(environ) is None
 
 
+@pytest.mark.parametrize("variable", [CRASH_VARIABLE, FREEZE_VARIABLE])
 @pytest.mark.parametrize("told", ["batch.writen:1", "batch", ":1", "batch.written:1:1x"])
-def test_a_point_that_does_not_exist_is_a_settings_error(told: str) -> None:
-    with pytest.raises(SettingsError, match=CRASH_VARIABLE):
-        crash_at({CRASH_VARIABLE: told})
+def test_a_point_that_does_not_exist_is_a_settings_error(told: str, variable: str) -> None:
+    with pytest.raises(SettingsError, match=variable):
+        fuse({variable: told})
 
 
 def test_a_typo_is_answered_with_the_names_there_are() -> None:
     with pytest.raises(SettingsError) as caught:
-        crash_at({CRASH_VARIABLE: "batch.comitted:1"})
+        fuse({CRASH_VARIABLE: "batch.comitted:1"})
     assert all(point in str(caught.value) for point in POINTS)
 
 
@@ -51,7 +61,7 @@ def test_a_typo_is_answered_with_the_names_there_are() -> None:
 )
 def test_a_pass_is_a_number_from_one(told: str) -> None:
     with pytest.raises(SettingsError, match="counted from 1"):
-        crash_at({CRASH_VARIABLE: told})
+        fuse({CRASH_VARIABLE: told})
 
 
 def test_a_point_of_an_unarmed_process_is_passed() -> None:
@@ -74,6 +84,28 @@ def test_the_nth_pass_ends_the_process_and_no_other_point_does(nth: int) -> None
     )
     assert ended.returncode == -signal.SIGKILL
     assert ended.stdout.split() == [str(count) for count in range(1, nth + 1)]
+
+
+def test_a_process_that_froze_at_a_point_goes_on_from_there() -> None:
+    program = (
+        "import os, signal\n"
+        "from chatlane.crash_points import RouterPoint, arm, reach\n"
+        "arm('relay.deleted', 2, signal.SIGSTOP)\n"
+        "for count in range(1, 4):\n"
+        "    reach(RouterPoint.DELETED)\n"
+        "    print(count, flush=True)\n"
+    )
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter and program
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        frozen_with = process.stdout.readline()
+        process.send_signal(signal.SIGCONT)
+        rest, _ = process.communicate()
+    assert os.WIFSTOPPED(status)
+    assert (frozen_with, rest.split(), process.returncode) == ("1\n", ["2", "3"], 0)
 
 
 def test_every_point_is_in_the_code_once() -> None:

@@ -80,7 +80,7 @@ def log_as_set(settings: "Settings") -> None:
 def arm_as_told() -> None:
     """Arm the crash point that the environment names, if any; for tests of recovery."""
     from chatlane.crash_points import arm
-    from chatlane.settings import crash_at
+    from chatlane.settings import fuse
 
-    if told := crash_at(os.environ):
-        arm(told.point, told.nth)
+    if told := fuse(os.environ):
+        arm(*told)
