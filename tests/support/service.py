@@ -11,14 +11,17 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from typing_extensions import override
+
 from chatlane.app import declared_topology
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
-from chatlane.crash_points import CRASH_VARIABLE
+from chatlane.crash_points import CRASH_VARIABLE, FREEZE_VARIABLE
 from chatlane.dev.programs import LogTail, Program
 from chatlane.settings import Settings, load_settings
 from chatlane_client import open_connection
 from tests.support.eventually import eventually
+from tests.support.forking import ForkedProcess
 
 PLATFORM: Final = "test"
 ACCOUNT: Final = "bot"
@@ -127,12 +130,27 @@ def config_text(
 
 
 class Process(Program):
-    """A program whose log can be asked for what happened."""
+    """A program whose log can be asked for what happened.
+
+    Attributes:
+        is_forked: Whether its next life is a copy of a process that has imported everything.
+    """
+
+    is_forked = False
 
     def __init__(self, name: str, arguments: list[str], directory: Path, **variables: str) -> None:
         super().__init__(name, arguments, directory, variables)
         self.told: list[dict[str, Any]] = []
         self._tail = LogTail(self.log_path)
+
+    @override
+    def start(self) -> None:
+        if not self.is_forked:
+            super().start()
+        elif not self.is_running:
+            self._process = ForkedProcess(
+                self._arguments[1:], log_path=self.log_path, environment=self._environment
+            )
 
     def start_armed(self, crash_at: str) -> None:
         """Start the process for one life that ends at a crash point."""
@@ -194,6 +212,7 @@ class Service:
         directory: Holds configuration and logs.
         processes: By name.
         chronicle: Where workers tell of their turns, if anywhere.
+        forks: Whether processes are copies of one that has imported everything, and so start at once.
     """
 
     directory: Path
@@ -203,6 +222,7 @@ class Service:
     settings: Settings
     processes: dict[str, Process] = field(default_factory=dict)
     chronicle: Path | None = None
+    forks: bool = False
 
     @property
     def handed_over(self) -> Path:
@@ -215,12 +235,13 @@ class Service:
         script: Path | None = None,
         *,
         crash_at: str = "",
+        freeze_at: str = "",
         variables: Mapping[str, str] | None = None,
     ) -> Process:
         """Start a router; `script` takes the place of `-m chatlane`."""
         program = [str(script)] if script else ["-m", "chatlane"]
         arguments = [*program, "router", "--config", str(self.config)]
-        return self._start(name, arguments, **(variables or {}), **_ending(crash_at))
+        return self._start(name, arguments, **(variables or {}), **_fuse(crash_at, freeze_at))
 
     def worker(
         self,
@@ -229,6 +250,7 @@ class Service:
         think: timedelta = timedelta(milliseconds=20),
         slots: int = 8,
         crash_at: str = "",
+        freeze_at: str = "",
         variables: Mapping[str, str] | None = None,
     ) -> Process:
         """Start a worker of the turn agent; with a chronicle it tells of its turns."""
@@ -238,7 +260,7 @@ class Service:
         arguments = [*watched, "echo-worker", "--config", str(self.config)]
         arguments += ["--agent", TURN_AGENT, "--name", name, "--slots", str(slots)]
         arguments += ["--think", f"{think.total_seconds():g}s"]
-        return self._start(name, arguments, **(variables or {}), **_ending(crash_at))
+        return self._start(name, arguments, **(variables or {}), **_fuse(crash_at, freeze_at))
 
     def subscriber(
         self,
@@ -260,6 +282,7 @@ class Service:
         paths = [variables.get("PYTHONPATH"), str(_ROOT), os.environ.get("PYTHONPATH")]
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         process = Process(name, arguments, self.directory, **variables)
+        process.is_forked = self.forks
         self.processes[name] = process
         process.start()
         return process
@@ -275,8 +298,9 @@ class Service:
             await process.kill()
 
 
-def _ending(crash_at: str) -> dict[str, str]:
-    return {CRASH_VARIABLE: crash_at} if crash_at else {}
+def _fuse(crash_at: str, freeze_at: str) -> dict[str, str]:
+    told = {CRASH_VARIABLE: crash_at, FREEZE_VARIABLE: freeze_at}
+    return {name: value for name, value in told.items() if value}
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ def _become_user(uid: int, gid: int) -> None:
     os.setuid(uid)
 
 
-def _die_with_parent(parent_pid: int, signal_number: int) -> None:
+def die_with_parent(parent_pid: int, signal_number: int) -> None:
     """Ask the kernel for a signal at the parent's death; elsewhere than on Linux do nothing."""
     if not sys.platform.startswith("linux"):
         return
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
     if uid >= 0:
         _become_user(uid, gid)
     # After the change of user, which clears the request.
-    _die_with_parent(parent_pid, signal_number)
+    die_with_parent(parent_pid, signal_number)
     os.execv(arguments[4], arguments[4:])  # noqa: S606 # the program replaces this process
 
 

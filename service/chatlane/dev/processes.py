@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from chatlane.errors import ChatlaneError
 
@@ -42,6 +42,19 @@ class Identity:
     gid: int
 
 
+class _Handle(Protocol):
+    """What is asked of a process, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class ServerProcess:
     """One run of a server program.
 
@@ -63,7 +76,7 @@ class ServerProcess:
         launch = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid())]
         launch += [str(int(parent_death_signal)), str(user.uid), str(user.gid)]
         with log_path.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process: _Handle = subprocess.Popen(
                 [*launch, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
