@@ -39,6 +39,8 @@ MANY: Final = 20
 DIES_WITHIN: Final = timedelta(seconds=40)
 # What leads to a point by itself does so within a lease or two.
 SOON: Final = timedelta(seconds=5)
+# Leases of a second are short on a busy machine.
+PATIENCE: Final = timedelta(seconds=90)
 FEW: Final = 10
 SEED: Final = 4
 
@@ -183,6 +185,7 @@ async def open_deaths(
         max_attempts=MANY,
     ) as scene:
         scene.service.forks = True
+        scene.patience = PATIENCE
         scene.service.subscriber("subscriber 1")
         async with scene.crowd.talking(PER_SECOND):
             yield Deaths(scene, Random(seed))  # noqa: S311 # the same every time

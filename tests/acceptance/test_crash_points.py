@@ -28,7 +28,7 @@ LEASE: Final = timedelta(seconds=1)
 TURN_LEASE: Final = timedelta(seconds=1)
 # A turn may be with one worker after another that is about to end.
 MANY: Final = 20
-DIES_WITHIN: Final = timedelta(seconds=20)
+DIES_WITHIN: Final = timedelta(seconds=40)
 
 # These follow from the death of others, so who waits for them is there from the start.
 AFTER_DEATHS: Final = (RouterPoint.ADOPTED, RouterPoint.LEASES_ENDED)
@@ -101,13 +101,14 @@ async def die_of_others(scene: Scene) -> None:
         await until_dead(process, point)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 async def test_a_death_at_any_point_costs_nothing_but_time(
     nats_url: str, database_url: str, tmp_path: Path, tell: Tell
 ) -> None:
     async with open_scene(
         tmp_path, nats_url, database_url, lease=LEASE, turn_lease=TURN_LEASE, max_attempts=MANY
     ) as scene:
+        scene.service.forks = True
         await scene.start(routers=1, workers=1)
         async with scene.crowd.talking(PER_SECOND):
             await scene.until_answers_flow()
