@@ -49,7 +49,10 @@ dev: $(READY) ## Keep the same servers running with a live log
 ##@ Check
 
 .PHONY: check
-check: format-check lint types layers unit contract-check ## Everything that needs no server
+check: static unit ## Everything that needs no server
+
+.PHONY: static
+static: format-check lint types layers contract-check ## Everything that runs no test
 
 .PHONY: format
 format: $(READY) ## Format the code and apply safe fixes
