@@ -83,6 +83,10 @@ unit: $(READY) ## Run the tests that need no server
 contract: $(READY) ## Write JSON Schema, AsyncAPI and .env.example from the code
 	$(BIN)/python -m chatlane.dev.contract write
 
+.PHONY: permissions
+permissions: $(READY) ## Write schemas/permissions.csv: what each user of NATS may do, as a real server has it
+	$(BIN)/python -m tests.support.permission_matrix
+
 .PHONY: contract-check
 contract-check: $(READY) ## Fail where `make contract` would change something
 	$(BIN)/python -m chatlane.dev.contract check

@@ -26,6 +26,7 @@ from chatlane_client.errors import (
     UnconfirmedPublishError,
     UndeliverableError,
 )
+from chatlane_client.secured import OnRefused, Refusal
 from chatlane_client.session_api import SessionApi
 from chatlane_client.session_life import SessionLifeApi
 from chatlane_client.transcripts import TranscriptApi
@@ -46,8 +47,10 @@ __all__ = [
     "InvalidAnswerError",
     "NoReply",
     "NoteWriter",
+    "OnRefused",
     "OversizedMessageError",
     "PermanentError",
+    "Refusal",
     "RefusedPublishError",
     "RefusedRequestError",
     "Reply",

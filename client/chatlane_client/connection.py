@@ -11,12 +11,18 @@ from time import monotonic
 from typing import Final
 from weakref import WeakKeyDictionary
 
-import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chatlane_client.errors import ConnectionClosedError
+from chatlane_client.secured import (
+    OnRefused,
+    SecuredClient,
+    read_key_again,
+    refusal_in,
+    trusted_by,
+)
 from chatlane_schemas.permissions import inbox_prefix
 
 _log = logging.getLogger("chatlane_client")
@@ -45,6 +51,8 @@ async def open_connection(
     credentials_file: str | None = None,
     nkey_seed_file: str | None = None,
     tls: SSLContext | None = None,
+    tls_ca_file: str | None = None,
+    on_refused: OnRefused | None = None,
 ) -> AsyncIterator[Client]:
     """Open a connection that reconnects without end, and drain it at the end.
 
@@ -54,24 +62,30 @@ async def open_connection(
         principal: The name that the permissions of this connection are bound to; answers
             then arrive where only it may listen.
         credentials_file: Path of a `.creds` file.
-        nkey_seed_file: Path of the seed of an nkey.
+        nkey_seed_file: Path of the seed of an nkey; read again at every reconnect.
         tls: Context for an encrypted connection.
+        tls_ca_file: Path of the certificates of the authority that the servers' are checked
+            against, in the place of a context. With either, or an address that begins with
+            `tls://`, a server that does not encrypt is left alone.
+        on_refused: Called with what NATS does not let this connection do, such as to count it.
+            A refused publish shows nowhere else than here and in the log.
     """
-    client = await nats.connect(
+    client = SecuredClient()
+    await client.connect(
         servers,
         name=name,
         user_credentials=credentials_file,
         nkeys_seed=nkey_seed_file,
-        tls=tls,
+        tls=trusted_by(tls_ca_file) if tls is None and tls_ca_file is not None else tls,
         inbox_prefix=inbox_prefix(principal) if principal else "_INBOX",
         max_reconnect_attempts=-1,
-        reconnect_time_wait=_RECONNECT_PAUSE.total_seconds(),
+        reconnect_time_wait=_seconds(_RECONNECT_PAUSE),
         ping_interval=_PING_SECONDS,
         max_outstanding_pings=_MAX_OUTSTANDING_PINGS,
         pending_size=_PENDING_BYTES,
-        drain_timeout=_DRAIN_PATIENCE.total_seconds(),
-        error_cb=partial(_log_error, name),
-        disconnected_cb=partial(_log_disconnect, name),
+        drain_timeout=_seconds(_DRAIN_PATIENCE),
+        error_cb=partial(_log_error, name, on_refused),
+        disconnected_cb=partial(_disconnected, name, client),
         reconnected_cb=partial(_log_reconnect, name),
         closed_cb=partial(_log_close, name),
     )
@@ -145,6 +159,11 @@ def closed_error_first() -> Iterator[None]:
         raise
 
 
+def _seconds(span: timedelta) -> int:
+    # nats-py is annotated with int but takes what asyncio takes.
+    return span.total_seconds()  # type: ignore[return-value]
+
+
 async def _close(client: Client) -> None:
     if client.is_connected:
         await client.drain()
@@ -152,14 +171,22 @@ async def _close(client: Client) -> None:
         await client.close()
 
 
-async def _log_error(name: str, error: Exception) -> None:
-    # A refused publish shows only here: its caller sees nothing but a timeout.
+async def _log_error(name: str, on_refused: OnRefused | None, error: Exception) -> None:
+    if refusal := refusal_in(error):
+        about = {"connection": name, "what": refusal.what, "error": refusal.detail}
+        _log.warning("nats_refused", extra=about)
+        if on_refused is not None:
+            on_refused(refusal)
+        return
     text = f"{type(error).__name__}: {error}"
     _log.warning("nats_error_reported", extra={"connection": name, "error": text})
 
 
-async def _log_disconnect(name: str) -> None:
+async def _disconnected(name: str, client: Client) -> None:
     _log.warning("nats_disconnected", extra={"connection": name})
+    if error := read_key_again(client):
+        about = {"connection": name, "error": type(error).__name__}
+        _log.warning("nats_key_unreadable", extra=about)
 
 
 async def _log_reconnect(name: str) -> None:

@@ -1,18 +1,20 @@
-"""Who may say what: least permissions for each role, as a nats-server configuration.
+"""Who may say what: least permissions for each role.
 
 Every connection has a principal: a name that its permissions pin in the
-subjects of its requests and of its replies. Nobody but the admin may create or
-change a stream or a durable, and nobody may delete one. Routers, which alone
-know how far the logs are done with, may purge these two.
+subjects of its requests and of its replies. Nobody but the provisioner may
+create or change a stream or a durable, and nobody may delete one. Routers,
+which alone know how far the logs are done with, may purge these two.
 
 Knowing a subject is no permission: a worker cannot forge what a router says, an
 adapter cannot speak for another account, nobody reads another's replies.
+
+`chatlane admin nats-config` makes a nats-server configuration of them, and
+`schemas/permissions.csv` lists all that its users may do, by themselves.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from chatlane_schemas import subjects
 from chatlane_schemas.channels import REQUESTS, Channel, requests_for_account
@@ -43,8 +45,9 @@ _SAID_BY_ROUTERS: Final = (
     subjects.DEAD,
     subjects.CONTROL,
 )
-# What an operator may look into: these streams hold no text that people wrote.
-_OPEN_TO_OPERATORS: Final = (StreamName.EVENTS, StreamName.DEAD)
+# What people may look into: these streams hold no text that anybody wrote in a chat.
+_OPEN_TO_PEOPLE: Final = (StreamName.EVENTS, StreamName.DEAD)
+_HEARD_BY_PEOPLE: Final = (subjects.wildcards(subjects.EVENT), subjects.wildcards(subjects.DEAD))
 # What a worker needs of the sessions of its agent, besides its turns: what was said, what keeps
 # one, what it leaves to the next one, and that it could not finish.
 _REQUESTS_OF_WORKERS: Final = (
@@ -61,37 +64,11 @@ _REQUESTS_OF_WORKERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Nkey:
-    """A public key; the seed stays with the client."""
-
-    public: str
-
-
-@dataclass(frozen=True, slots=True)
-class PasswordVariable:
-    """A variable of the server's configuration or environment that holds the password."""
-
-    variable: str
-
-
-Credential: TypeAlias = Nkey | PasswordVariable
-
-
-@dataclass(frozen=True, slots=True)
 class Permissions:
     """All that a connection may do."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """A connection: its principal, how it proves it, and what it may do."""
-
-    principal: str
-    credential: Credential
-    permissions: Permissions
 
 
 def inbox_prefix(principal: str) -> str:
@@ -194,24 +171,35 @@ def operator(principal: str) -> Permissions:
     return Permissions(
         publish=(
             *(_of(principal, channel) for channel in (*REQUESTS, *requests_for_account())),
-            f"{_API}.STREAM.NAMES",
-            f"{_API}.STREAM.LIST",
-            *_look_at_all_streams(),
-            *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _OPEN_TO_OPERATORS),
+            *_look_around(),
             # Dead letters that come again. Not for routers: whoever asks them something names
             # the subject of their answer.
             *(subjects.wildcards(address) for address in _SAID_AGAIN),
         ),
-        subscribe=(
-            _inbox(principal),
-            subjects.wildcards(subjects.EVENT),
-            subjects.wildcards(subjects.DEAD),
-        ),
+        subscribe=(_inbox(principal), *_HEARD_BY_PEOPLE),
     )
 
 
-def admin(principal: str) -> Permissions:
-    """Return what the admin job may do: create and change streams and durables.
+def observer(principal: str) -> Permissions:
+    """Return what who watches may do: see how streams and their readers are, events, dead letters.
+
+    It asks for no session, sees nothing that people wrote, and changes nothing.
+    """
+    return Permissions(
+        publish=(
+            *_look_around(),
+            *(
+                f"{_API}.CONSUMER.{verb}.{stream}"
+                for stream in StreamName
+                for verb in ("NAMES", "LIST")
+            ),
+        ),
+        subscribe=(_inbox(principal), *_HEARD_BY_PEOPLE),
+    )
+
+
+def provisioner(principal: str) -> Permissions:
+    """Return what the provisioning job may do: create and change streams and durables.
 
     It reads no message and deletes nothing; both are for a person with a reason.
     """
@@ -229,48 +217,6 @@ def admin(principal: str) -> Permissions:
     )
 
 
-def render(users: Iterable[User]) -> str:
-    """Return the `authorization` block of a nats-server configuration.
-
-    A password must be given in quotes where its variable is set, or the server
-    reads one of digits as a number.
-    """
-    return "\n".join(["authorization {", "  users: [", *_rendered_users(users), "  ]", "}", ""])
-
-
-def _rendered_users(users: Iterable[User]) -> Iterator[str]:
-    for user in users:
-        yield "    {"
-        yield from (f"      {line}" for line in _rendered_credential(user))
-        yield "      permissions: {"
-        yield from _rendered_subjects("publish", user.permissions.publish)
-        yield from _rendered_subjects("subscribe", user.permissions.subscribe)
-        yield "      }"
-        yield "    }"
-
-
-def _rendered_credential(user: User) -> Iterator[str]:
-    principal = subjects.declared_name(user.principal)
-    match user.credential:
-        case Nkey(public):
-            yield f"# {principal}"
-            yield f"nkey: {_quoted(public)}"
-        case PasswordVariable(variable):
-            yield f"user: {_quoted(principal)}"
-            # Without quotes it is a reference, and no secret gets into this file.
-            yield f"password: ${variable}"
-
-
-def _rendered_subjects(kind: str, allowed: Iterable[str]) -> Iterator[str]:
-    yield f"        {kind}: {{ allow: ["
-    yield from (f"          {_quoted(subject)}" for subject in allowed)
-    yield "        ] }"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text)
-
-
 def _of(principal: str, request: Channel, **tokens: str) -> str:
     """Return the subject of a request by a principal, with `*` for what is not given."""
     return subjects.wildcards(
@@ -286,6 +232,13 @@ def _look_at_all_streams() -> Iterator[str]:
     for stream in StreamName:
         yield f"{_API}.STREAM.INFO.{stream}"
         yield f"{_API}.CONSUMER.INFO.{stream}.*"
+
+
+def _look_around() -> Iterator[str]:
+    """Yield what shows all there is, and the content of what is open to people."""
+    yield from (f"{_API}.{verb}" for verb in ("INFO", "STREAM.NAMES", "STREAM.LIST"))
+    yield from _look_at_all_streams()
+    yield from (f"{_API}.STREAM.MSG.GET.{stream}" for stream in _OPEN_TO_PEOPLE)
 
 
 def _reading(stream: StreamName, durable: str) -> tuple[str, ...]:

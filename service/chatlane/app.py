@@ -149,8 +149,9 @@ def bus_options(settings: Settings, name: str) -> BusOptions:
         password=told(lambda its: its.password),
         token=told(lambda its: its.token),
         creds_file=nats.creds_file,
+        nkey_seed_file=nats.nkey_seed_file,
         tls_ca_file=nats.tls_ca_file,
-        inbox_prefix=nats.inbox_prefix,
+        principal=nats.principal,
         connect_timeout=nats.connect_timeout,
         reconnect_wait=nats.reconnect_wait,
     )
@@ -316,7 +317,8 @@ async def route(app: App, stop: asyncio.Event) -> None:
         SchemaMismatchError: Database or streams are not what this release works with.
         BusUnavailableError: NATS refuses us.
     """
-    async with open_bus(bus_options(app.settings, "chatlane-router")) as app.bus:
+    options = bus_options(app.settings, "chatlane-router")
+    async with open_bus(options, app.metrics.nats_refused) as app.bus:
         _show_connection(app.metrics, app.bus)
         await _until_dependencies_are_there(app, JetStream(app.bus.client))
         async with _open_parts(app, app.bus):
@@ -555,7 +557,9 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> Asy
         if not app.is_stopping:
             app.has_ended.set()
 
-    async with open_api(options, routes, turns, on_closed=closed):
+    async with open_api(
+        options, routes, turns, on_closed=closed, on_refused=app.metrics.nats_refused
+    ):
         yield
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
+    from chatlane_client.secured import Refusal
+
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 _COMPARED: Final = ("ROUTED", "OUTBOUND")
@@ -381,6 +383,13 @@ NATS_CONNECTED: Final = Metric(
 NATS_RECONNECTS: Final = Metric(
     "chatlane_nats_reconnects_total", "counter", "Times the connection to NATS came back."
 )
+NATS_REFUSED: Final = Metric(
+    "chatlane_nats_refused_total",
+    "counter",
+    "What NATS did not let this process do: publish, subscribe, or connect at all.",
+    ("what",),
+    values=(("publish", "subscribe", "connect"),),
+)
 LOOP_LAG: Final = Metric(
     "chatlane_event_loop_lag_seconds",
     "gauge",
@@ -449,6 +458,7 @@ METRICS: Final = (
     API_SECONDS,
     NATS_CONNECTED,
     NATS_RECONNECTS,
+    NATS_REFUSED,
     LOOP_LAG,
     BUILD,
 )
@@ -615,6 +625,10 @@ class Metrics:
     def nats_reconnected(self) -> None:
         """Count a connection that came back."""
         self._add(NATS_RECONNECTS, 1)
+
+    def nats_refused(self, refusal: Refusal) -> None:
+        """Count something that NATS did not let us do."""
+        self._add(NATS_REFUSED, 1, refusal.what)
 
     def loop_lag(self, lag: timedelta) -> None:
         """Show how late the last heartbeat was."""

@@ -99,13 +99,20 @@ class NatsSettings(Group):
         default=None,
         description="Credentials file (JWT and key); read again at every reconnect.",
     )
-    tls_ca_file: Path | None = Field(
-        default=None, description="Certificate authority, when it is not one of the system's."
+    nkey_seed_file: Path | None = Field(
+        default=None,
+        description="File with the seed of our key (`chatlane admin nats-keys`); read again at "
+        "every reconnect.",
     )
-    inbox_prefix: str = Field(
-        default="_INBOX",
-        pattern=r"^_INBOX[A-Za-z0-9_-]{0,58}(\.[a-z0-9_-]{1,64})?$",
-        description="Prefix of reply subjects; give each role its own and allow only that one.",
+    principal: Name | None = Field(
+        default=None,
+        description="The name of our user in NATS, which its permissions pin: of requests, and "
+        "of the subjects that answers come on.",
+    )
+    tls_ca_file: Path | None = Field(
+        default=None,
+        description="Certificates of the authority that servers are checked against, in place "
+        "of the system's; what does not encrypt is then left alone.",
     )
     connect_timeout: Duration = Field(
         default=timedelta(seconds=2),
@@ -135,9 +142,11 @@ class NatsSettings(Group):
             )
         if (self.user is None) != (self.password is None):
             raise ValueError("nats.user and nats.password belong together: set both or neither")
-        ways = (self.user, self.token, self.creds_file)
+        ways = (self.user, self.token, self.creds_file, self.nkey_seed_file)
         if sum(way is not None for way in ways) > 1:
-            raise ValueError("keep one of nats.user, nats.token and nats.creds_file")
+            raise ValueError(
+                "keep one of nats.user, nats.token, nats.creds_file and nats.nkey_seed_file"
+            )
         return self
 
 
@@ -597,7 +606,7 @@ def _read(sourced: type[Settings]) -> Settings:
     try:
         return sourced()
     except ValidationError as exc:
-        raise SettingsError(*_sentences(exc)) from None
+        raise SettingsError(*problem_sentences(exc)) from None
     except tomllib.TOMLDecodeError as exc:
         raise SettingsError(f"the configuration file is not TOML: {exc}") from exc
     except (SourceError, OSError, UnicodeDecodeError) as exc:
@@ -671,7 +680,7 @@ def _refuse_unknown_groups(environ: Mapping[str, str]) -> None:
             raise SettingsError(f"{variable} names no group of settings; there are: {groups}")
 
 
-def _sentences(error: ValidationError) -> Iterator[str]:
+def problem_sentences(error: ValidationError) -> Iterator[str]:
     """Yield one sentence per problem, without the value that caused it."""
     for problem in error.errors(include_input=False, include_context=False, include_url=False):
         place = ".".join(str(part) for part in problem["loc"] if part != "[key]")

@@ -1,320 +1,423 @@
-"""The permissions as a real server enforces them: what each role may say and hear, and no more."""
+"""The shipped users as a real server has them: what each may say and hear, and no more."""
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Final
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, Final
 from uuid import UUID
 
 import nats.errors
 import pytest
-from nats.aio.client import Client
+import trustme
+from faststream.nats import NatsRouter
 from nats.aio.msg import Msg
 from nats.js import api
+from typing_extensions import override
 
-from chatlane.bus.jetstream import JetStream
+from chatlane.api.broker import open_api
+from chatlane.bus.connection import Bus, BusOptions, open_bus
+from chatlane.bus.jetstream import ApiRefusedError, JetStream
 from chatlane.bus.topology import apply, verify
+from chatlane.bus_users import BusUsers, make_keys, new_seed, server_config
 from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import NatsServer, open_nats
-from chatlane_schemas import Stage, permissions, subjects
-from chatlane_schemas.permissions import PasswordVariable, Permissions, User
+from chatlane.dev.contract import ACCOUNTS, REPOSITORY
+from chatlane.dev.servers import open_nats
+from chatlane.domain.catalog import Agent
+from chatlane.metrics import Metrics
+from chatlane_client import Refusal, open_connection
+from chatlane_schemas import subjects
 from chatlane_schemas.streams import (
-    Delivery,
     StreamName,
     declared_durables,
     declared_streams,
     outbound_durable,
 )
+from tests.support import permission_matrix
 from tests.support.eventually import eventually
+from tests.support.secured_nats import SHIPPED, SecuredNats, open_secured_nats
 
 pytestmark = pytest.mark.integration
 
-PASSWORD: Final = "let-me-in-please"  # noqa: S105 - of a server that lives for one test
 SESSION: Final = UUID("0195e6a0-4c00-8000-9b5e-2f0c6f1d0a01")
-SLOTS: Final = 2
 CHAT: Final = subjects.chat_token("701")
-
-
-@dataclass(frozen=True)
-class Agent:
-    name: str
-    delivery: Delivery = "turns"
-    ack_wait: timedelta = timedelta(minutes=2)
-
-
-MAIN: Final = Agent("main")
-SALES: Final = Agent("sales", "stream")
+# One on which all that is shipped holds, and the last one of who is left out.
+SOME_DAY: Final = date(2026, 7, 1)
+LAST_DAY: Final = date(2026, 6, 30)
+SEEN_WITHIN: Final = timedelta(seconds=5)
+ACCOUNT: Final = ("telegram", "assistant")
 STREAMS: Final = declared_streams(4)
-DURABLES: Final = declared_durables([MAIN, SALES], [("slack", "bot"), ("slack", "two")], SLOTS)
-
-ROLES: Final[dict[str, Permissions]] = {
-    "router": permissions.router("router"),
-    "slack-bot": permissions.adapter("slack-bot", [("slack", "bot")]),
-    "main-worker": permissions.worker("main-worker", MAIN),
-    "sales-worker": permissions.worker("sales-worker", SALES, SLOTS),
-    "web": permissions.front_end("web", [("slack", "bot")]),
-    "ops": permissions.operator("ops"),
-    "admin": permissions.admin("admin"),
-}
-READERS: Final = frozenset({"router", "ops", "admin"})
-
-# Every subject that means something, and all that may publish on it.
-MAY_PUBLISH: Final[dict[str, set[str] | frozenset[str]]] = {
-    subjects.inbound("slack", "bot", CHAT): {"slack-bot", "ops"},
-    subjects.inbound("slack", "two", CHAT): {"ops"},
-    subjects.inbound("telegram", "bot", CHAT): {"ops"},
-    subjects.routed("sales", 1, SESSION): {"router"},
-    subjects.turn("main"): {"router"},
-    subjects.result("main", SESSION): {"main-worker", "ops"},
-    subjects.result("sales", SESSION): {"sales-worker", "ops"},
-    subjects.result("other", SESSION): {"ops"},
-    subjects.delta("main", SESSION): {"main-worker"},
-    subjects.outbound("slack", "bot", CHAT): {"router"},
-    subjects.event("session", "started"): {"router"},
-    subjects.dead(Stage.INBOUND): {"router"},
-    "chat.v1.log.1.slack.bot.none": set(),
-    f"chat.v1.rlog.1.main.{SESSION}": set(),
-    subjects.api("main-worker", "turn", "claim", "main"): {"main-worker"},
-    subjects.api("main-worker", "turn", "renew", "main"): {"main-worker"},
-    subjects.api("main-worker", "turn", "claim", "sales"): set(),
-    subjects.api("main-worker", "transcript", "load", "main"): {"main-worker"},
-    subjects.api("main-worker", "transcript", "load", "sales"): set(),
-    subjects.api("main-worker", "transcript", "load"): set(),
-    subjects.api("main-worker", "session", "get", "main"): {"main-worker"},
-    subjects.api("main-worker", "session", "hold", "main"): {"main-worker"},
-    subjects.api("main-worker", "session", "hold"): set(),
-    subjects.api("main-worker", "session", "end", "main"): set(),
-    subjects.api("main-worker", "session", "list"): set(),
-    subjects.api_for_account("main-worker", "session", "get", "slack", "bot"): set(),
-    subjects.api("sales-worker", "turn", "claim", "sales"): set(),
-    subjects.api("sales-worker", "transcript", "load", "sales"): {"sales-worker"},
-    subjects.api_for_account("web", "session", "end", "slack", "bot"): {"web"},
-    subjects.api_for_account("web", "transcript", "load", "slack", "bot"): {"web"},
-    subjects.api_for_account("web", "session", "end", "slack", "two"): set(),
-    subjects.api("web", "session", "end"): set(),
-    subjects.api("web", "session", "get", "main"): set(),
-    subjects.api_for_account("slack-bot", "session", "get", "slack", "bot"): set(),
-    subjects.api_for_account("ops", "session", "get", "slack", "two"): {"ops"},
-    subjects.api("ops", "session", "get"): {"ops"},
-    subjects.api("ops", "session", "peek"): {"ops"},
-    subjects.api("ops", "session", "list"): {"ops"},
-    subjects.api("ops", "transcript", "load"): {"ops"},
-    subjects.api("ops", "turn", "claim", "main"): set(),
-    subjects.api("admin", "session", "list"): set(),
-    "_INBOX.ops.reply": {"router"},
-    "_INBOX_ops.reply": set(),
-    "$JS.API.STREAM.INFO.INBOUND": READERS,
-    "$JS.API.STREAM.NAMES": {"ops"},
-    "$JS.API.STREAM.CREATE.INBOUND": {"admin"},
-    "$JS.API.STREAM.CREATE.OTHER": set(),
-    "$JS.API.STREAM.UPDATE.INBOUND": {"admin"},
-    "$JS.API.STREAM.DELETE.INBOUND": set(),
-    "$JS.API.STREAM.PURGE.INBOUND": {"router"},
-    "$JS.API.STREAM.PURGE.RESULTS": {"router"},
-    "$JS.API.STREAM.PURGE.OUTBOUND": set(),
-    "$JS.API.STREAM.MSG.DELETE.INBOUND": set(),
-    "$JS.API.STREAM.SNAPSHOT.INBOUND": set(),
-    "$JS.API.STREAM.MSG.GET.INBOUND": {"router"},
-    "$JS.API.STREAM.MSG.GET.RESULTS": {"router"},
-    "$JS.API.STREAM.MSG.GET.ROUTED": {"router"},
-    "$JS.API.STREAM.MSG.GET.OUTBOUND": {"router"},
-    "$JS.API.STREAM.MSG.GET.TURNS": {"router"},
-    "$JS.API.STREAM.MSG.GET.EVENTS": {"ops"},
-    "$JS.API.STREAM.MSG.GET.DEAD": {"ops"},
-    "$JS.API.DIRECT.GET.INBOUND": set(),
-    "$JS.API.CONSUMER.CREATE.INBOUND.r.chat.v1.log.1.*.*.*": {"router", "admin"},
-    "$JS.API.CONSUMER.CREATE.OUTBOUND.x": {"admin"},
-    "$JS.API.CONSUMER.CREATE.ROUTED.comparing.chat.v1.routed.*.*.*": {"router", "admin"},
-    "$JS.API.CONSUMER.CREATE.ROUTED.sales-0.chat.v1.routed.sales.0.*": {"admin"},
-    "$JS.API.CONSUMER.DELETE.ROUTED.comparing": {"router"},
-    "$JS.API.CONSUMER.DELETE.ROUTED.sales-0": set(),
-    "$JS.API.CONSUMER.MSG.NEXT.ROUTED.comparing": {"router"},
-    "$JS.API.CONSUMER.DELETE.INBOUND.r": {"router"},
-    "$JS.API.CONSUMER.DELETE.OUTBOUND.slack=bot": set(),
-    "$JS.API.CONSUMER.MSG.NEXT.INBOUND.r": {"router"},
-    "$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.slack=bot": {"slack-bot"},
-    "$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.slack=two": set(),
-    "$JS.API.CONSUMER.MSG.NEXT.TURNS.main": {"main-worker"},
-    "$JS.API.CONSUMER.MSG.NEXT.ROUTED.sales-0": {"sales-worker"},
-    "$JS.API.CONSUMER.MSG.NEXT.ROUTED.sales-2": set(),
-    "$JS.API.CONSUMER.MSG.NEXT.ADVISORIES.routers": {"router"},
-    "$JS.API.CONSUMER.INFO.OUTBOUND.slack=bot": READERS | {"slack-bot"},
-    "$JS.API.CONSUMER.INFO.TURNS.main": READERS | {"main-worker"},
-    "$JS.ACK.OUTBOUND.slack=bot.1.1.1.1.0": {"slack-bot"},
-    "$JS.ACK._.hash.OUTBOUND.slack=bot.1.1.1.1.0": {"slack-bot"},
-    "$JS.ACK.OUTBOUND.slack=two.1.1.1.1.0": set(),
-    "$JS.ACK.TURNS.main.1.1.1.1.0": {"main-worker"},
-    "$JS.ACK.ROUTED.sales-1.1.1.1.1.0": {"sales-worker"},
-    "$JS.ACK.ADVISORIES.routers.1.1.1.1.0": {"router"},
-    "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ROUTED.sales-0": set(),
-    "$SYS.REQ.SERVER.PING": set(),
-    "anything": set(),
-}
-
-MAY_SUBSCRIBE: Final[dict[str, set[str] | frozenset[str]]] = {
-    **{f"{permissions.inbox_prefix(role)}.*": {role} for role in ROLES},
-    "_INBOX.>": set(),
-    ">": set(),
-    "chat.>": set(),
-    "chat.v1.api.*.turn.claim.main": {"router"},
-    "chat.v1.api.*.session.list": {"router"},
-    "chat.v1.api.*.session.get.*.*": {"router"},
-    "chat.v1.inbound.>": set(),
-    "chat.v1.log.>": set(),
-    "chat.v1.outbound.slack.bot.*": set(),
-    "chat.v1.turn.main": set(),
-    "chat.v1.delta.main.*": set(),
-    "chat.v1.event.session.*": {"ops"},
-    "chat.v1.event.session.ending": {"ops", "main-worker", "sales-worker"},
-    "chat.v1.dead.*": {"ops"},
-    "$JS.EVENT.>": set(),
-    "$SYS.>": set(),
-}
-
-
-def server_config() -> str:
-    """Return the users, each with a password given as a variable of the configuration."""
-    users = [
-        User(role, PasswordVariable(f"PASSWORD_{index}"), allowed)
-        for index, (role, allowed) in enumerate(ROLES.items())
-    ]
-    variables = [f'PASSWORD_{index}: "{PASSWORD}"' for index in range(len(users))]
-    return "\n".join([*variables, permissions.render(users)])
-
-
-@contextlib.asynccontextmanager
-async def open_guarded() -> AsyncIterator[NatsServer]:
-    """Run a server with our permissions, and the streams its admin made."""
-    with server_directory() as directory:
-        async with open_nats(directory / "nats", extra_config=server_config()) as running:
-            async with connected(running, "admin") as admin:
-                await apply(JetStream(admin.client), STREAMS, DURABLES)
-            yield running
+# What fits into the room that `staging` is given.
+SMALL_STREAMS: Final = declared_streams(4, max_bytes=dict.fromkeys(StreamName, 16 * 1024 * 1024))
+DURABLES: Final = declared_durables(
+    [Agent("main"), Agent("notes", "stream")], [ACCOUNT, ("slack", "workbot")], 2
+)
+EVERYBODY: Final = [f"{environment}/{name}" for environment, name in permission_matrix.users()]
 
 
 @pytest.fixture(scope="module")
-async def server() -> AsyncIterator[NatsServer]:
-    """A server that only says what is allowed; its streams fill with what is tried."""
-    async with open_guarded() as running:
+async def tried_server() -> AsyncIterator[SecuredNats]:
+    """A server that everything is tried on."""
+    async with open_secured_nats() as running:
         yield running
 
 
 @pytest.fixture
-async def fresh_server() -> AsyncIterator[NatsServer]:
-    """A server with empty streams."""
-    async with open_guarded() as running:
+async def server() -> AsyncIterator[SecuredNats]:
+    """A server with empty streams in its environment `production`."""
+    async with open_secured_nats() as running:
+        async with connected(running, "provisioner") as provisioner:
+            await apply(JetStream(provisioner.client), STREAMS, DURABLES)
+            assert provisioner.refused == []
         yield running
 
 
-@dataclass
-class Connection:
-    """A client of one role, and what the server refused it."""
+class Connection(Bus):
+    """A connection of one user, and what the server refused it."""
 
-    client: Client
-    refused: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.refused: list[Refusal] = []
+        super().__init__(self.refused.append)
 
 
 @contextlib.asynccontextmanager
-async def connected(server: NatsServer, role: str) -> AsyncIterator[Connection]:
-    connection = Connection(Client())
-
-    async def note(error: Exception) -> None:
-        connection.refused.append(str(error))
-
-    await connection.client.connect(
-        server.url,
-        user=role,
-        password=PASSWORD,
-        inbox_prefix=permissions.inbox_prefix(role),
-        error_cb=note,
-    )
+async def connected(
+    server: SecuredNats, user: str, environment: str = "production"
+) -> AsyncIterator[Connection]:
+    connection = Connection()
     try:
+        async with asyncio.timeout(10):
+            await connection.connect(server.options(f"{environment}/{user}"))
         yield connection
     finally:
-        await connection.client.close()
+        await connection.close()
 
 
-async def answers(server: NatsServer, credentials: dict[str, str], lines: list[str]) -> str:
-    """Return what the server says to a connection that sends these lines.
-
-    It answers in order, so every refusal comes before the answer to the PING at the end.
-    """
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    said: list[bytes] = []
-    try:
-        sent = [f"CONNECT {json.dumps(credentials)}", *lines, "PING", ""]
-        writer.write("\r\n".join(sent).encode())
-        async with asyncio.timeout(10):
-            while (line := await reader.readline()) not in (b"", b"PONG\r\n"):
-                said.append(line)
-    finally:
-        writer.close()
-    return b"".join(said).decode()
+# Who may do what.
 
 
-def as_role(role: str) -> dict[str, str]:
-    return {"user": role, "pass": PASSWORD}
-
-
-@pytest.mark.parametrize("role", ROLES)
-async def test_a_role_publishes_only_what_is_its_own(server: NatsServer, role: str) -> None:
-    lines = [f"PUB {subject} 0\r\n" for subject in MAY_PUBLISH]
-    said = await answers(server, as_role(role), lines)
-    allowed = {subject for subject in MAY_PUBLISH if f'Publish to "{subject}"' not in said}
-    assert allowed == {subject for subject, roles in MAY_PUBLISH.items() if role in roles}
-
-
-@pytest.mark.parametrize("role", ROLES)
-async def test_a_role_hears_only_what_is_its_own(server: NatsServer, role: str) -> None:
-    lines = [f"SUB {subject} {number}" for number, subject in enumerate(MAY_SUBSCRIBE)]
-    said = await answers(server, as_role(role), lines)
-    allowed = {subject for subject in MAY_SUBSCRIBE if f'Subscription to "{subject}"' not in said}
-    assert allowed == {subject for subject, roles in MAY_SUBSCRIBE.items() if role in roles}
-
-
-@pytest.mark.parametrize(
-    "credentials", [{}, {"user": "ops", "pass": "wrong"}, {"user": "root", "pass": PASSWORD}]
-)
-async def test_nobody_comes_in_without_a_password(
-    server: NatsServer, credentials: dict[str, str]
+@pytest.mark.parametrize("place", EVERYBODY)
+async def test_a_user_may_do_what_the_reviewed_file_says_and_nothing_else(
+    tried_server: SecuredNats, place: str
 ) -> None:
-    assert "Authorization Violation" in await answers(server, credentials, [])
+    """If this is what you want, `make permissions` writes the file, for a review."""
+    environment, user = place.split("/")
+    allowed = await permission_matrix.allowed(tried_server, environment, user)
+    expected = [row for row in permission_matrix.reviewed() if row[:2] == (environment, user)]
+    assert sorted(allowed) == expected
 
 
-async def test_a_router_verifies_what_the_admin_made(fresh_server: NatsServer) -> None:
-    async with connected(fresh_server, "router") as router:
+def test_the_reviewed_file_lists_nobody_else() -> None:
+    listed = {f"{row.environment}/{row.user}" for row in permission_matrix.reviewed()}
+    assert listed == set(EVERYBODY)
+
+
+def test_the_shipped_configuration_is_what_the_generator_makes_of_the_shipped_users() -> None:
+    made = server_config(SHIPPED, SOME_DAY)
+    assert (REPOSITORY / ACCOUNTS).read_text("utf-8") == made
+    assert "(until 2026-06-30)" in made
+
+
+# Who may not come in.
+
+
+async def test_nobody_comes_in_without_a_key(tried_server: SecuredNats) -> None:
+    assert "Authorization Violation" in await tried_server.answers(None, [])
+
+
+async def test_nobody_comes_in_with_a_key_that_is_not_listed(
+    server: SecuredNats, tmp_path: Path
+) -> None:
+    seed = tmp_path / "stranger.nk"
+    seed.write_bytes(new_seed())
+    options = replace(server.options("production/router"), nkey_seed_file=seed)
+    assert await is_refused(options)
+
+
+async def test_who_was_taken_out_is_disconnected_and_stays_out(server: SecuredNats) -> None:
+    async with (
+        connected(server, "telegram-assistant") as revoked,
+        connected(server, "slack-workbot") as other,
+    ):
+        await server.reload(without("telegram-assistant"), SOME_DAY)
+        await eventually(lambda: is_out(revoked))
+        assert other.is_connected
+        await store(other, subjects.inbound("slack", "workbot", CHAT))
+        assert other.refused == []
+    assert await is_refused(server.options("production/telegram-assistant"))
+
+
+async def test_whose_time_is_over_is_disconnected_and_stays_out(server: SecuredNats) -> None:
+    """The day after the last one, with the configuration of that day."""
+    await server.reload(SHIPPED, LAST_DAY)
+    async with connected(server, "migration") as contractor:
+        await contractor.client.request("$JS.API.STREAM.NAMES", timeout=5)
+        await server.reload(SHIPPED, SOME_DAY)
+        await eventually(lambda: is_out(contractor))
+    assert await is_refused(server.options("production/migration"))
+
+
+async def test_a_key_is_replaced_while_its_user_stays_connected(
+    server: SecuredNats, tmp_path: Path
+) -> None:
+    """Both are good for a while; a connection that comes again takes what the file holds then."""
+    place, name = "production/telegram-assistant", "telegram-assistant"
+    fresh = make_keys(SHIPPED, tmp_path)[place]
+    [former] = SHIPPED.environments["production"].users[name].nkeys
+    async with connected(server, name) as adapter:
+        await server.reload(with_nkeys(name, former, fresh), SOME_DAY)
+        server.seed_file(place).write_bytes((tmp_path / f"{place}.nk").read_bytes())
+        await adapter.client.force_reconnect()
+        await eventually(lambda: adapter.is_connected)
+        await server.reload(with_nkeys(name, fresh), SOME_DAY)
+        await store(adapter, subjects.inbound(*ACCOUNT, CHAT))
+        assert adapter.refused == []
+
+
+def is_out(connection: Connection) -> bool:
+    """Tell whether a connection that stood was ended, and is not let in again."""
+    return not connection.is_connected and "connect" in [its.what for its in connection.refused]
+
+
+async def is_refused(options: BusOptions) -> bool:
+    """Tell whether the server does not let somebody in."""
+    bus = Bus()
+    trying = asyncio.create_task(bus.connect(options))
+    try:
+        await eventually(lambda: bus.refusal is not None or bus.is_connected)
+    finally:
+        trying.cancel()
+        await asyncio.gather(trying, return_exceptions=True)
+        await bus.close()
+    return bus.refusal is not None and bus.refusal.what == "connect"
+
+
+def document() -> dict[str, Any]:
+    return SHIPPED.model_dump(exclude_none=True)
+
+
+def without(name: str) -> BusUsers:
+    """Return the shipped users without one of production."""
+    users = document()
+    del users["environments"]["production"]["users"][name]
+    return BusUsers.model_validate(users)
+
+
+def with_nkeys(name: str, *keys: str) -> BusUsers:
+    """Return the shipped users with other keys of one of production."""
+    users = document()
+    users["environments"]["production"]["users"][name]["nkeys"] = keys
+    return BusUsers.model_validate(users)
+
+
+# Nothing in plain text, and nobody in the server's place.
+
+
+async def test_a_connection_that_is_not_encrypted_is_not_served(tried_server: SecuredNats) -> None:
+    port = tried_server.server.port
+    reader, writer = await asyncio.open_connection("localhost", port)
+    await reader.readline()
+    writer.write(b"CONNECT {}\r\nPING\r\n")
+    async with asyncio.timeout(10):
+        assert b"PONG" not in await reader.read()
+    writer.close()
+
+
+async def test_a_server_of_another_authority_is_not_told_who_we_are(
+    tried_server: SecuredNats, tmp_path: Path
+) -> None:
+    foreign = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(foreign))
+    options = replace(tried_server.options("production/router"), tls_ca_file=foreign)
+    assert "certificate verify failed" in await why_not(options)
+
+
+async def test_a_server_of_another_name_is_not_told_who_we_are(tried_server: SecuredNats) -> None:
+    """Its certificate is good, but not for the address that was dialled."""
+    url = f"tls://127.0.0.1:{tried_server.server.port}"
+    options = replace(tried_server.options("production/router"), url=url)
+    assert "certificate is not valid for '127.0.0.1'" in await why_not(options)
+
+
+async def test_a_server_that_does_not_encrypt_is_not_told_who_we_are(
+    tried_server: SecuredNats,
+) -> None:
+    """Whoever takes the server's place could do that to read along."""
+    with server_directory() as directory:
+        async with open_nats(directory / "nats") as plain:
+            options = tried_server.options("production/router")
+            for url in (plain.url, plain.url.replace("nats://", "tls://")):
+                assert "does not speak TLS" in await why_not(replace(options, url=url))
+            address_alone = BusOptions(url=plain.url.replace("nats://", "tls://"))
+            assert "does not speak TLS" in await why_not(address_alone)
+
+
+async def test_a_client_leaves_a_server_alone_that_does_not_encrypt(
+    tried_server: SecuredNats, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server_directory() as directory:
+        async with open_nats(directory / "nats") as plain:
+
+            async def connect() -> None:
+                ca_file = str(tried_server.ca_file)
+                async with open_connection(plain.url, name="adapter", tls_ca_file=ca_file):
+                    raise AssertionError("it connected")
+
+            trying = asyncio.create_task(connect())
+            await eventually(
+                lambda: "does not speak TLS" in str([vars(its) for its in caplog.records])
+            )
+            trying.cancel()
+            await asyncio.gather(trying, return_exceptions=True)
+
+
+async def why_not(options: BusOptions) -> str:
+    """Return what keeps a connection from coming up."""
+    told: list[str] = []
+
+    class Trying(Bus):
+        @override
+        async def _error(self, error: Exception) -> None:
+            told.append(str(error))
+
+    bus = Trying()
+    trying = asyncio.create_task(bus.connect(options))
+    try:
+        await eventually(lambda: told or bus.is_connected)
+    finally:
+        trying.cancel()
+        await asyncio.gather(trying, return_exceptions=True)
+        await bus.close()
+    return told[0]
+
+
+# Other environments.
+
+
+async def test_an_environment_sees_nothing_of_another_one(server: SecuredNats) -> None:
+    async with (
+        connected(server, "telegram-assistant") as adapter,
+        connected(server, "operator") as operator,
+        connected(server, "router", "staging") as stranger,
+        connected(server, "provisioner", "staging") as provisioner,
+    ):
+        heard: list[Msg] = []
+
+        async def hear(message: Msg) -> None:
+            heard.append(message)
+
+        await stranger.client.subscribe("chat.v1.api.*.*.*", cb=hear)
+        await heard_by_server(stranger)
+        await store(adapter, subjects.inbound(*ACCOUNT, CHAT))
+        asked = subjects.api("operator", "session", "list")
+        with pytest.raises(nats.errors.NoRespondersError):
+            await operator.client.request(asked, timeout=5)
+        with pytest.raises(ApiRefusedError, match="stream not found"):
+            await JetStream(stranger.client).get_stream("INBOUND")
+        await apply(JetStream(provisioner.client), SMALL_STREAMS, DURABLES)
+        assert (await JetStream(stranger.client).get_stream("INBOUND")).last_sequence == 0
+        assert (await JetStream(operator.client).get_stream("INBOUND")).last_sequence == 1
+        await heard_by_server(stranger)
+        assert heard == []
+        for connection in (adapter, operator, stranger, provisioner):
+            assert connection.refused == []
+
+
+# What is refused is seen.
+
+
+async def test_what_the_server_refuses_is_counted_within_seconds(server: SecuredNats) -> None:
+    """By kind: a publish, whose caller sees a timeout at most; a subscription; a connection."""
+    metrics = Metrics()
+
+    def shown(what: str) -> bool:
+        return f'chatlane_nats_refused_total{{what="{what}"}} 1.0' in metrics.render().decode()
+
+    async with open_bus(server.options("production/router"), metrics.nats_refused) as bus:
+        assert 'chatlane_nats_refused_total{what="publish"} 0.0' in metrics.render().decode()
+        await bus.client.publish(subjects.inbound(*ACCOUNT, CHAT), b"forged")
+        await eventually(lambda: shown("publish"), SEEN_WITHIN)
+        await bus.client.subscribe("chat.v1.inbound.>")
+        await eventually(lambda: shown("subscribe"), SEEN_WITHIN)
+        await server.reload(without("router"), SOME_DAY)
+        await eventually(lambda: shown("connect"), SEEN_WITHIN)
+
+
+async def test_what_the_server_refuses_the_api_is_counted_too(server: SecuredNats) -> None:
+    refused: list[Refusal] = []
+    async with open_api(
+        server.options("production/router"),
+        NatsRouter(),
+        on_closed=lambda: None,
+        on_refused=refused.append,
+    ) as broker:
+        await broker.connection.publish("chat.v1.inbound.telegram.assistant.none", b"")
+        await eventually(lambda: [its.what for its in refused] == ["publish"], SEEN_WITHIN)
+
+
+async def test_an_adapter_is_told_what_the_server_refuses(server: SecuredNats) -> None:
+    refused: list[Refusal] = []
+    async with open_connection(
+        server.url,
+        name="adapter",
+        principal="telegram-assistant",
+        nkey_seed_file=str(server.seed_file("production/telegram-assistant")),
+        tls_ca_file=str(server.ca_file),
+        on_refused=refused.append,
+    ) as client:
+        foreign = subjects.inbound("slack", "workbot", CHAT)
+        await client.publish(foreign, b"forged")
+        await eventually(lambda: len(refused) == 1, SEEN_WITHIN)
+        assert refused[0].what == "publish"
+        assert foreign in refused[0].detail
+        await client.subscribe("chat.v1.outbound.>")
+        await eventually(lambda: [its.what for its in refused] == ["publish", "subscribe"])
+
+
+# What they may do is enough for their work.
+
+
+async def test_a_router_verifies_what_the_provisioner_made(server: SecuredNats) -> None:
+    async with connected(server, "router") as router:
         assert await verify(JetStream(router.client), STREAMS, DURABLES) == []
 
 
-async def test_the_work_of_every_role_is_allowed(fresh_server: NatsServer) -> None:
+async def test_the_work_of_every_role_is_allowed(server: SecuredNats) -> None:
     """From a chat to an answer, with nothing but the permissions of each role."""
     async with (
-        connected(fresh_server, "slack-bot") as adapter,
-        connected(fresh_server, "router") as router,
-        connected(fresh_server, "main-worker") as worker,
-        connected(fresh_server, "sales-worker") as subscriber,
+        connected(server, "telegram-assistant") as adapter,
+        connected(server, "router") as router,
+        connected(server, "main-worker") as worker,
+        connected(server, "notes-worker") as subscriber,
     ):
-        await store(adapter, subjects.inbound("slack", "bot", CHAT))
+        await store(adapter, subjects.inbound(*ACCOUNT, CHAT))
         assert await read_log(router, "INBOUND", "chat.v1.log.*.*.*.*") == b"work"
         await store(router, subjects.turn("main"))
-        await store(router, subjects.routed("sales", 1, SESSION))
+        await store(router, subjects.routed("notes", 1, SESSION))
         assert await take(worker, StreamName.TURNS, "main") == b"work"
-        assert await take(subscriber, StreamName.ROUTED, "sales-1") == b"work"
+        assert await take(subscriber, StreamName.ROUTED, "notes-1") == b"work"
         assert await ask_claim(router, worker) == b"yours"
         await store(worker, subjects.result("main", SESSION))
-        await store(subscriber, subjects.result("sales", SESSION))
+        await store(subscriber, subjects.result("notes", SESSION))
         assert await read_log(router, "RESULTS", "chat.v1.rlog.*.*.*") == b"work"
-        await store(router, subjects.outbound("slack", "bot", CHAT))
-        assert await take(adapter, StreamName.OUTBOUND, outbound_durable("slack", "bot")) == b"work"
+        await store(router, subjects.outbound(*ACCOUNT, CHAT))
+        assert await take(adapter, StreamName.OUTBOUND, outbound_durable(*ACCOUNT)) == b"work"
         for connection in (adapter, router, worker, subscriber):
             assert connection.refused == []
 
 
 async def store(connection: Connection, subject: str) -> None:
     await connection.client.jetstream().publish(subject, b"work")
+
+
+async def heard_by_server(router: Connection) -> None:
+    """Return once the server has all that a router sent; the ping of `flush` may overtake it."""
+    inbox = router.client.new_inbox()
+    echo = await router.client.subscribe(inbox)
+    await router.client.publish(inbox)
+    await echo.next_msg(timeout=5)
 
 
 async def take(connection: Connection, stream: StreamName, durable: str) -> bytes:
@@ -356,11 +459,11 @@ async def ask_claim(router: Connection, worker: Connection) -> bytes:
     return (await worker.client.request(subject, b"", timeout=2)).data
 
 
-async def test_a_router_cannot_be_made_to_speak_for_others(fresh_server: NatsServer) -> None:
+async def test_a_router_cannot_be_made_to_speak_for_others(server: SecuredNats) -> None:
     """A request whose reply subject is no inbox gets no answer, and makes no event."""
     async with (
-        connected(fresh_server, "router") as router,
-        connected(fresh_server, "main-worker") as worker,
+        connected(server, "router") as router,
+        connected(server, "main-worker") as worker,
     ):
         jetstream = router.client.jetstream()
         before = (await jetstream.stream_info("INBOUND")).state.last_seq
@@ -371,26 +474,26 @@ async def test_a_router_cannot_be_made_to_speak_for_others(fresh_server: NatsSer
             asked.set()
 
         await router.client.subscribe("chat.v1.api.*.transcript.load.*", cb=answer)
-        await router.client.flush()
+        await heard_by_server(router)
         subject = subjects.api("main-worker", "transcript", "load", "main")
-        forged = subjects.inbound("slack", "two", CHAT)
+        forged = subjects.inbound("slack", "workbot", CHAT)
         await worker.client.publish(subject, b"", reply=forged)
         await asyncio.wait_for(asked.wait(), 5)
-        await eventually(lambda: forged in " ".join(router.refused))
+        await eventually(lambda: forged in " ".join(its.detail for its in router.refused))
         assert (await jetstream.stream_info("INBOUND")).state.last_seq == before
 
 
-async def test_an_undeliverable_message_reaches_the_routers(fresh_server: NatsServer) -> None:
+async def test_an_undeliverable_message_reaches_the_routers(server: SecuredNats) -> None:
     """The server's own notice is kept by a stream, and routers may read it."""
     async with (
-        connected(fresh_server, "router") as router,
-        connected(fresh_server, "sales-worker") as worker,
+        connected(server, "router") as router,
+        connected(server, "notes-worker") as worker,
     ):
         acknowledged = await router.client.jetstream().publish(
-            subjects.routed("sales", 0, SESSION), b"poison"
+            subjects.routed("notes", 0, SESSION), b"poison"
         )
         jetstream = worker.client.jetstream()
-        pull = await jetstream.pull_subscribe("", durable="sales-0", stream=StreamName.ROUTED)
+        pull = await jetstream.pull_subscribe("", durable="notes-0", stream=StreamName.ROUTED)
         for _ in range(5):
             [message] = await pull.fetch(1, timeout=2)
             await message.nak()

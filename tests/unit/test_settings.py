@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chatlane.app import bus_options
 from chatlane.declarations import ResetSettings
 from chatlane.domain.catalog import HomeChannel, Manners
 from chatlane.domain.commands import CommandName, CommandRules
@@ -225,12 +226,13 @@ def test_declarations_can_come_from_the_environment(
         ('[nats]\nuser = "ann"\n', "set both or neither"),
         ('[nats]\ntoken = "a"\ncreds_file = "b"\n', "keep one of nats.user, nats.token and"),
         ('[nats]\nurl = "nats://ann:pw@host"\n', "nats.url must not carry a password"),
-        ('[nats]\ninbox_prefix = "chat"\n', "nats.inbox_prefix: String should match pattern"),
         ('[postgres]\ndsn = "host=db"\n', "write postgresql://user@host/database"),
         (
             '[postgres]\ntls_ca_file = "ca"\ndsn = "postgresql://db/chat?sslmode=require"\n',
             "take it out, or make it verify-full",
         ),
+        ('[nats]\ntoken = "a"\nnkey_seed_file = "b"\n', "nats.creds_file and nats.nkey_seed_file"),
+        ('[nats]\nprincipal = "a.b"\n', "nats.principal: String should match pattern"),
     ],
 )
 def test_refusal_says_what_to_change(config: Config, text: str, expected: str) -> None:
@@ -341,9 +343,13 @@ def test_stream_sizes_that_are_not_given_are_the_defaults(config: Config) -> Non
     assert sizes == {**DEFAULT_MAX_BYTES, StreamName.INBOUND: 2**30}
 
 
-@pytest.mark.parametrize("prefix", ["_INBOX", "_INBOX_router", "_INBOX.my-router_1"])
-def test_replies_may_have_a_prefix_of_their_own(config: Config, prefix: str) -> None:
-    assert config.load(f'[nats]\ninbox_prefix = "{prefix}"\n').nats.inbox_prefix == prefix
+def test_the_principal_says_where_replies_come(config: Config) -> None:
+    settings = config.load('[nats]\nprincipal = "my-router_1"\n')
+
+    arguments = bus_options(settings, "router").connect_arguments()
+    assert arguments["inbox_prefix"] == "_INBOX.my-router_1"
+    arguments = bus_options(config.load(""), "router").connect_arguments()
+    assert arguments["inbox_prefix"] == "_INBOX"
 
 
 def test_ids_are_hidden_where_they_are_private(config: Config) -> None:

@@ -11,12 +11,19 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 from faststream.nats import NatsBroker
-from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, NatsUserPassword
+from faststream.nats.security import (
+    NatsCredentials,
+    NatsNKey,
+    NatsSecurity,
+    NatsToken,
+    NatsUserPassword,
+)
 from nats.errors import Error as NatsError
 
 from chatlane.api.direct import answering_turns
 from chatlane.bus.hardening import harden
 from chatlane.logs import get_logger
+from chatlane_client.secured import OnRefused, read_key_again, refusal_in
 
 if TYPE_CHECKING:
     import ssl
@@ -37,7 +44,11 @@ _log = get_logger("api")
 
 
 def build_broker(
-    options: BusOptions, router: NatsRouter, *, on_closed: Callable[[], None]
+    options: BusOptions,
+    router: NatsRouter,
+    *,
+    on_closed: Callable[[], None],
+    on_refused: OnRefused | None = None,
 ) -> NatsBroker:
     """Return the broker, not yet connected.
 
@@ -45,17 +56,29 @@ def build_broker(
         options: How to reach NATS, and as whom.
         router: What `build_router` returned.
         on_closed: Called when the connection is gone for good, also at the end of `stop`.
+        on_refused: Called with what NATS does not let this connection do.
     """
 
     async def closed() -> None:
         on_closed()
 
+    async def failed(error: Exception) -> None:
+        # The rest is logged by the other connection to the same server.
+        if refusal := refusal_in(error):
+            _log.warning("api_refused", kind=refusal.what, detail=refusal.detail)
+            if on_refused is not None:
+                on_refused(refusal)
+
+    async def disconnected() -> None:
+        if error := read_key_again(broker.connection):
+            _log.warning("api_key_unreadable", kind=type(error).__name__)
+
     arguments = options.connect_arguments()
-    return NatsBroker(
+    broker = NatsBroker(
         arguments["servers"],
         name=f"{options.name}-api",
         security=_security(options, arguments["tls"]),
-        inbox_prefix=options.inbox_prefix,
+        inbox_prefix=arguments["inbox_prefix"],
         connect_timeout=arguments["connect_timeout"],
         reconnect_time_wait=arguments["reconnect_time_wait"],
         # Else it would stay with a server that is gone without a word, and hear no request.
@@ -63,13 +86,15 @@ def build_broker(
         max_outstanding_pings=arguments["max_outstanding_pings"],
         max_reconnect_attempts=-1,
         pending_size=_PENDING_BYTES,
-        error_cb=_already_logged,
+        error_cb=failed,
+        disconnected_cb=disconnected,
         closed_cb=closed,
         graceful_timeout=_GRACEFUL_SECONDS,
         apply_types=False,
         logger=None,
         routers=[router],
     )
+    return broker
 
 
 @asynccontextmanager
@@ -79,10 +104,11 @@ async def open_api(
     turns: Iterable[TurnHandlers] = (),
     *,
     on_closed: Callable[[], None],
+    on_refused: OnRefused | None = None,
 ) -> AsyncIterator[NatsBroker]:
     """Answer requests for the length of the block; at its end answer those in work, then stop."""
     harden()
-    broker = build_broker(options, router, on_closed=on_closed)
+    broker = build_broker(options, router, on_closed=on_closed, on_refused=on_refused)
     await broker.start()
     try:
         async with answering_turns(broker.connection, turns):
@@ -110,11 +136,6 @@ async def _subscriptions_known(client: Client) -> None:
     await echo.next_msg(timeout=_READY_SECONDS)
 
 
-async def _already_logged(error: Exception) -> None:
-    """Keep nats-py from printing: the other connection to the same server logs its state."""
-    del error
-
-
 def _security(options: BusOptions, context: ssl.SSLContext | None) -> NatsSecurity:
     if options.token is not None:
         return NatsToken(options.token, ssl_context=context)
@@ -124,4 +145,6 @@ def _security(options: BusOptions, context: ssl.SSLContext | None) -> NatsSecuri
         return NatsUserPassword(user, password, ssl_context=context)
     if options.creds_file is not None:
         return NatsCredentials(str(options.creds_file), ssl_context=context)
+    if options.nkey_seed_file is not None:
+        return NatsNKey(options.nkey_seed_file, ssl_context=context)
     return NatsSecurity(ssl_context=context)

@@ -5,7 +5,6 @@ large closes it for ever, endless reconnect or not); `Bus.closed` is the event t
 """
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,10 +14,19 @@ from typing import Any, Final
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nkeys import NkeysError  # type: ignore[import-untyped]
 
 from chatlane.bus.hardening import harden
 from chatlane.errors import BusUnavailableError
 from chatlane.logs import get_logger
+from chatlane_client.secured import (
+    OnRefused,
+    Refusal,
+    read_key_again,
+    refusal_in,
+    trusted_by,
+)
+from chatlane_schemas.permissions import inbox_prefix
 
 # Half-open connections are found after two unanswered pings.
 _PING_INTERVAL: Final = timedelta(seconds=5)
@@ -42,7 +50,9 @@ class BusOptions:
         name: Shown on the server's monitoring port.
         user: Like password and token, what returns it is asked at every connect and reconnect.
         creds_file: JWT and key; read again at every reconnect.
-        inbox_prefix: Of reply subjects; one per role, so that nobody reads another's replies.
+        nkey_seed_file: Seed of a key; read again at every reconnect.
+        principal: The name that our permissions are bound to. It gives the prefix of reply
+            subjects, so that nobody reads another's replies.
     """
 
     url: str
@@ -51,8 +61,9 @@ class BusOptions:
     password: Told | None = None
     token: Told | None = None
     creds_file: Path | None = None
+    nkey_seed_file: Path | None = None
     tls_ca_file: Path | None = None
-    inbox_prefix: str = "_INBOX"
+    principal: str | None = None
     connect_timeout: timedelta = timedelta(seconds=2)
     reconnect_wait: timedelta = timedelta(milliseconds=250)
 
@@ -65,10 +76,9 @@ class BusOptions:
             "password": self.password,
             "token": self.token,
             "user_credentials": str(self.creds_file) if self.creds_file else None,
-            "tls": ssl.create_default_context(cafile=self.tls_ca_file)
-            if self.tls_ca_file
-            else None,
-            "inbox_prefix": self.inbox_prefix,
+            "nkeys_seed": str(self.nkey_seed_file) if self.nkey_seed_file else None,
+            "tls": trusted_by(self.tls_ca_file) if self.tls_ca_file else None,
+            "inbox_prefix": inbox_prefix(self.principal) if self.principal else "_INBOX",
             "connect_timeout": self.connect_timeout.total_seconds(),
             "reconnect_time_wait": self.reconnect_wait.total_seconds(),
             "ping_interval": _PING_INTERVAL.total_seconds(),
@@ -82,17 +92,25 @@ class Bus:
     Attributes:
         client: The nats-py client.
         closed: Set when the connection is gone for good although nobody closed it.
+        refusal: What NATS refused last, None when nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_refused: OnRefused | None = None) -> None:
+        """Make one that is not connected yet.
+
+        Args:
+            on_refused: Called with all that NATS does not let this connection do.
+        """
         harden()
         self.client = Client()
         self.closed = asyncio.Event()
+        self.refusal: Refusal | None = None
         self._is_closing = False
         self._moving: asyncio.Task[None] | None = None
         self._reported: set[str] = set()
         self._on_disconnected: set[Callback] = set()
         self._on_reconnected: set[Callback] = set()
+        self._on_refused = on_refused
 
     @property
     def is_connected(self) -> bool:
@@ -122,7 +140,7 @@ class Bus:
         """Connect, and keep trying for ever: a server that refuses us may change its mind.
 
         Raises:
-            BusUnavailableError: The address cannot be used.
+            BusUnavailableError: The address, the key or the certificates cannot be used.
         """
         try:
             await self.client.connect(
@@ -137,7 +155,7 @@ class Bus:
                 reconnected_cb=self._reconnected,
                 closed_cb=self._closed,
             )
-        except (NatsError, OSError) as exc:
+        except (NatsError, NkeysError, OSError) as exc:
             raise BusUnavailableError(type(exc).__name__) from exc
 
     def move_on(self) -> None:
@@ -160,6 +178,10 @@ class Bus:
         await self.client.close()
 
     async def _error(self, error: Exception) -> None:
+        if refusal := refusal_in(error):
+            self.refusal = refusal
+            if self._on_refused is not None:
+                self._on_refused(refusal)
         # While the server is away the client reports every attempt.
         kind = type(error).__name__
         is_news = self.is_connected or kind not in self._reported
@@ -171,6 +193,8 @@ class Bus:
         if self._is_closing:
             return
         forget_unsent(self.client)
+        if error := read_key_again(self.client):
+            _log.warning("bus_key_unreadable", kind=type(error).__name__)
         _log.warning("bus_disconnected")
         for callback in tuple(self._on_disconnected):
             callback()
@@ -200,13 +224,13 @@ def forget_unsent(client: Client) -> None:
 
 
 @asynccontextmanager
-async def open_bus(options: BusOptions) -> AsyncIterator[Bus]:
+async def open_bus(options: BusOptions, on_refused: OnRefused | None = None) -> AsyncIterator[Bus]:
     """Connect, however long it takes, and close at the end of the block.
 
     Raises:
         BusUnavailableError: The address cannot be used.
     """
-    bus = Bus()
+    bus = Bus(on_refused)
     try:
         await bus.connect(options)
     except asyncio.CancelledError:

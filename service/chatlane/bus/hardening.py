@@ -3,8 +3,9 @@
 The server takes any bytes but blanks there. nats-py 2.16 decodes subjects strictly and parses
 headers on trust: an exception there ends its read loop without a word, and a form feed in a
 subject is a protocol error to it. A router then hears nothing, or reconnects for ever, because
-the log gives it the same message again. There is no hook for any of this, and FastStream makes
-clients of its own, so the class itself is mended.
+the log gives it the same message again. And it would talk in plain text to whoever does not ask
+for TLS. There is no hook for any of this, and FastStream makes clients of its own, so the class
+itself is mended.
 
 It also forgets the socket of every attempt to connect that the server refused, four a second for
 as long as a password is wrong.
@@ -18,6 +19,8 @@ from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 from nats.protocol import parser
 
+from chatlane_client.secured import require_encryption
+
 # As the server writes them: only blanks end a subject, and there are two where a reply is empty,
 # as in some answers of JetStream.
 _MESSAGE: Final = re.compile(rb"\AMSG ([^ \t\r\n]+) (\d+) +(([^ \t\r\n]+) )?(\d+)\r\n")
@@ -28,6 +31,7 @@ _MESSAGE_WITH_HEADERS: Final = re.compile(
 _ONLY_THE_ID: Final = re.compile(rb"NATS/1\.0\r\nNats-Msg-Id: ([!-~]+)\r\n\r\n")
 
 _process_headers = Client._process_headers  # noqa: SLF001 # see the module
+_connect_command = Client._connect_command  # noqa: SLF001
 
 
 @wraps(_process_headers)
@@ -71,10 +75,19 @@ async def _connect_anew(self: TcpTransport, *arguments: Any, **options: Any) -> 
     await _connect(self, *arguments, **options)
 
 
+@wraps(_connect_command)
+def _encrypted_or_nothing(self: Client) -> bytes:
+    """Say who we are, unless that would be in plain text although it was to be encrypted."""
+    require_encryption(self)
+    command: bytes = _connect_command(self)
+    return command
+
+
 def harden() -> None:
     """Mend nats-py for this process; once is enough, more does no harm."""
     parser.MSG_RE = _MESSAGE
     parser.HMSG_RE = _MESSAGE_WITH_HEADERS
     Client._process_headers = _headers_or_none  # type: ignore[method-assign]  # noqa: SLF001
+    Client._connect_command = _encrypted_or_nothing  # type: ignore[method-assign]  # noqa: SLF001
     Client._build_message = _message  # type: ignore[method-assign]  # noqa: SLF001
     TcpTransport.connect = _connect_anew  # type: ignore[method-assign]

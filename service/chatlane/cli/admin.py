@@ -1,12 +1,14 @@
-"""Commands of the administration job: tables, streams and durables."""
+"""Commands of the administration job: tables, streams and durables, and who may use NATS."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from chatlane.cli.options import Config, duration_option, open_nats, read_settings
+from chatlane.cli.reporting import CommandError
 from chatlane.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Make and check what routers need: tables, streams and durables.\n\n"
+    help="Make and check what routers need: tables, streams and durables, users of NATS.\n\n"
     "Run `migrate` and `apply` before the first router, and again after an "
     "upgrade or a change of chatlane.toml. Both may run at any time and more than once.",
 )
@@ -166,3 +168,86 @@ def _told(progress: "Progress", count: int) -> str:
             return f"{place}; to be divided into {count} next"
         case Stage.DRAIN:
             return f"{place}; {_READS.format(behind=progress.behind)}"
+
+
+Users = Annotated[
+    Path, typer.Argument(metavar="USERS", help="The reviewed file, such as deploy/nats/users.toml.")
+]
+
+
+@app.command()
+def nats_keys(
+    users: Users,
+    directory: Annotated[
+        Path, typer.Option("--directory", "-d", metavar="DIR", help="Where keys are and go.")
+    ],
+) -> None:
+    """Make a pair of keys for every user of NATS that has none yet.
+
+    The seed of `production/router` is in DIR/production/router.nk, readable by its owner only:
+    hand it to who connects under that name (nats.nkey_seed_file) and to nobody else. Its
+    public key is beside it in router.pub, and is printed; it belongs into the reviewed file.
+    """
+    from chatlane.bus_users import make_keys, read_users
+
+    for place, key in make_keys(read_users(users), directory).items():
+        typer.echo(f"{place} {key}")
+
+
+@app.command()
+def nats_config(
+    users: Users,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where it goes; else it is printed."),
+    ] = None,
+    *,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--keys",
+            metavar="DIR",
+            help="Take the public keys that `nats-keys` left there, not those of the file.",
+        ),
+    ] = None,
+    day: Annotated[
+        datetime | None,
+        typer.Option(
+            "--on",
+            metavar="DATE",
+            formats=["%Y-%m-%d"],
+            show_default="today",
+            help="Who may connect on that day, in UTC.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Write nothing; exit with 1 where FILE is not what it would be now."
+        ),
+    ] = False,
+) -> None:
+    """Make the part of a nats-server configuration that says who may connect, and say what.
+
+    It has accounts, users and permissions, and where the certificate is; `include` it in the
+    configuration of every server and have them reload it (SIGHUP). Who is not in it any more,
+    taken out or past its `until`, is disconnected by that.
+    """
+    from chatlane.bus_users import read_public_keys, read_users, server_config
+
+    declared = read_users(users)
+    if keys is not None:
+        declared = declared.with_keys(read_public_keys(declared, keys))
+    text = server_config(declared, (day or datetime.now(UTC)).date())
+    if check:
+        if output is None:
+            raise typer.BadParameter("--check needs --output: which file is to be compared?")
+        if not output.exists() or output.read_text("utf-8") != text:
+            raise CommandError(
+                f"{output} is not what {users} calls for now: make it anew and reload the servers"
+            )
+        typer.echo(f"{output} is as {users} calls for")
+    elif output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, "utf-8")

@@ -22,6 +22,8 @@ from chatlane_schemas.sessions import SessionView
 AnswerT = TypeVar("AnswerT")
 
 _PATIENCE: Final = timedelta(seconds=5)
+# Where NATS has no permissions any name will do.
+_PRINCIPAL: Final = "cli"
 
 Named = Annotated[
     str,
@@ -63,11 +65,14 @@ class Apis:
 
 def ask(
     config: Path | None,
-    principal: str,
+    principal: str | None,
     question: Callable[[Apis], Awaitable[AnswerT]],
     person: Person | None = None,
 ) -> AnswerT:
     """Return what a running chatlane answers.
+
+    Args:
+        principal: Under which name to ask; else the one of the settings.
 
     Raises:
         CommandError: Nobody answers.
@@ -78,11 +83,12 @@ def ask(
 
 async def _asked(
     config: Path | None,
-    principal: str,
+    principal: str | None,
     question: Callable[[Apis], Awaitable[AnswerT]],
     person: Person | None,
 ) -> AnswerT:
     settings = read_client_settings(config)
+    principal = principal or settings.nats.principal or _PRINCIPAL
     async with open_nats(settings, "chatlane-cli") as client:
         sessions = SessionApi(client, principal=principal, acting_for=person, patience=_PATIENCE)
         transcripts = TranscriptApi(client, principal=principal, patience=_PATIENCE)

@@ -36,11 +36,12 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object a line, for other programs.")
 ]
 Principal = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--principal",
         metavar="NAME",
-        help="The name under which NATS lets you ask; only matters where it has permissions.",
+        help="The name under which NATS lets you ask, where it has permissions; else nats.principal.",
+        show_default=False,
     ),
 ]
 
@@ -82,6 +83,12 @@ async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
             await bus.connect(bus_options(settings, name))
     except TimeoutError as exc:
         await bus.close()
+        if bus.refusal is not None:
+            raise CommandError(
+                f"NATS at {settings.nats.url} does not let us in: check nats.nkey_seed_file (or "
+                "nats.user, nats.token, nats.creds_file), and whether the user is still in the "
+                "servers' configuration"
+            ) from exc
         raise CommandError(
             f"no NATS server answers at {settings.nats.url}: start one (`chatlane dev` does), "
             "or set nats.url in chatlane.toml or CHATLANE_NATS__URL"

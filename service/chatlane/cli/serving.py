@@ -66,7 +66,10 @@ async def _echo(
     from chatlane.dev.echo import serve
 
     async with open_bus(bus_options(settings, f"echo worker of {agent}")) as bus:
-        await serve(bus.client, agent=agent, slots=slots, think=think, name=name)
+        principal = settings.nats.principal or agent
+        await serve(
+            bus.client, agent=agent, principal=principal, slots=slots, think=think, name=name
+        )
 
 
 def log_as_set(settings: "Settings") -> None:

@@ -80,7 +80,7 @@ def sessions(
     archived: Archived = None,
     limit: Limit = 50,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """List conversations, the newest first; with a command, look at one or change it."""
     if context.invoked_subcommand is None:
@@ -117,7 +117,7 @@ def list_sessions(
     archived: Archived = None,
     limit: Limit = 50,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """List sessions, the newest first; all that is given has to apply."""
     since = None if active is None else datetime.now(UTC) - active
@@ -148,7 +148,7 @@ def show(
     *,
     limit: Limit = 100,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """Show a session, and the newest rows of its transcript in order."""
 
@@ -175,7 +175,7 @@ def tail(
         int, typer.Option("--limit", "-n", min=1, help="Begin with at most so many rows.")
     ] = 10,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """Show the newest rows of a session and go on with what comes, until it ends or Ctrl-C."""
 
@@ -196,7 +196,7 @@ def title(
     *,
     clear: Annotated[bool, typer.Option("--clear", help="Take the title away.")] = False,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """Show the title of a session, give it one, or take it away."""
     if clear and words is not None:
@@ -217,7 +217,7 @@ def reset(
     config: Config = None,
     *,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """End a session; its chat goes on in a new one, which is shown."""
 
@@ -240,7 +240,7 @@ def resume(
     config: Config = None,
     *,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """Let a chat go on with an older session; the one it is in ends."""
 
@@ -270,7 +270,7 @@ def fork(
         typer.Option(metavar="KEY", help="A chat that is in the session and goes on in the copy."),
     ] = None,
     as_json: AsJson = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """Begin a new session as a copy of another one, which stays as it is."""
 
@@ -293,7 +293,7 @@ def remove(
     config: Config = None,
     *,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """Delete a session with all that was said in it; there is no way back."""
 
@@ -330,7 +330,7 @@ def export(
     force: Annotated[
         bool, typer.Option("--force", help="Write over a file that is there.")
     ] = False,
-    principal: Principal = "cli",
+    principal: Principal = None,
 ) -> None:
     """Write a session and its transcript as JSON Lines or Markdown.
 
@@ -365,7 +365,7 @@ async def _first(views: AsyncIterator[SessionView], limit: int) -> AsyncIterator
 
 def _print_changed(
     config: Path | None,
-    principal: str,
+    principal: str | None,
     change: Callable[[Apis], Awaitable[SessionView]],
     *,
     as_json: bool,

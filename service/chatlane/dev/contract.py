@@ -7,28 +7,22 @@ packages that embedded servers come in.
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from chatlane.domain.catalog import Agent
+from chatlane.bus_users import read_users, server_config
 from chatlane.env_example import render_env_example
-from chatlane_schemas import documents, permissions
+from chatlane_schemas import documents
 from chatlane_schemas.channels import messages
-from chatlane_schemas.permissions import PasswordVariable, User
 
 REPOSITORY: Final = Path(__file__).parents[3]
 JSON_SCHEMAS: Final = Path("schemas/json")
 ASYNCAPI: Final = Path("schemas/asyncapi.json")
-PERMISSIONS: Final = Path("schemas/nats/authorization.conf")
+USERS: Final = Path("deploy/nats/users.toml")
+ACCOUNTS: Final = Path("deploy/nats/accounts.conf")
 ENV_EXAMPLE: Final = Path(".env.example")
-
-_EXAMPLE_SLOTS: Final = 4
-_PERMISSIONS_HEAD: Final = """\
-# Users of a small installation, for nats-server: include it in the server's configuration, and
-# set the variables there or in the server's environment. A client's `principal` is its user
-# name. Written by `make contract` from chatlane_schemas.permissions; render your own from there.
-"""
 
 
 def generated_files() -> dict[Path, str]:
@@ -38,25 +32,9 @@ def generated_files() -> dict[Path, str]:
         for message in messages()
     }
     files[ASYNCAPI] = _text(documents.asyncapi())
-    files[PERMISSIONS] = _PERMISSIONS_HEAD + permissions.render(_example_users())
+    files[ACCOUNTS] = server_config(read_users(REPOSITORY / USERS), datetime.now(UTC).date())
     files[ENV_EXAMPLE] = render_env_example()
     return files
-
-
-def _example_users() -> Iterator[User]:
-    """Return one user of each role: two agents, one served by turns and one as a stream."""
-    roles = {
-        "router": permissions.router("router"),
-        "adapter": permissions.adapter("adapter", [("telegram", "main_bot")]),
-        "worker": permissions.worker("worker", Agent("main")),
-        "subscriber": permissions.worker("subscriber", Agent("sales", "stream"), _EXAMPLE_SLOTS),
-        "front_end": permissions.front_end("front_end", [("telegram", "main_bot")]),
-        "operator": permissions.operator("operator"),
-        "admin": permissions.admin("admin"),
-    }
-    for principal, allowed in roles.items():
-        variable = f"CHATLANE_{principal.upper()}_PASSWORD"
-        yield User(principal, PasswordVariable(variable), allowed)
 
 
 def _text(document: documents.Document) -> str:

@@ -37,6 +37,7 @@ async def serve(
     client: Client,
     *,
     agent: str = "main",
+    principal: str | None = None,
     slots: int = 8,
     think: timedelta = timedelta(0),
     name: str | None = None,
@@ -46,6 +47,7 @@ async def serve(
     Args:
         client: An open connection.
         agent: The agent to stand in for.
+        principal: The name that the connection's permissions are bound to; else the agent's.
         slots: Turns at the same time.
         think: How long an answer takes.
         name: Shown to people who look for the worker of a turn.
@@ -55,7 +57,7 @@ async def serve(
         agent,
         partial(think_and_echo, think),
         slots=slots,
-        principal=agent,
+        principal=principal or agent,
         name=name or default_worker_name(),
     )
     loop = asyncio.get_running_loop()

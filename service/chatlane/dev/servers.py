@@ -214,6 +214,10 @@ class NatsServer(EmbeddedServer):
         """Where the server tells about itself over HTTP; changes with every start."""
         return f"http://{LOOPBACK}:{self._monitoring_port}"
 
+    def reload(self) -> None:
+        """Have the server read its configuration again; its log tells when it has."""
+        self._require_process().send(signal.SIGHUP)
+
     @property
     @override
     def _stop_signal(self) -> signal.Signals:

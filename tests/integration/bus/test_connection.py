@@ -102,11 +102,11 @@ async def test_the_options_reach_the_server(tmp_path: Path) -> None:
             url=f"nats://127.0.0.1:1,{server.url}",
             user="router",
             password="secret",  # noqa: S106 # of this test's own server
-            inbox_prefix="_INBOX_router",
+            principal="router",
             connect_timeout=timedelta(seconds=1),
         )
         async with open_bus(options) as bus:
-            assert bus.client.new_inbox().startswith("_INBOX_router.")
+            assert bus.client.new_inbox().startswith("_INBOX.router.")
             assert (await JetStream(bus.client).request("INFO"))["streams"] == 0
         wrong = BusOptions(url=server.url, user="router", password="wrong")  # noqa: S106
         bus = Bus()

@@ -1,0 +1,153 @@
+"""The reviewed file of NATS users, the keys, and the configuration made of them."""
+
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import pytest
+from typer.testing import CliRunner
+
+from chatlane.bus_users import (
+    BusUsers,
+    make_keys,
+    new_seed,
+    parse_users,
+    public_key,
+    read_public_keys,
+    read_users,
+    server_config,
+)
+from chatlane.cli.commands import app
+from chatlane.settings import SettingsError
+
+SEED: Final = new_seed().decode()
+KEY: Final = public_key(SEED.encode())
+OTHER: Final = public_key(new_seed())
+DAY: Final = date(2026, 7, 1)
+
+USERS: Final = f"""
+[environments.production.users.router]
+role = "router"
+nkeys = ["{KEY}"]
+
+[environments.production.users.contractor]
+role = "operator"
+nkeys = ["{OTHER}"]
+until = 2026-06-30
+"""
+
+
+def user(*lines: str) -> str:
+    return "\n".join(["[environments.production.users.somebody]", *lines])
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["admin", *arguments])
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("environments = {}", "environments: Dictionary should have at least 1 item"),
+        (user('role = "king"'), "expected tags"),
+        (user('role = "router"', 'account = "telegram/bot"'), "there is no such setting"),
+        (user('role = "adapter"'), "account: Field required"),
+        (user('role = "adapter"', 'account = "telegram"'), "account: String should match"),
+        (user('role = "adapter"', 'account = "telegram/*"'), "account: String should match"),
+        (user('role = "front_end"', "accounts = []"), "at least 1 item"),
+        (user('role = "worker"', 'agent = ">"'), "agent: String should match"),
+        (user('role = "router"', f'nkeys = ["{SEED}"]'), "nkeys.0: String should match"),
+        (user('role = "router"', f'nkeys = ["{KEY}"]', "until = 1"), "until"),
+        (USERS + user('role = "router"', f'nkeys = ["{KEY}"]'), "have the same key"),
+        ('[environments."a.b".users.x]\nrole = "router"', "environments.a.b: String should"),
+        ("environments =", "the file of users is not TOML"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_without_being_repeated(text: str, expected: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_users(text)
+    assert expected in str(caught.value)
+    assert SEED not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot read the users of NATS"):
+        read_users(tmp_path / "users.toml")
+
+
+def test_the_configuration_names_who_may_connect_on_the_day() -> None:
+    text = server_config(parse_users(USERS), DAY)
+    assert f'nkey: "{KEY}"' in text
+    assert OTHER not in text
+    assert "# Left out, for its time is over: production/contractor (until 2026-06-30)" in text
+    assert OTHER in server_config(parse_users(USERS), date(2026, 6, 30))
+    assert "tls {" not in text
+    assert text.count("{") == text.count("}")
+
+
+def test_two_keys_are_two_ways_to_be_the_same_user() -> None:
+    users = parse_users(user('role = "observer"', f'nkeys = ["{KEY}", "{OTHER}"]'))
+    text = server_config(users, DAY)
+    assert text.count("_INBOX.somebody.>") == 2
+
+
+def test_who_has_no_key_is_told_so() -> None:
+    with pytest.raises(SettingsError, match="production/somebody has no key"):
+        server_config(parse_users(user('role = "router"')), DAY)
+
+
+def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
+    users = parse_users(USERS)
+    keys = make_keys(users, tmp_path / "keys")
+    assert keys.keys() == {"production/router", "production/contractor"}
+    assert make_keys(users, tmp_path / "keys") == keys
+    assert read_public_keys(users, tmp_path / "keys") == keys
+    seed = tmp_path / "keys/production/router.nk"
+    assert seed.stat().st_mode & 0o777 == 0o600
+    assert seed.parent.stat().st_mode & 0o077 == 0
+    assert public_key(seed.read_bytes().strip()) == keys["production/router"]
+
+
+def test_made_keys_take_the_place_of_those_in_the_file(tmp_path: Path) -> None:
+    users = parse_users(USERS)
+    keys = make_keys(users, tmp_path)
+    changed = users.with_keys(keys)
+    assert isinstance(changed, BusUsers)
+    assert KEY not in server_config(changed, DAY)
+    assert keys["production/router"] in server_config(changed, DAY)
+
+
+def test_a_public_key_that_is_missing_or_none_is_a_clear_error(tmp_path: Path) -> None:
+    users = parse_users(USERS)
+    with pytest.raises(SettingsError, match="has no public key at"):
+        read_public_keys(users, tmp_path)
+    make_keys(users, tmp_path)
+    (tmp_path / "production/router.pub").write_text(SEED)
+    with pytest.raises(SettingsError, match="does not hold the public key") as caught:
+        read_public_keys(users, tmp_path)
+    assert SEED not in str(caught.value)
+
+
+def test_the_commands_make_keys_and_a_configuration_and_notice_when_it_is_old(
+    tmp_path: Path,
+) -> None:
+    users, keys, output = tmp_path / "users.toml", tmp_path / "keys", tmp_path / "accounts.conf"
+    users.write_text(USERS)
+    code, said = run("nats-keys", str(users), "--directory", str(keys))
+    assert code == 0
+    made = read_public_keys(read_users(users), keys)
+    assert said.splitlines() == [f"{place} {key}" for place, key in made.items()]
+
+    making = ["nats-config", str(users), "--keys", str(keys), "--output", str(output)]
+    assert run(*making, "--on", "2026-06-30") == (0, "")
+    assert made["production/contractor"] in output.read_text()
+    code, said = run(*making, "--check", "--on", "2026-06-30")
+    assert (code, "is as" in said) == (0, True)
+    code, said = run(*making, "--check", "--on", "2026-07-01")
+    assert (code, "is not what" in said) == (1, True)
+    assert run("nats-config", str(users), "--on", "2026-07-01") == (
+        0,
+        server_config(read_users(users), DAY),
+    )
+    assert run("nats-config", str(users), "--check")[0] == 2
