@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Catalog
     from chatlane.settings import NatsSettings, Settings
+    from chatlane_client.secured import Refusal
     from chatlane_schemas.streams import DurableSpec, StreamSpec
 
 VERSION: Final = version("chatlane")
@@ -222,6 +223,10 @@ class App:
         _log.critical("router_part_failed", part=task.get_name(), exc_info=task.exception())
         self.has_ended.set()
 
+    def count_refusal(self, refusal: Refusal) -> None:
+        """Count something that NATS did not let this router do."""
+        self.metrics.nats_refused(refusal.what)
+
     def probes(self, heartbeat: Heartbeat) -> Probes:
         """Return the questions behind the health routes."""
         return Probes(
@@ -318,7 +323,7 @@ async def route(app: App, stop: asyncio.Event) -> None:
         BusUnavailableError: NATS refuses us.
     """
     options = bus_options(app.settings, "chatlane-router")
-    async with open_bus(options, app.metrics.nats_refused) as app.bus:
+    async with open_bus(options, app.count_refusal) as app.bus:
         _show_connection(app.metrics, app.bus)
         await _until_dependencies_are_there(app, JetStream(app.bus.client))
         async with _open_parts(app, app.bus):
@@ -557,9 +562,7 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> Asy
         if not app.is_stopping:
             app.has_ended.set()
 
-    async with open_api(
-        options, routes, turns, on_closed=closed, on_refused=app.metrics.nats_refused
-    ):
+    async with open_api(options, routes, turns, on_closed=closed, on_refused=app.count_refusal):
         yield
 
 

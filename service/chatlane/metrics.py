@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from chatlane_client.secured import Refusal
-
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 _COMPARED: Final = ("ROUTED", "OUTBOUND")
@@ -626,9 +624,9 @@ class Metrics:
         """Count a connection that came back."""
         self._add(NATS_RECONNECTS, 1)
 
-    def nats_refused(self, refusal: Refusal) -> None:
+    def nats_refused(self, what: str) -> None:
         """Count something that NATS did not let us do."""
-        self._add(NATS_REFUSED, 1, refusal.what)
+        self._add(NATS_REFUSED, 1, what)
 
     def loop_lag(self, lag: timedelta) -> None:
         """Show how late the last heartbeat was."""

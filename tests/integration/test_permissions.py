@@ -28,7 +28,7 @@ from chatlane.dev.servers import open_nats
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
 from chatlane_client import Refusal, open_connection
-from chatlane_schemas import subjects
+from chatlane_schemas import DecodeError, InboundEvent, decode, subjects
 from chatlane_schemas.streams import (
     StreamName,
     declared_durables,
@@ -335,7 +335,10 @@ async def test_what_the_server_refuses_is_counted_within_seconds(server: Secured
     def shown(what: str) -> bool:
         return f'chatlane_nats_refused_total{{what="{what}"}} 1.0' in metrics.render().decode()
 
-    async with open_bus(server.options("production/router"), metrics.nats_refused) as bus:
+    def count(refusal: Refusal) -> None:
+        metrics.nats_refused(refusal.what)
+
+    async with open_bus(server.options("production/router"), count) as bus:
         assert 'chatlane_nats_refused_total{what="publish"} 0.0' in metrics.render().decode()
         await bus.client.publish(subjects.inbound(*ACCOUNT, CHAT), b"forged")
         await eventually(lambda: shown("publish"), SEEN_WITHIN)
@@ -455,7 +458,7 @@ async def ask_claim(router: Connection, worker: Connection) -> bytes:
         await request.respond(b"yours")
 
     await router.client.subscribe("chat.v1.api.*.turn.claim.main", queue="routers", cb=answer)
-    await router.client.flush()
+    await heard_by_server(router)
     return (await worker.client.request(subject, b"", timeout=2)).data
 
 
@@ -481,6 +484,42 @@ async def test_a_router_cannot_be_made_to_speak_for_others(server: SecuredNats) 
         await asyncio.wait_for(asked.wait(), 5)
         await eventually(lambda: forged in " ".join(its.detail for its in router.refused))
         assert (await jetstream.stream_info("INBOUND")).state.last_seq == before
+
+
+async def test_jetstream_can_be_made_to_answer_where_others_speak_but_says_nothing_of_use(
+    server: SecuredNats,
+) -> None:
+    """The server's answer is no message of ours, so it becomes a dead letter, and no request.
+
+    No permission looks at the reply subject of a request to JetStream.
+    """
+    async with (
+        connected(server, "telegram-assistant") as adapter,
+        connected(server, "router") as router,
+    ):
+        jetstream = JetStream(router.client)
+        foreign = subjects.inbound("slack", "workbot", CHAT)
+        own = subjects.inbound(*ACCOUNT, CHAT)
+        await adapter.client.publish(own, b"work", reply=foreign)
+        info = f"$JS.API.CONSUMER.INFO.OUTBOUND.{outbound_durable(*ACCOUNT)}"
+        await adapter.client.publish(info, b"", reply=foreign)
+        await eventually(lambda: is_stored(jetstream, 3))
+        for sequence in (2, 3):
+            answer = await jetstream.find_message("INBOUND", sequence)
+            assert answer is not None
+            assert ".slack.workbot." in answer.subject
+            with pytest.raises(DecodeError):
+                decode(InboundEvent, answer.body)
+        for verb in ("PURGE", "DELETE"):
+            await adapter.client.publish(own, b"work", reply=f"$JS.API.STREAM.{verb}.INBOUND")
+        await eventually(lambda: is_stored(jetstream, 5))
+        state = await jetstream.get_stream("INBOUND")
+        assert (state.first_sequence, state.last_sequence) == (1, 5)
+        assert adapter.refused == []
+
+
+async def is_stored(jetstream: JetStream, count: int) -> bool:
+    return (await jetstream.get_stream("INBOUND")).last_sequence == count
 
 
 async def test_an_undeliverable_message_reaches_the_routers(server: SecuredNats) -> None:

@@ -224,7 +224,7 @@ def test_declarations_can_come_from_the_environment(
         ("colour = 1\n", "colour: there is no such setting"),
         ("colour =\n", "the configuration file is not TOML"),
         ('[nats]\nuser = "ann"\n', "set both or neither"),
-        ('[nats]\ntoken = "a"\ncreds_file = "b"\n', "keep one of nats.user, nats.token and"),
+        ('[nats]\ntoken = "a"\ncreds_file = "b"\n', "keep one of nats.user, nats.token, nats"),
         ('[nats]\nurl = "nats://ann:pw@host"\n', "nats.url must not carry a password"),
         ('[postgres]\ndsn = "host=db"\n', "write postgresql://user@host/database"),
         (
