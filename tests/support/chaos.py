@@ -20,7 +20,7 @@ from chatlane.crash_points import RouterPoint, WorkerPoint
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
 from chatlane.store.migrations import migrate
 from tests.support.checker import LONGEST_WAIT, problems, unwatched
-from tests.support.chronicle import Chronicle, read_chronicle, read_handed
+from tests.support.chronicle import Chronicle
 from tests.support.crowd import people
 from tests.support.databases import open_database
 from tests.support.eventually import eventually
@@ -258,24 +258,17 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         found = [f"never settled: {error}"]
     settled_after = monotonic() - begin
     unread = await scene.witness.until_read()
-    said = read_chronicle(path)
-    history = await scene.witness.history(scene.crowd)
+    history = await scene.watched_history(path)
     history = replace(
         history,
         inbound=[*stage.earlier, *history.inbound],
-        sent=said.sent,
-        received=said.received,
-        spells=said.spells,
-        waits=said.waits,
-        late=await scene.witness.late(),
-        handed=read_handed(scene.service.handed_over),
         left_over={**history.left_over, "partitions that are not read": unread},
     )
     return Outcome(
-        sent=len(said.sent),
+        sent=len(history.sent),
         faults=nemesis.made,
         ended=tuple(nemesis.ended),
-        slowest=max((wait.seconds for wait in said.waits), default=0.0),
+        slowest=max((wait.seconds for wait in history.waits), default=0.0),
         settled_after=settled_after,
         held_back=scene.crowd.held_back.total_seconds(),
         problems=(

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
@@ -12,8 +12,10 @@ from nats.aio.client import Client
 
 from chatlane_client import open_connection
 from tests.support.checker import problems
+from tests.support.chronicle import read_chronicle, read_handed
 from tests.support.crowd import Crowd, Person, people
 from tests.support.eventually import eventually
+from tests.support.history import History
 from tests.support.service import PARTITIONS, Process, Service, open_service
 from tests.support.witness import Witness, open_witness
 
@@ -89,6 +91,19 @@ class Scene:
         await self.witness.until_settled(self.crowd, self.patience)
         found = problems(await self.witness.history(self.crowd), dead=dead)
         assert not found, "\n".join(found)
+
+    async def watched_history(self, chronicle: Path) -> History:
+        """Return what the witness sees, and what everybody told a chronicle of it."""
+        said = read_chronicle(chronicle)
+        return replace(
+            await self.witness.history(self.crowd),
+            sent=said.sent,
+            received=said.received,
+            spells=said.spells,
+            waits=said.waits,
+            late=await self.witness.late(),
+            handed=read_handed(self.service.handed_over),
+        )
 
     def recovery(self, moment: float) -> str:
         """Say how long those waited who wrote at a moment or after it."""

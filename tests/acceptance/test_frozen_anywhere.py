@@ -1,0 +1,189 @@
+"""Processes that freeze at a crash point for more than three leases, and then go on from there.
+
+They know nothing of it: what they are about to write, publish or answer was right when they
+stopped. One router and one worker stay awake and do the work meanwhile. Every point is tried by the
+long test; the short one takes some, chosen by a seed.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from chatlane.crash_points import RouterPoint, WorkerPoint
+from tests.acceptance.conftest import Tell
+from tests.support.checker import problems, unwatched
+from tests.support.chronicle import Chronicle
+from tests.support.crowd import people
+from tests.support.eventually import eventually
+from tests.support.scene import Scene, open_scene
+from tests.support.service import Process
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+
+PER_SECOND: Final = 40
+PEOPLE: Final = 60
+LEASE: Final = timedelta(seconds=1)
+TURN_LEASE: Final = timedelta(seconds=1)
+FROZEN: Final = timedelta(seconds=3.5)
+# Shorter than they are frozen: a stream would take again what it has.
+DUPLICATE_WINDOW: Final = timedelta(seconds=3)
+MANY: Final = 20
+FREEZES_WITHIN: Final = timedelta(seconds=40)
+ENDS_WITHIN: Final = timedelta(seconds=30)
+# Leases of a second are short on a busy machine.
+PATIENCE: Final = timedelta(seconds=90)
+FEW: Final = 10
+SEED: Final = 18
+ROUNDS: Final = 3
+
+# These follow from the death of others.
+AFTER_DEATHS: Final = {RouterPoint.ADOPTED, RouterPoint.LEASES_ENDED}
+# These come when a router stops, or is given less; amid traffic a batch deletes what the relay would.
+WHEN_STOPPED: Final = {
+    RouterPoint.PARTITIONS_RELEASED,
+    RouterPoint.PARTITIONS_HANDED_BACK,
+    RouterPoint.DELETED,
+}
+ONCE: Final = {*AFTER_DEATHS, *WHEN_STOPPED, RouterPoint.PARTITIONS_CLAIMED}
+PASSES: Final = (1, 10)
+
+Point = RouterPoint | WorkerPoint
+
+
+@dataclass(slots=True)
+class Freezes:
+    """Freezes one process after another on one stage.
+
+    Attributes:
+        tells: Where it is noted who is frozen.
+    """
+
+    scene: Scene
+    chance: Random
+    tells: Chronicle
+    frozen: list[Point] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    async def at_each(self, points: Iterable[Point]) -> None:
+        """Let a process freeze at each of these points, and go on when others did its work."""
+        for point in points:
+            await self._at(point)
+
+    async def _at(self, point: Point) -> None:
+        process = await self._frozen_at(point)
+        self.tells.note("frozen", process.name)
+        await asyncio.gather(
+            asyncio.sleep(FROZEN.total_seconds()), self.scene.until_answers_flow(FEW)
+        )
+        self.tells.note("thawed", process.name)
+        process.send(signal.SIGCONT)
+        self.frozen.append(point)
+        await self.scene.until_answers_flow(FEW)
+        process.send(signal.SIGTERM)
+        await process.wait(ENDS_WITHIN)
+        assert (point, process.exit_code) == (point, 0), process.failure("woke up and died")
+
+    async def _frozen_at(self, point: Point) -> Process:
+        """Return a process that is frozen at a point."""
+        nth = 1 if point in ONCE else self.chance.randint(*PASSES)
+        name = f"{point.partition('.')[0]}-{next(self._numbers)}"
+        start = (
+            self.scene.service.worker
+            if isinstance(point, WorkerPoint)
+            else self.scene.service.router
+        )
+        process = start(name, freeze_at=f"{point}:{nth}")
+        if point in WHEN_STOPPED:
+            await process.until_told("partitions_claimed")
+            await self.scene.until_answers_flow(FEW)
+            process.send(signal.SIGTERM)
+        if point in AFTER_DEATHS:
+            await self._others_die_until_frozen(process)
+        await eventually(lambda: process.is_frozen, FREEZES_WITHIN)
+        return process
+
+    async def _others_die_until_frozen(self, process: Process) -> None:
+        number = next(self._numbers)
+        router = self.scene.service.router(f"victim-{number}")
+        worker = self.scene.service.worker(f"worker-victim-{number}")
+        while not process.is_frozen:
+            await self.scene.until_answers_flow(FEW)
+            self.tells.note("killed", worker.name)
+            await asyncio.gather(router.kill(), worker.kill())
+            router.start()
+            worker.start()
+        for victim in (router, worker):
+            await victim.stop()
+
+
+@asynccontextmanager
+async def open_freezes(
+    directory: Path, nats_url: str, database_url: str, seed: int
+) -> AsyncIterator[Freezes]:
+    """Set a stage with one of each that stays awake; nothing may be wrong in the end."""
+    path = directory / "chronicle.jsonl"
+    async with open_scene(
+        directory,
+        nats_url,
+        database_url,
+        people(PEOPLE),
+        lease=LEASE,
+        turn_lease=TURN_LEASE,
+        max_attempts=MANY,
+        duplicate_window=DUPLICATE_WINDOW,
+    ) as scene:
+        scene.service.forks = True
+        scene.patience = PATIENCE
+        scene.service.chronicle = path
+        scene.crowd.chronicle = Chronicle(path, "crowd")
+        await scene.start(routers=1, workers=1)
+        async with scene.crowd.talking(PER_SECOND):
+            await scene.until_answers_flow(FEW)
+            yield Freezes(scene, Random(seed), Chronicle(path, "test"))  # noqa: S311 # a seed
+        await scene.witness.until_settled(scene.crowd, scene.patience)
+        history = await scene.watched_history(path)
+        found = [*unwatched(history), *problems(history)]
+        assert not found, "\n".join(found)
+
+
+async def _told(freezes: Freezes, tell: Tell) -> None:
+    late = len(await freezes.scene.witness.late())
+    sent = len(freezes.scene.crowd.sent)
+    tell(f"{len(freezes.frozen)} frozen, {sent} messages, {late} late results")
+
+
+async def test_who_wakes_up_at_some_point_does_no_harm(
+    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+) -> None:
+    chance = Random(SEED)  # noqa: S311 # the same every time
+    routers = chance.sample(list(RouterPoint), 4)
+    workers = chance.sample(list(WorkerPoint), 2)
+    async with open_freezes(tmp_path, nats_url, database_url, SEED) as freezes:
+        await asyncio.gather(
+            freezes.at_each(routers[:2]), freezes.at_each(routers[2:]), freezes.at_each(workers)
+        )
+        assert sorted(freezes.frozen) == sorted([*routers, *workers])
+        await _told(freezes, tell)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(ROUNDS))
+async def test_who_wakes_up_at_any_point_does_no_harm(
+    nats_url: str, database_url: str, tmp_path: Path, tell: Tell, seed: int
+) -> None:
+    async with open_freezes(tmp_path, nats_url, database_url, seed) as freezes:
+        points: list[Point] = [*RouterPoint, *WorkerPoint]
+        freezes.chance.shuffle(points)
+        await asyncio.gather(freezes.at_each(points[::2]), freezes.at_each(points[1::2]))
+        assert sorted(freezes.frozen) == sorted(points)
+        await _told(freezes, tell)
