@@ -1,6 +1,7 @@
 """The requests by which a worker holds a turn: claim, renew, and take in what came since."""
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,12 +9,13 @@ from time import monotonic
 from typing import Final
 from uuid import UUID
 
+import nats.errors
 from nats.aio.client import Client
 
 from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
 from chatlane_client.requests import Requests
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
-from chatlane_client.wire import ask
+from chatlane_client.wire import ask, publish_unstored
 from chatlane_schemas import (
     ClaimReply,
     ClaimRequest,
@@ -38,6 +40,7 @@ _log = logging.getLogger("chatlane_client")
 _PATIENCE: Final = Backoff(timedelta(seconds=1), timedelta(seconds=4))
 # What is not claimed is what people wait for when the service is back.
 _PAUSES: Final = Backoff(longest=timedelta(seconds=1))
+_SENT_WITHIN_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,11 @@ class ClaimClient:
             RefusedRequestError: The request is not understood.
         """
         request = ClaimRequest(
-            id=new_envelope_id(), at=datetime.now(UTC), turn_id=turn_id, worker=self._worker
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            turn_id=turn_id,
+            worker=self._worker,
+            tells_begin=True,
         )
         heard_at: float | None = None
         guard = CancellationGuard()
@@ -116,24 +123,44 @@ class ClaimClient:
                 break
         return None
 
-    async def renew(self, grant: Grant, answer_within: timedelta) -> RenewReply:
+    async def renew(
+        self, grant: Grant, answer_within: timedelta, *, has_begun: bool = True
+    ) -> RenewReply:
         """Ask for more time, once.
+
+        Args:
+            grant: What is held.
+            answer_within: For how long to wait.
+            has_begun: Whether there is work to lose.
 
         Raises:
             TransientError: Ask again while the lease lasts.
             InvalidAnswerError: The answer does not follow the contract.
             RefusedRequestError: The request is not understood.
         """
-        request = RenewRequest(
-            id=new_envelope_id(),
-            at=datetime.now(UTC),
-            turn_id=grant.turn_id,
-            attempt=grant.attempt,
-            token=grant.token,
-        )
+        request = _renewal(grant, has_begun=has_begun)
         return await ask(
             self._client, self._renew_subject, request, RenewReply, answer_within=answer_within
         )
+
+    async def tell_begin(self, grant: Grant) -> None:
+        """Say that work on a turn begins now; what is lost with it counts from here on.
+
+        Nobody waits for an answer: what is begun because of one could have been lost before. It
+        has left this process when this returns, unless there is no connection.
+
+        Raises:
+            ConnectionClosedError: Nothing will ever be sent again.
+        """
+        request = _renewal(grant, has_begun=True)
+        # Routers answer only where somebody could be waiting.
+        await publish_unstored(
+            self._client, self._renew_subject, request, reply=self._client.new_inbox()
+        )
+        guard = CancellationGuard()
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
+            await self._client.flush(timeout=_SENT_WITHIN_SECONDS)
+        guard.check()
 
     async def take(self, grant: Grant, after_seq: int) -> TakeReply:
         """Ask for what a running turn may take in, until there is an answer.
@@ -158,6 +185,17 @@ class ClaimClient:
         if grant := _grant(reply, asked_at):
             return grant
         raise InvalidAnswerError(self._claim_subject, "a claimed turn lacks a field")
+
+
+def _renewal(grant: Grant, *, has_begun: bool) -> RenewRequest:
+    return RenewRequest(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        turn_id=grant.turn_id,
+        attempt=grant.attempt,
+        token=grant.token,
+        begun=has_begun,
+    )
 
 
 def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:

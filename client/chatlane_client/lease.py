@@ -23,6 +23,9 @@ class Lease:
 
     The service starts to count when it hears us and we start before we ask, so
     our lease ends first, whatever the clocks of the two machines say.
+
+    Attributes:
+        was_renewed: Whether it was ever.
     """
 
     def __init__(self, asked_at: float, length: timedelta) -> None:
@@ -32,6 +35,7 @@ class Lease:
             asked_at: Monotonic time just before the request that got it.
             length: What the reply said.
         """
+        self.was_renewed = False
         self._begin(asked_at, length.total_seconds())
 
     async def secure(self, renew: Renew) -> bool:
@@ -78,6 +82,7 @@ class Lease:
             guard.check()
             if reply is not None:
                 if reply.status is RenewStatus.RENEWED:
+                    self.was_renewed = True
                     self._begin(asked_at, reply.lease_ms / 1000)
                 if reply.cancel is not None:
                     # What is left is all there will be.

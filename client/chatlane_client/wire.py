@@ -109,7 +109,9 @@ async def publish_stored(
     raise AssertionError("pauses never end")
 
 
-async def publish_unstored(client: Client, subject: str, message: Envelope) -> None:
+async def publish_unstored(
+    client: Client, subject: str, message: Envelope, *, reply: str = ""
+) -> None:
     """Publish to whoever listens now; without a connection it is dropped, not queued.
 
     Raises:
@@ -120,7 +122,7 @@ async def publish_unstored(client: Client, subject: str, message: Envelope) -> N
     check_size(client, subject, message, body)
     try:
         if client.is_connected:
-            await client.publish(subject, body)
+            await client.publish(subject, body, reply=reply)
     except _CLOSED as exc:
         raise ConnectionClosedError from exc
     except nats.errors.Error as exc:

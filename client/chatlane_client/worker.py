@@ -214,9 +214,12 @@ class TurnWorker:
         """Run the handler while the lease is held, and publish what comes out."""
         lease = Lease(grant.asked_at, grant.lease)
         renew = partial(self._renew, grant, signals)
-        if not await lease.secure(renew):
+        if not await lease.secure(partial(renew, has_begun=False)):
             _log.warning("turn_lost", extra=_about(grant, reason="answered too late"))
             return
+        # Who had to ask for time first has promised to say when it begins.
+        if grant.attempt > 1 or lease.was_renewed:
+            await self._claims.tell_begin(grant)
         over = asyncio.Event()
         working = asyncio.create_task(self._answer(grant, signals))
         working.add_done_callback(lambda _: over.set())
@@ -238,9 +241,16 @@ class TurnWorker:
         await self._publish(grant, result)
         reach(WorkerPoint.PUBLISHED)
 
-    async def _renew(self, grant: Grant, signals: Signals, answer_within: timedelta) -> RenewReply:
+    async def _renew(
+        self,
+        grant: Grant,
+        signals: Signals,
+        answer_within: timedelta,
+        *,
+        has_begun: bool = True,
+    ) -> RenewReply:
         """Ask for more time, and hear whether the turn is to end."""
-        reply = await self._claims.renew(grant, answer_within)
+        reply = await self._claims.renew(grant, answer_within, has_begun=has_begun)
         signals.tell(reply.cancel, steer=reply.steer)
         return reply
 

@@ -106,6 +106,11 @@ class ClaimRequest(Envelope):
 
     turn_id: UUID = Field(description="Turn to claim.")
     worker: EnvelopeId = Field(description="Name of the worker, for people who look for it.")
+    tells_begin: Flag = Field(
+        default=False,
+        description="The worker says when it begins an attempt after the first, by a renewal with "
+        "`begun`; one that it never began is no interruption.",
+    )
 
 
 class ClaimReply(ServiceEnvelope):
@@ -161,6 +166,10 @@ class RenewRequest(Envelope):
     turn_id: UUID = Field(description="The claimed turn.")
     attempt: Number = Field(description="Attempt the claim gave.")
     token: EnvelopeId = Field(description="Token the claim gave.")
+    begun: Flag | None = Field(
+        default=None,
+        description="Whether work on this attempt has begun; false promises to tell when it does.",
+    )
 
 
 class RenewReply(ServiceEnvelope):

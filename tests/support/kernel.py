@@ -355,16 +355,28 @@ class Kernel:
         return found
 
     async def claim(
-        self, turn_id: UUID, agent: str = "main", claim_id: str = "", worker: str = "w1"
+        self,
+        turn_id: UUID,
+        agent: str = "main",
+        claim_id: str = "",
+        worker: str = "w1",
+        *,
+        tells_begin: bool = False,
     ) -> ClaimReply:
         """Claim a turn as a worker would."""
         request = ClaimRequest(
-            id=claim_id or uuid4().hex, at=datetime.now(UTC), turn_id=turn_id, worker=worker
+            id=claim_id or uuid4().hex,
+            at=datetime.now(UTC),
+            turn_id=turn_id,
+            worker=worker,
+            tells_begin=tells_begin,
         )
         async with self._serving():
             return await self.desk.claim(agent, request)
 
-    async def renew(self, claimed: ClaimReply, agent: str = "main") -> RenewReply:
+    async def renew(
+        self, claimed: ClaimReply, agent: str = "main", *, begun: bool | None = None
+    ) -> RenewReply:
         """Ask for more time on a claimed turn, as a worker would."""
         assert claimed.attempt is not None
         assert claimed.token is not None
@@ -374,6 +386,7 @@ class Kernel:
             turn_id=claimed.turn_id,
             attempt=claimed.attempt,
             token=claimed.token,
+            begun=begun,
         )
         async with self._serving():
             return await self.desk.renew(agent, request)
@@ -398,11 +411,13 @@ class Kernel:
         )
         return found
 
-    async def claim_live(self, session_id: UUID, agent: str = "main") -> ClaimReply:
+    async def claim_live(
+        self, session_id: UUID, agent: str = "main", *, tells_begin: bool = False
+    ) -> ClaimReply:
         """Claim the turn that holds a session."""
         turn_id = await self.live_turn(session_id)
         assert turn_id is not None, "the session is idle"
-        return await self.claim(turn_id, agent)
+        return await self.claim(turn_id, agent, tells_begin=tells_begin)
 
     async def answer(
         self,

@@ -103,7 +103,8 @@ def test_every_decision_is_in_the_index_under_its_number_and_title() -> None:
     folder = ROOT / "docs/adr"
     files = sorted(path.name for path in folder.glob("0*.md"))
     index = text_of(folder / "README.md")
-    assert [f"{number:04}" for number in range(1, len(files) + 1)] == [name[:4] for name in files]
+    # Numbers are given out before they are used, so some may be missing for a while.
+    assert sorted({name[:4] for name in files}) == [name[:4] for name in files]
     for name in files:
         number, _, title = (
             text_of(folder / name).partition("\n")[0].removeprefix("# ").partition(". ")

@@ -35,10 +35,22 @@ def is_granted(turn: Turn, claim_id: str) -> bool:
     return turn.state == "claimed" and turn.claim_id == claim_id
 
 
-def grant(turn: Turn, *, claim_id: str, worker: str, token: str, lease: timedelta) -> None:
-    """Open the next attempt; from here on the results of earlier ones are late."""
+def grant(
+    turn: Turn,
+    *,
+    claim_id: str,
+    worker: str,
+    token: str,
+    lease: timedelta,
+    tells_begin: bool = False,
+) -> None:
+    """Open the next attempt; from here on the results of earlier ones are late.
+
+    A first attempt counts as begun without a word, which most turns are spared so.
+    """
     turn.state = "claimed"
     turn.attempt += 1
+    turn.is_begun = turn.attempt == 1 or not tells_begin
     turn.claim_id = claim_id
     turn.worker = worker
     turn.token = token
@@ -58,12 +70,19 @@ def held_status(turn: Turn | None, agent: str, attempt: int, token: str) -> Rene
     return RenewStatus.RENEWED
 
 
-def renew(turn: Turn | None, agent: Agent, attempt: int, token: str) -> RenewStatus:
+def renew(
+    turn: Turn | None, agent: Agent, attempt: int, token: str, *, begun: bool | None = None
+) -> RenewStatus:
     """Extend the lease of the current attempt, also when it ran out and nobody else claimed.
 
     That of a turn that is to end stays as it is.
+
+    Args:
+        begun: Whether its worker has begun; None where it does not say.
     """
     status = held_status(turn, agent.name, attempt, token)
+    if turn is not None and status is RenewStatus.RENEWED and begun is not None:
+        turn.is_begun = begun
     # One that is to end may use up its lease for it; its session waits no longer than that.
     if turn is not None and status is RenewStatus.RENEWED and turn.cancel is None:
         turn.state = "claimed"

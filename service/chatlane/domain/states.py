@@ -107,7 +107,8 @@ class Turn:
     else claims, its holder may still renew or finish. `cancel` says that it is to end, and why.
     `rest` is `resting` while nobody is to be told of it, and `rested` after that.
     `interruptions` counts the attempts that were lost with their worker, the last one at
-    `interrupted_at`.
+    `interrupted_at`. `is_begun` is false while the worker of the current attempt has yet to say
+    that it begins, and `unbegun` counts the attempts whose worker never did.
     """
 
     id: UUID
@@ -128,6 +129,13 @@ class Turn:
     rest: str | None = None
     interruptions: int = 0
     interrupted_at: datetime | None = None
+    is_begun: bool = True
+    unbegun: int = 0
+
+    @property
+    def tries(self) -> int:
+        """How many attempts there were that count."""
+        return self.attempt - self.unbegun
 
     @property
     def is_live(self) -> bool:

@@ -132,11 +132,16 @@ def expire_lease(
     """End a lease that nobody renewed: dispatch again, or give up after the last attempt.
 
     A turn that was to end has ended with it. A session in which attempt after attempt is lost,
-    whatever the turn, is given up with the turn: what it holds may be what ends the workers.
+    whatever the turn, is given up with the turn: what it holds may be what ends the workers. An
+    attempt that nobody began, because its claim was answered too late, counts for nothing.
     """
     effects.count(("turns_expired", turn.agent))
     if turn.cancel is not None:
         void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+        return
+    if not turn.is_begun:
+        turn.unbegun += 1
+        repeat_notice(turn, effects)
         return
     turn.interruptions += 1
     count_interruption(session)
@@ -146,7 +151,7 @@ def expire_lease(
         fail_turn(
             turn, session, error, has_waiting=has_waiting, effects=effects, notice=_STUCK_NOTICE
         )
-    elif turn.attempt >= max_attempts:
+    elif turn.tries >= max_attempts:
         fail_turn(turn, session, "lease expired", has_waiting=has_waiting, effects=effects)
     else:
         repeat_notice(turn, effects)
@@ -173,7 +178,7 @@ def settle(
         _keep_late(arrived, effects)
     elif turn.cancel is not None:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
-    elif result.outcome is Outcome.FAILED and result.retry and turn.attempt < max_attempts:
+    elif result.outcome is Outcome.FAILED and result.retry and turn.tries < max_attempts:
         effects.use(session.id, result.usage)
         _retry_later(turn, result, effects)
     elif result.outcome is Outcome.FAILED:
@@ -202,7 +207,7 @@ def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:
     turn.claim_id = None
     turn.result_id = result.id
     turn.error = result.error
-    turn.due_in = _RETRY_PAUSE * turn.attempt
+    turn.due_in = _RETRY_PAUSE * turn.tries
     effects.changed_turns.append(turn)
     effects.count(("turns_retried", turn.agent))
 
@@ -254,7 +259,7 @@ def fail_turn(
     turn.outcome = Outcome.FAILED
     turn.error = error
     effects.changed_turns.append(turn)
-    pointer = {"turn_id": turn.id, "session_id": session.id, "attempts": turn.attempt}
+    pointer = {"turn_id": turn.id, "session_id": session.id, "attempts": turn.tries}
     bury(
         effects,
         stage=Stage.TURNS,
@@ -262,7 +267,7 @@ def fail_turn(
         at=at,
         trigger=turn.id.bytes,
         body=to_json(pointer),
-        detail=f"turn {turn.id} after {turn.attempt} attempts"
+        detail=f"turn {turn.id} after {turn.tries} attempts"
         + ("; its session is suspended" if session.suspended_at else ""),
         session_id=session.id,
     )

@@ -194,7 +194,9 @@ class _Serving:
         for asked in self._renewals:
             request = asked.request
             turn = self._turns.get(request.turn_id)
-            status = claims.renew(turn, asked.agent, request.attempt, request.token)
+            status = claims.renew(
+                turn, asked.agent, request.attempt, request.token, begun=request.begun
+            )
             self._renewed.append((asked, status))
             if turn is not None and status is RenewStatus.RENEWED:
                 self._effects.changed_turns.append(turn)
@@ -274,6 +276,7 @@ class _Serving:
             worker=asked.request.worker,
             token=secrets.token_urlsafe(24),
             lease=asked.agent.lease,
+            tells_begin=asked.request.tells_begin,
         )
         self._effects.changed_turns.append(turn)
 

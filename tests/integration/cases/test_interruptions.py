@@ -153,3 +153,80 @@ async def test_a_session_that_was_given_up_is_opened_again(kernel: Kernel) -> No
 
     assert await say(kernel, "2") == session
     assert await counted(kernel, session) == 0
+
+
+async def answered_too_late(kernel: Kernel, session: UUID) -> ClaimReply:
+    """Let a worker claim the turn that waits, and hear of it when the lease is over."""
+    claimed = await kernel.claim_live(session, tells_begin=True)
+    await kernel.expire(claimed.turn_id)
+    return claimed
+
+
+async def test_claims_that_are_answered_too_late_give_nothing_up(kernel: Kernel) -> None:
+    """C20: nobody began, so nothing can have ended who did; only of the first is that not known."""
+    session = await say(kernel, "1")
+    late = [await answered_too_late(kernel.restarted(), session) for _ in range(25)]
+    last = await kernel.claim_live(session, tells_begin=True)
+    await kernel.answer(last)
+
+    assert [one.attempt for one in late] == list(range(1, 26))
+    assert last.interruption is not None
+    assert last.interruption.count == 1
+    assert await kernel.said(session) == ["1", "ok"]
+    assert await kernel.dead() == []
+    assert await counted(kernel, session) == 0
+    assert await say(kernel, "2") == session
+
+
+async def test_who_says_that_it_begins_and_dies_is_counted(kernel: Kernel) -> None:
+    stuck = await say(kernel, "1")
+    for attempt in range(1, 4):
+        claimed = await kernel.claim_live(stuck, tells_begin=True)
+        if attempt > 1:
+            await kernel.renew(claimed, begun=True)
+        await kernel.expire(claimed.turn_id)
+
+    assert await kernel.dead() == [("turns", "turn_failed")]
+    assert await say(kernel, "2") != stuck
+
+
+async def test_a_first_attempt_that_asks_for_time_before_it_begins_is_not_counted(
+    kernel: Kernel,
+) -> None:
+    session = await say(kernel, "1")
+    claimed = await kernel.claim_live(session, tells_begin=True)
+    await kernel.renew(claimed, begun=False)
+    await kernel.expire(claimed.turn_id)
+    again = await kernel.claim_live(session, tells_begin=True)
+
+    assert (again.attempt, again.interruption) == (2, None)
+    assert await counted(kernel, session) == 0
+
+
+async def test_a_worker_that_says_nothing_counts_as_having_begun(kernel: Kernel) -> None:
+    """One of an earlier release: with every attempt it may have done something."""
+    session = await say(kernel, "1")
+    await interrupted(kernel, session)
+    claimed = await kernel.claim_live(session)
+    await kernel.renew(claimed)
+    await kernel.expire(claimed.turn_id)
+
+    assert await counted(kernel, session) == 2
+
+
+async def test_attempts_that_nobody_began_leave_all_tries_to_those_that_fail(
+    kernel: Kernel,
+) -> None:
+    session = await say(kernel, "1")
+    claimed = await kernel.claim_live(session, tells_begin=True)
+    await kernel.renew(claimed, begun=False)
+    await kernel.expire(claimed.turn_id)
+    for _ in range(2):
+        failed = await kernel.claim_live(session, tells_begin=True)
+        await kernel.answer(failed, outcome="failed", retry=True)
+        assert await kernel.live_turn(session) == failed.turn_id
+    last = await kernel.claim_live(session, tells_begin=True)
+    await kernel.answer(last, outcome="failed", retry=True)
+
+    assert last.attempt == 4
+    assert await kernel.live_turn(session) is None

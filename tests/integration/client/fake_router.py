@@ -163,6 +163,7 @@ class FakeRouter:
         self.faults = Faults()
         self.claims: list[ClaimRequest] = []
         self.renewals = 0
+        self.told_begun: list[tuple[int, bool | None]] = []
         self.results: list[ResultMessage] = []
         self._url = url
         self._slots = slots
@@ -428,6 +429,7 @@ class FakeRouter:
 
     def _renew(self, request: RenewRequest) -> RenewReply | None:
         self.renewals += 1
+        self.told_begun.append((request.attempt, request.begun))
         turn = self._turns.get(request.turn_id)
         status = RenewStatus.UNKNOWN
         if turn is not None and turn.state == "done":

@@ -57,6 +57,60 @@ async def test_a_lost_claim_reply_costs_no_attempt(client: Client, router: FakeR
         await chats.until_said("hello")
     assert agent.attempts == [1]
     assert len({claim.id for claim in router.claims}) == 1
+    # Who asks for time before it begins says so, and says when it does.
+    assert router.told_begun[:2] == [(1, False), (1, True)]
+
+
+async def test_a_first_attempt_begins_without_a_word(client: Client, router: FakeRouter) -> None:
+    chats, agent = Chats(), Agent()
+    async with working(client, agent.answer), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("hello"))
+
+        await chats.until_said("hello")
+    assert [claim.tells_begin for claim in router.claims] == [True]
+    assert router.told_begun == []
+
+
+async def test_a_later_attempt_is_told_before_it_begins(client: Client, router: FakeRouter) -> None:
+    """What its handler does to the process comes after that."""
+    chats = Chats()
+    told: list[list[tuple[int, bool | None]]] = []
+
+    async def answer(turn: Turn) -> str:
+        if turn.attempt == 1:
+            raise ValueError
+        # Sent before this began; it arrives while nothing else of ours runs.
+        await eventually(lambda: router.told_begun)
+        told.append(list(router.told_begun))
+        return turn.text
+
+    async with working(client, answer), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("hello"))
+
+        await chats.until_said("hello")
+    assert [one[:1] for one in told] == [[(2, True)]]
+
+
+async def test_what_was_claimed_too_late_is_never_told_to_have_begun(
+    client: Client, bus_url: str
+) -> None:
+    chats, agent = Chats(), Agent()
+    # The third answer to the claim comes within it, and after a third of it.
+    fake = FakeRouter(bus_url, [replace(MAIN, lease=timedelta(seconds=4))], SLOTS)
+    async with (
+        fake.running(),
+        working(client, agent.answer),
+        delivering(client, chats.deliver) as adapter,
+    ):
+        fake.faults.lost_claim_replies = 2
+        # More than are asked for while a lease lasts.
+        fake.faults.lost_renew_replies = 20
+        await adapter.publish(said("hello"))
+        await eventually(lambda: agent.attempts, timedelta(seconds=30))
+        await chats.until_said("hello")
+    assert agent.attempts == [2]
+    assert fake.told_begun[0] == (1, False)
+    assert {attempt for attempt, has_begun in fake.told_begun if has_begun} == {2}
 
 
 async def test_a_service_that_cannot_answer_now_is_asked_again(

@@ -96,3 +96,24 @@ def test_a_turn_that_is_over_is_not_renewed(state: str) -> None:
     one = claimed()
     one.state = state
     assert renew(one, AGENT, 1, "t1") == "finished"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "tells_begin", "is_begun"),
+    [(1, True, True), (1, False, True), (2, False, True), (2, True, False), (9, True, False)],
+)
+def test_a_later_attempt_counts_once_its_worker_says_that_it_began(
+    attempt: int,
+    tells_begin: bool,  # noqa: FBT001 # a case
+    is_begun: bool,  # noqa: FBT001 # a case
+) -> None:
+    one = turn(attempt=attempt - 1)
+    token = "t1"  # noqa: S105 - a made-up one
+    grant(one, claim_id="c1", worker="w1", token=token, lease=LEASE, tells_begin=tells_begin)
+    assert one.is_begun is is_begun
+    renew(one, AGENT, attempt, "stale", begun=not is_begun)
+    assert one.is_begun is is_begun
+    renew(one, AGENT, attempt, token, begun=None)
+    assert one.is_begun is is_begun
+    renew(one, AGENT, attempt, token, begun=True)
+    assert one.is_begun
