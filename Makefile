@@ -130,7 +130,7 @@ chaos-mutants: $(READY) ## Break one promise of the protocol at a time; each mus
 	$(BIN)/python -m tests.chaos.mutants $(ARGS)
 
 .PHONY: ci
-ci: check test ## What has to pass before a change lands
+ci: static test ## What has to pass before a change lands
 
 ##@ Database
 
