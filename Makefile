@@ -5,6 +5,8 @@ PYTHON ?= python3
 UV_VERSION := 0.13.9
 NAME ?=
 ARGS ?=
+# Servers that a test run did not start have room for one test at a time.
+WORKERS ?= $(if $(CHATLANE_TEST_NATS_URL)$(CHATLANE_TEST_POSTGRES_URL),0,2)
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
@@ -93,9 +95,16 @@ contract-check: $(READY) ## Fail where `make contract` would change something
 
 ##@ Test
 
+# Tests that start the whole service measure time, and have the machine for themselves.
 .PHONY: test
 test: $(READY) ## Run every test that needs no Docker engine, on real servers
-	$(BIN)/pytest -m "not containers and not benchmark and not long" $(ARGS)
+	@failed= ran=; set -- --numprocesses=$(WORKERS) --dist=loadfile; \
+	for kind in "not acceptance" "acceptance"; do \
+		$(BIN)/pytest "$$@" -m "$$kind and not containers and not benchmark and not long" $(ARGS); \
+		case $$? in 0) ran=1;; 5) ;; *) failed=1;; esac; \
+		set --; \
+	done; \
+	test -z "$$failed" && test -n "$$ran"
 
 .PHONY: test-containers
 test-containers: $(READY) ## Test the image, compose and all servers in containers (needs a Docker engine)
