@@ -11,6 +11,8 @@ WORKERS ?= $(if $(CHATLANE_TEST_NATS_URL)$(CHATLANE_TEST_POSTGRES_URL),0,2)
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 unexport VIRTUAL_ENV
+# Tests start hundreds of processes, in half the time with the bytecode of the one before.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 UV := .venv-tools/bin/uv

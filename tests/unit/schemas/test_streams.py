@@ -3,7 +3,7 @@
 import itertools
 from dataclasses import dataclass
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,7 @@ from chatlane_schemas.streams import (
     routed_durable,
 )
 
+SESSION = UUID("4fd807c3-e125-413c-9a24-e76abb5b893d")
 NAMES = st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True)
 
 
@@ -99,9 +100,9 @@ def test_sizes_and_replicas_can_be_set() -> None:
     ("name", "subject"),
     [
         (StreamName.INBOUND, subjects.inbound("slack", "bot", "none")),
-        (StreamName.ROUTED, subjects.routed("main", 31, uuid4())),
+        (StreamName.ROUTED, subjects.routed("main", 31, SESSION)),
         (StreamName.TURNS, subjects.turn("main")),
-        (StreamName.RESULTS, subjects.result("main", uuid4())),
+        (StreamName.RESULTS, subjects.result("main", SESSION)),
         (StreamName.OUTBOUND, subjects.outbound("slack", "bot", "none")),
         (StreamName.EVENTS, subjects.event("session", "ended")),
         (StreamName.DEAD, subjects.dead(Stage.OUTBOX)),
@@ -116,7 +117,7 @@ def test_each_subject_is_kept_by_one_stream(name: StreamName, subject: str) -> N
     assert listening == [name]
 
 
-@pytest.mark.parametrize("subject", [subjects.delta("main", uuid4()), subjects.api("p", "a", "b")])
+@pytest.mark.parametrize("subject", [subjects.delta("main", SESSION), subjects.api("p", "a", "b")])
 def test_other_subjects_are_kept_by_none(subject: str) -> None:
     patterns = [pattern for spec in declared_streams() for pattern in spec.subjects]
     assert not any(matches(pattern, subject) for pattern in patterns)
