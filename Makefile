@@ -95,6 +95,10 @@ permissions: $(READY) ## Write schemas/permissions.csv: what each user of NATS m
 contract-check: $(READY) ## Fail where `make contract` would change something
 	$(BIN)/python -m chatlane.dev.contract check
 
+.PHONY: manifests
+manifests: $(READY) ## Render and check what is in deploy/kubernetes; fetches the tools for it first
+	CHATLANE_TEST_MANIFEST_TOOLS=$$(.ci/manifest-tools) $(BIN)/pytest tests/deploy/kubernetes $(ARGS)
+
 ##@ Test
 
 # Tests that start the whole service measure time, and have the machine for themselves.

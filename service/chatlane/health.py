@@ -24,14 +24,12 @@ from typing_extensions import override
 
 from chatlane.errors import ChatlaneError
 from chatlane.logs import get_logger
-from chatlane.metrics import CONTENT_TYPE
+from chatlane.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from faststream.nats import NatsBroker
-
-    from chatlane.metrics import Metrics
 
 _log = get_logger("health")
 
@@ -68,18 +66,20 @@ class Probes:
     """The questions behind `/readyz`, and the heartbeat behind `/livez`.
 
     Attributes:
-        write: Writes to Postgres and returns when it is committed; raises when it cannot.
-        is_bus_connected: The connection to NATS stands.
-        is_reader_moving: Every owned partition was asked for news lately and answered.
         heartbeat: Beats in the loop that does the work.
+        is_bus_connected: The connection to NATS stands.
+        write: Writes to Postgres and returns when it is committed; raises when it cannot. None
+            where there is no database.
+        is_reader_moving: Every owned partition was asked for news lately and answered. None
+            where none is read.
         complaints: What a person should look at, though all of it works.
         timeout: Deadline of the write.
     """
 
-    write: Callable[[], Awaitable[object]]
-    is_bus_connected: Callable[[], bool]
-    is_reader_moving: Callable[[], bool]
     heartbeat: Heartbeat
+    is_bus_connected: Callable[[], bool]
+    write: Callable[[], Awaitable[object]] | None = None
+    is_reader_moving: Callable[[], bool] | None = None
     complaints: Callable[[], Sequence[str]] = tuple
     timeout: timedelta = timedelta(seconds=1)
 
@@ -89,16 +89,17 @@ class Probes:
 
     async def readiness(self) -> Mapping[str, bool]:
         """Return each dependency and whether it works now."""
-        return {
-            "postgres": await self._can_write(),
-            "nats": self.is_bus_connected(),
-            "reader": self.is_reader_moving(),
-        }
+        checks = {"nats": self.is_bus_connected()}
+        if self.write is not None:
+            checks["postgres"] = await self._can_write(self.write)
+        if self.is_reader_moving is not None:
+            checks["reader"] = self.is_reader_moving()
+        return checks
 
-    async def _can_write(self) -> bool:
+    async def _can_write(self, write: Callable[[], Awaitable[object]]) -> bool:
         try:
             async with asyncio.timeout(self.timeout.total_seconds()):
-                await self.write()
+                await write()
         except TimeoutError:
             _log.warning("readiness_write_failed", reason="timeout")
         except (ChatlaneError, OSError) as exc:
@@ -108,8 +109,11 @@ class Probes:
         return False
 
 
-def build_asgi(metrics: Metrics, probes: Probes, *brokers: NatsBroker) -> AsgiFastStream:
-    """Return the ASGI app with the three routes; a path must match exactly.
+def build_asgi(metrics: Metrics | None, probes: Probes, *brokers: NatsBroker) -> AsgiFastStream:
+    """Return the ASGI app with its routes; a path must match exactly.
+
+    Without metrics there is no `/metrics`: whoever scrapes takes a process that shows any for a
+    router.
 
     Brokers given here are started and stopped by the app's `start_lifespan_context`.
     """
@@ -137,11 +141,13 @@ def build_asgi(metrics: Metrics, probes: Probes, *brokers: NatsBroker) -> AsgiFa
     @get(include_in_schema=False)
     async def page(scope: Scope) -> AsgiResponse:
         del scope
-        return AsgiResponse(metrics.render(), 200, {"content-type": CONTENT_TYPE})
+        body = b"" if metrics is None else metrics.render()
+        return AsgiResponse(body, 200, {"content-type": CONTENT_TYPE})
 
+    shown = [] if metrics is None else [("/metrics", page)]
     return AsgiFastStream(
         *brokers,
-        asgi_routes=[("/livez", livez), ("/readyz", readyz), ("/metrics", page)],
+        asgi_routes=[("/livez", livez), ("/readyz", readyz), *shown],
         logger=None,
     )
 
@@ -188,6 +194,27 @@ async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[
     finally:
         server.should_exit = True
         await serving
+
+
+@asynccontextmanager
+async def open_worker_health(
+    is_bus_connected: Callable[[], bool], host: str, port: int
+) -> AsyncIterator[int]:
+    """Serve the health of a process that has nothing but a connection to NATS; yield the port.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+    heartbeat = Heartbeat(Metrics())
+    beating = asyncio.create_task(heartbeat.run(), name="heartbeat")
+    try:
+        async with open_http(
+            build_asgi(None, Probes(heartbeat, is_bus_connected)), host, port
+        ) as its:
+            yield its
+    finally:
+        beating.cancel()
+        await asyncio.wait([beating])
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -13,9 +13,10 @@ import httpx
 import pytest
 import yaml
 
-from chatlane.metrics import METRICS, Metric
+from chatlane.metrics import METRICS
 from tests.integration.client.real_router import real_router
 from tests.support.eventually import eventually
+from tests.support.queries import SERIES, check_asks_for_what_is_shown, series_asked
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "deploy/observability"
@@ -30,21 +31,6 @@ SHOWN: Final = {
     for target in panel["targets"]
 }
 ASKED: Final = {**{name: str(rule["expr"]) for name, rule in ALERTS.items()}, **SHOWN}
-
-NAME: Final = re.compile(r"\bchatlane_[a-z_]+\b")
-MATCHED: Final = re.compile(r"\{([^}]*)\}")
-GROUPED: Final = re.compile(r"\bby \(([^)]*)\)")
-# What a scrape adds to every series, and what a histogram has.
-ALWAYS: Final = {"instance", "job", "le"}
-
-
-def series_of(metric: Metric) -> set[str]:
-    if metric.kind == "histogram":
-        return {f"{metric.name}_{part}" for part in ("bucket", "sum", "count")}
-    return {metric.name}
-
-
-SERIES: Final = {series: metric for metric in METRICS for series in series_of(metric)}
 
 
 def promtool() -> str:
@@ -76,23 +62,14 @@ def check(*arguments: str, text: str | None = None) -> str:
 
 @pytest.mark.parametrize("expression", ASKED.values(), ids=ASKED)
 def test_what_is_asked_for_is_shown_by_a_router(expression: str) -> None:
-    named = {name for name in NAME.findall(expression) if name != "chatlane"}
-    assert named - SERIES.keys() == set()
-    labels = {label for name in named for label in SERIES[name].labels} | ALWAYS
-    asked = {
-        re.split(r"[=!]", matcher.strip(), maxsplit=1)[0]
-        for found in MATCHED.findall(expression)
-        for matcher in found.split(",")
-    }
-    asked |= {label.strip() for found in GROUPED.findall(expression) for label in found.split(",")}
-    assert asked - labels == set()
+    check_asks_for_what_is_shown(expression)
 
 
 def test_every_metric_of_the_service_is_on_the_dashboard_or_in_an_alarm() -> None:
     asked = {
         SERIES[name].name
         for text in ASKED.values()
-        for name in NAME.findall(text)
+        for name in series_asked(text)
         if name in SERIES
     }
     # Counts that explain another one, for who looks closer.

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from chatlane.errors import StoreUnavailableError
-from chatlane.health import DEAD_AFTER, Heartbeat, Probes, build_asgi, open_http
+from chatlane.health import DEAD_AFTER, Heartbeat, Probes, build_asgi, open_http, open_worker_health
 from chatlane.metrics import Metrics
 from tests.support.eventually import eventually
 
@@ -191,3 +191,21 @@ async def test_port_that_is_taken_is_an_error_not_an_exit(dependencies: Dependen
         with pytest.raises(OSError, match="in use"):
             async with open_http(app, "127.0.0.1", port):
                 pytest.fail("was served twice")
+
+
+async def test_worker_shows_its_loop_and_its_connection_and_no_metrics() -> None:
+    is_connected = False
+
+    async with (
+        open_worker_health(lambda: is_connected, "127.0.0.1", 0) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+    ):
+        alone = await client.get("/readyz")
+        is_connected = True
+        connected = await client.get("/readyz")
+        alive = await client.get("/livez")
+        metrics = await client.get("/metrics")
+
+    assert (alone.status_code, alone.json()["checks"]) == (503, {"nats": False})
+    assert (connected.status_code, connected.json()["state"]) == (200, "ready")
+    assert (alive.status_code, metrics.status_code) == (204, 404)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +48,9 @@ def echo_worker(
     name: Annotated[
         str | None, typer.Option(help="Name of the worker; by default host and process id.")
     ] = None,
+    health: Annotated[
+        bool, typer.Option("--health", help="Serve /livez and /readyz on http.host and http.port.")
+    ] = False,
 ) -> None:
     """Serve the turns of an agent by repeating what was said.
 
@@ -55,20 +59,43 @@ def echo_worker(
     settings = read_client_settings(config)
     log_as_set(settings)
     arm_as_told()
-    asyncio.run(_echo(settings, agent=agent, slots=slots, think=think, name=name))
+    asyncio.run(_echo(settings, agent=agent, slots=slots, think=think, name=name, health=health))
 
 
 async def _echo(
-    settings: "Settings", *, agent: str, slots: int, think: timedelta, name: str | None
+    settings: "Settings",
+    *,
+    agent: str,
+    slots: int,
+    think: timedelta,
+    name: str | None,
+    health: bool,
 ) -> None:
     from chatlane.app import bus_options
-    from chatlane.bus.connection import open_bus
+    from chatlane.bus.connection import Bus, open_bus
     from chatlane.dev.echo import serve
+    from chatlane.health import open_worker_health
 
-    async with open_bus(bus_options(settings, f"echo worker of {agent}")) as bus:
-        principal = settings.nats.principal or agent
+    opened: list[Bus] = []
+    async with AsyncExitStack() as stack:
+        if health:
+            # Before the server is there: who waits for it is alive.
+            await stack.enter_async_context(
+                open_worker_health(
+                    lambda: any(bus.is_connected for bus in opened),
+                    settings.http.host,
+                    settings.http.port,
+                )
+            )
+        options = bus_options(settings, f"echo worker of {agent}")
+        opened.append(await stack.enter_async_context(open_bus(options)))
         await serve(
-            bus.client, agent=agent, principal=principal, slots=slots, think=think, name=name
+            opened[0].client,
+            agent=agent,
+            principal=settings.nats.principal or agent,
+            slots=slots,
+            think=think,
+            name=name,
         )
 
 

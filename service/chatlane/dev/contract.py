@@ -1,4 +1,4 @@
-"""Writes the files that are generated from the code, and checks that they are up to date.
+"""Writes what is generated from the code or from another file, and checks that it is up to date.
 
 Run as `python -m chatlane.dev.contract write` or `check`. Needs no server and none of the
 packages that embedded servers come in.
@@ -7,7 +7,8 @@ packages that embedded servers come in.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,24 @@ ASYNCAPI: Final = Path("schemas/asyncapi.json")
 USERS: Final = Path("deploy/nats/users.toml")
 ACCOUNTS: Final = Path("deploy/nats/accounts.conf")
 ENV_EXAMPLE: Final = Path(".env.example")
+ALERTS: Final = Path("deploy/observability/alerts.yaml")
+PROMETHEUS_RULE: Final = Path("deploy/kubernetes/components/monitoring/prometheus-rule.yaml")
+
+BENCHMARKS: Final = Path("docs/benchmarks.md")
+CLUSTER_MANUAL: Final = Path("deploy/kubernetes/README.md")
+_CAPACITY_BEGINS: Final = "<!-- capacity: written by `make contract` from docs/benchmarks.md -->\n"
+_CAPACITY_ENDS: Final = "<!-- end of the capacity -->"
+_CPU_COLUMN: Final = 7
+# Kustomize puts no file into a field, so the rules are put into the resource here.
+_PROMETHEUS_RULE_HEAD: Final = """\
+# Written by `make contract` from deploy/observability/alerts.yaml.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: chatlane
+  labels: {chatlane/step: serve}
+spec:
+"""
 
 
 def generated_files() -> dict[Path, str]:
@@ -34,7 +53,34 @@ def generated_files() -> dict[Path, str]:
     files[ASYNCAPI] = _text(documents.asyncapi())
     files[ACCOUNTS] = server_config(read_users(REPOSITORY / USERS), datetime.now(UTC).date())
     files[ENV_EXAMPLE] = render_env_example()
+    alerts = (REPOSITORY / ALERTS).read_text(encoding="utf-8")
+    files[PROMETHEUS_RULE] = _PROMETHEUS_RULE_HEAD + textwrap.indent(alerts, "  ")
+    files[CLUSTER_MANUAL] = _with_capacity(
+        (REPOSITORY / CLUSTER_MANUAL).read_text(encoding="utf-8"),
+        (REPOSITORY / BENCHMARKS).read_text(encoding="utf-8"),
+    )
     return files
+
+
+def _with_capacity(manual: str, benchmarks: str) -> str:
+    """Return the manual with the figures that production is planned by."""
+    before, begins, rest = manual.partition(_CAPACITY_BEGINS)
+    _, ends, after = rest.partition(_CAPACITY_ENDS)
+    table = ["| what | set-up | figure | processor, µs for each message |", "|---|---|---|---|"]
+    table += [
+        f"| {what} | {setup} | {figure} | {processor} |"
+        for what, setup, figure, processor in _measured(benchmarks)
+        if "sync always" in setup or "1,000,000 sessions" in setup or "time to" in what
+    ]
+    return before + begins + "\n".join([*table, ends]) + after
+
+
+def _measured(benchmarks: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what the table of benchmarks has: what, set-up, figure, and processor time."""
+    for line in benchmarks.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) > _CPU_COLUMN and cells[2][:1].isdigit():
+            yield cells[0], cells[1], cells[2], cells[_CPU_COLUMN]
 
 
 def _text(document: documents.Document) -> str:
