@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -44,7 +44,14 @@ class Ended:
 class Installation:
     """A directory with a chatlane.toml, and commands run in it."""
 
-    def __init__(self, directory: Path, nats_url: str, database_url: str, port: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nats_url: str,
+        database_url: str,
+        port: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory
         self.nats_url = nats_url
         self.port = port
@@ -55,6 +62,7 @@ class Installation:
             "CHATLANE_HTTP__PORT": str(port),
             "CHATLANE_LOG__FORMAT": "json",
             "NO_COLOR": "1",
+            **(environment or {}),
         }
 
     async def start(
