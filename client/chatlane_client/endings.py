@@ -55,7 +55,7 @@ class NoteWriter:
         """
         told: asyncio.Queue[SessionEnding] = asyncio.Queue(_WAITING)
         hear = partial(self._hear, told)
-        subject, queue = subjects.event("session", "ending"), f"{self._agent}-notes"
+        subject, queue = subjects.ending(self._agent), f"{self._agent}-notes"
         guard = CancellationGuard()
         await until_connected(self._client)
         async with open_subscription(self._client, subject, hear, queue=queue):

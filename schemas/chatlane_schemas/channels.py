@@ -287,6 +287,14 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _session_event("started", SessionStarted, "A conversation was opened."),
     _session_event("updated", SessionUpdated, "A conversation has changed; look again."),
     _session_event("ending", SessionEnding, "A conversation will be closed by time."),
+    Channel(
+        name="endingOfAgent",
+        address=subjects.ENDING,
+        direction="send",
+        message=SessionEnding,
+        stream=StreamName.EVENTS,
+        description="A conversation of the agent will be closed by time; for its workers.",
+    ),
     _session_event("ended", SessionEnded, "A conversation was closed."),
     Channel(
         name="dead",

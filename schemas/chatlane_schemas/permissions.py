@@ -127,7 +127,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
         *(subjects.api(principal, noun, verb, name) for noun, verb in _REQUESTS_OF_WORKERS),
     ]
     # Whoever writes a note for the session that follows has to be told that one will.
-    subscribe = [_inbox(principal), subjects.event("session", "ending")]
+    subscribe = [_inbox(principal), subjects.ending(name)]
     if agent.delivery == "turns":
         subscribe.append(subjects.control_filter(name))
         publish += [

@@ -25,6 +25,7 @@ RESULT: Final = f"{ROOT}.result.{{agent}}.{{session}}"
 RLOG: Final = f"{ROOT}.rlog.{{partition}}.{{agent}}.{{session}}"
 OUTBOUND: Final = f"{ROOT}.outbound.{{platform}}.{{account}}.{{chat}}"
 EVENT: Final = f"{ROOT}.event.{{noun}}.{{verb}}"
+ENDING: Final = f"{ROOT}.event.ending.{{agent}}"
 DEAD: Final = f"{ROOT}.dead.{{stage}}"
 DELTA: Final = f"{ROOT}.delta.{{agent}}.{{turn}}"
 CONTROL: Final = f"{ROOT}.control.{{agent}}.{{turn}}"
@@ -228,6 +229,11 @@ def outbound_filter(platform: str, account: str) -> str:
 def event(noun: str, verb: str) -> str:
     """Return the subject of an event, such as `session`, `started`."""
     return f"{ROOT}.event.{declared_name(noun)}.{declared_name(verb)}"
+
+
+def ending(agent: str) -> str:
+    """Return the subject on which the workers of an agent hear that a session will end by time."""
+    return event("ending", agent)
 
 
 def dead(stage: "Stage") -> str:

@@ -304,9 +304,18 @@ class Kernel:
         rows = await self.fetch(query, *arguments)
         return rows[0][0] if rows else None
 
-    async def published(self, stream: str) -> list[dict[str, Any]]:
-        """Return the bodies any kernel on this database published on a stream, in order."""
-        rows = await self.fetch("SELECT payload FROM outbox WHERE stream = $1 ORDER BY id", stream)
+    async def published(self, stream: str, subject: str = "%") -> list[dict[str, Any]]:
+        """Return the bodies any kernel on this database published on a stream, in order.
+
+        Args:
+            stream: Where they are stored.
+            subject: Only those with a subject that is LIKE this.
+        """
+        rows = await self.fetch(
+            "SELECT payload FROM outbox WHERE stream = $1 AND subject LIKE $2 ORDER BY id",
+            stream,
+            subject,
+        )
         return [json.loads(row[0]) for row in rows]
 
     async def told(self) -> list[str]:

@@ -11,6 +11,7 @@ from chatlane.domain.policy import reset_reason, timed_end
 from chatlane.domain.session_life import end_session
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, SessionEnding
+from chatlane_schemas.subjects import ending as ending_subject
 from chatlane_schemas.subjects import event as event_subject
 
 if TYPE_CHECKING:
@@ -102,15 +103,20 @@ def _warning(policy: ResetPolicy) -> timedelta:
 
 
 def _announce(session: Session, due: NextReset, ending_at: datetime, effects: Effects) -> None:
-    ending = SessionEnding(
-        id=str(derived_id(ending_at, session.id.bytes, "session.ending")),
+    # To everybody who may hear of all sessions, and to the workers of the agent, who may not.
+    told = (event_subject("session", "ending"), ending_subject(session.agent))
+    for number, subject in enumerate(told):
+        ending = _ending(session, due, ending_at, number)
+        effects.publications.append(Publication(None, "EVENTS", subject, ending.id, encode(ending)))
+
+
+def _ending(session: Session, due: NextReset, ending_at: datetime, number: int) -> SessionEnding:
+    return SessionEnding(
+        id=str(derived_id(ending_at, session.id.bytes, "session.ending", number)),
         at=ending_at,
         session_id=session.id,
         session_key=session.session_key,
         agent=session.agent,
         deadline=ending_at,
         reason=due.reason,
-    )
-    effects.publications.append(
-        Publication(None, "EVENTS", event_subject("session", "ending"), ending.id, encode(ending))
     )

@@ -11,6 +11,7 @@ from chatlane.domain.log import LogPosition
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.timed_ends import TimedEnds, committed_until
+from chatlane_schemas import subjects
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, BEN, Caller
 from tests.support.kernel import Fields, Kernel, catalog, event
@@ -18,6 +19,7 @@ from tests.support.kernel import Fields, Kernel, catalog, event
 pytestmark = pytest.mark.integration
 
 WARNING = timedelta(minutes=5)
+SESSIONS = "chat.v1.event.session.%"
 IDLE = ResetPolicy("idle", idle=timedelta(hours=1), warning=WARNING)
 
 
@@ -65,7 +67,7 @@ class World:
         """Return what was said of the ends of sessions, in order."""
         return [
             ("ending" if "deadline" in one else "ended", one["reason"])
-            for one in await self.kernel.published("EVENTS")
+            for one in await self.kernel.published("EVENTS", SESSIONS)
             if "reason" in one and "previous_session_id" not in one
         ]
 
@@ -124,11 +126,27 @@ async def test_an_end_is_announced_also_when_nobody_swept_in_time(world: World) 
     session = await world.say("1", from_now(hours=-2))
     await world.sweep()
 
-    [ending] = [one for one in await world.kernel.published("EVENTS") if "deadline" in one]
+    [ending] = [
+        one for one in await world.kernel.published("EVENTS", SESSIONS) if "deadline" in one
+    ]
     deadline = datetime.fromisoformat(ending["deadline"])
     assert timedelta(minutes=4) < deadline - datetime.now(UTC) <= WARNING
     await world.sweep()
     assert await is_open(world, session)
+
+
+async def test_the_workers_of_the_agent_are_told_by_themselves(world: World) -> None:
+    """Nobody else's: they may not hear what `session.ending` says of all agents."""
+    await world.say("1", from_now(minutes=-57))
+    await world.sweep()
+
+    [ending] = [
+        one for one in await world.kernel.published("EVENTS", SESSIONS) if "deadline" in one
+    ]
+    [told] = await world.kernel.published("EVENTS", subjects.ending("main"))
+    assert told.pop("id") != ending.pop("id")
+    assert told == ending
+    assert len(await world.kernel.published("EVENTS", "chat.v1.event.ending.%")) == 1
 
 
 async def test_who_writes_before_the_deadline_keeps_the_session(world: World) -> None:

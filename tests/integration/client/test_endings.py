@@ -32,7 +32,7 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
-SUBJECT = subjects.event("session", "ending")
+SUBJECT = subjects.ending(MAIN.name)
 
 
 def ending(session_id: UUID, agent: str = MAIN.name) -> bytes:
