@@ -56,6 +56,13 @@ def settings_of(overlay: str, workload: Workload, container: Manifest, folder: P
     return load_settings(config, environ)
 
 
+def is_setting(variable: str) -> bool:
+    """Return whether a variable or a file of this name is read by the settings."""
+    group, _, name = variable.removeprefix("CHATLANE_").lower().partition("__")
+    its = Settings.model_fields.get(group)
+    return its is not None and name in getattr(its.annotation, "model_fields", {})
+
+
 def settings(overlay: str, tmp_path: Path) -> Settings:
     """Return the settings of the routers of an installation."""
     (router,) = [its for its in workloads(overlay) if its.name == "chatlane-router"]
@@ -220,7 +227,7 @@ def _claims(workload: Workload) -> list[Manifest]:
 
 @each_overlay
 def test_every_variable_and_secret_of_ours_is_a_setting(overlay: str, tmp_path: Path) -> None:
-    """A wrong name in one would stop the process; so would a file that is not where it says."""
+    """A wrong name of a variable would stop the process; a file has to be where one says."""
     ours = [its for its in workloads(overlay) if its.is_ours]
     for number, workload in enumerate(ours):
         for place, container in enumerate(workload.containers):
@@ -230,8 +237,11 @@ def test_every_variable_and_secret_of_ours_is_a_setting(overlay: str, tmp_path: 
                 assert path is None or path.is_file(), (workload.name, path)
             variables = {one["name"] for one in container["env"]}
             assert {name for name in variables if not name.startswith("CHATLANE_")} == set()
-            # Whoever talks to a server verifies who it is.
             files = {path.rpartition("/")[2] for path in workload.secret_files(container)}
+            # A file of another name is not read, and nobody says so.
+            settings = {name for name in files if name.startswith("CHATLANE_")}
+            assert {name for name in settings if not is_setting(name)} == set(), workload.name
+            # Whoever talks to a server verifies who it is.
             assert ("nats.nk" in files) is ("CHATLANE_NATS__TLS_CA_FILE" in variables)
             assert ("CHATLANE_POSTGRES__DSN" in files) is (
                 "CHATLANE_POSTGRES__TLS_CA_FILE" in variables
