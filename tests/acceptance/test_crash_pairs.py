@@ -151,6 +151,8 @@ class Deaths:
             self.others += 1
             other = self.scene.service.router(self._name("router"))
             victim.start()
+            # Answers flow without it, too, and who has nothing leaves nothing.
+            await other.until_told("partitions_claimed")
             await self.scene.until_answers_flow(FEW)
             await other.kill()
             await victim.kill()
