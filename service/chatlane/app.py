@@ -195,6 +195,7 @@ class App:
     is_stopping: bool = False
     bus: Bus | None = None
     intake: Intake | None = None
+    relay: Relay | None = None
     survey: Survey | None = None
     reconciler: Reconciler | None = None
     drift: DriftWatch | None = None
@@ -246,8 +247,10 @@ class App:
         if self.survey is None or self.reconciler is None or self.drift is None:
             return []
         is_old = self.survey.oldest_dead_letter > self.settings.dead_letters.degraded_after
+        is_full = self.survey.full_streams or (self.relay and self.relay.full_streams)
         return [
             *(["dead_letters"] if is_old else []),
+            *(["stream_full"] if is_full else []),
             *self.reconciler.found,
             *self.drift.complaints,
         ]
@@ -388,7 +391,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
     jitter = SystemRandom()
     transaction = app.store.transaction
     async with open_publisher(bus, app.settings.nats.publish_timeout) as publisher:
-        relay = Relay(
+        app.relay = relay = Relay(
             publisher,
             transaction,
             app.router_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
 from chatlane.routing.sweeper import Job
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from chatlane_schemas.streams import DurableSpec, StreamSpec
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+# A large message finds no room before a stream is full to its last byte.
+_HARDLY_ANY_ROOM: Final = 0.95
 
 
 class Streams(Protocol):
@@ -54,6 +57,7 @@ class Survey:
 
     Attributes:
         oldest_dead_letter: Age of the oldest at the last look; nothing without one.
+        full_streams: Those that had hardly any room at the last look, and refuse what is new.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Survey:
         self._declared_durables = tuple(declared_durables)
         self._lease = lease
         self.oldest_dead_letter = timedelta(0)
+        self.full_streams: frozenset[str] = frozenset()
 
     def jobs(self) -> tuple[Job, ...]:
         """Return what to do how often."""
@@ -154,6 +159,11 @@ class Survey:
         sizes = {
             one.name: await self._streams.find_size(one.name) for one in self._declared_streams
         }
+        self.full_streams = frozenset(
+            one.name
+            for one in self._declared_streams
+            if one.discard == "new" and (sizes[one.name] or 0) > _HARDLY_ANY_ROOM * one.max_bytes
+        )
         self._metrics.show(its.UNREAD, unread)
         self._metrics.show(its.OLDEST_UNREAD, oldest)
         self._metrics.show(

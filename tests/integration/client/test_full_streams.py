@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 from nats.aio.client import Client
 
@@ -45,6 +46,15 @@ def held_back(router: App, stream: StreamName) -> float:
     return shown(router, "chatlane_held_back_total", stream=str(stream))
 
 
+async def complaints(router: App) -> list[str]:
+    async with httpx.AsyncClient(timeout=5) as client:
+        answer = await client.get(f"http://127.0.0.1:{router.http_port}/readyz")
+    told = answer.json()
+    assert told["state"] == ("degraded" if told["complaints"] else "ready")
+    # The test changes streams, which is seen as well.
+    return [one for one in told["complaints"] if one != "topology"]
+
+
 def to_desk(chat: str) -> InboundEvent:
     return said(LONG, chat=chat).model_copy(update={"profile": DESK_PROFILE})
 
@@ -80,12 +90,15 @@ async def test_answers_that_find_no_room_stay_in_their_log(client: Client, route
         assert router.intake is not None
         waiting = [feed for feed in router.intake.feeds if feed.partition.log == "results"]
         assert any(feed.available(float("inf")) for feed in waiting)
+        assert await complaints(router) == ["stream_full"]
 
         await limit(client, StreamName.OUTBOUND, 2**24)
         async with delivering(client, chats.deliver):
             expected = [f"{number} {LONG}" for number in range(2)]
 
             await all_heard(chats, expected)
+    await eventually(lambda: router.relay and not router.relay.full_streams)
+    assert await complaints(router) == []
 
 
 async def test_messages_whose_agent_has_no_room_wait_and_others_do_not(

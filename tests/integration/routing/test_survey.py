@@ -1,6 +1,7 @@
 """The gauges tell what the servers hold."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -79,6 +80,29 @@ async def test_what_a_reader_has_not_acknowledged_is_shown_with_its_age(
     assert shown(metrics, "chatlane_stream_keeps_seconds", stream="INBOUND") is None
     assert (shown(metrics, "chatlane_stream_bytes", stream="ROUTED") or 0) > 0
     assert shown(metrics, "chatlane_stream_limit_bytes", stream="ROUTED") == 2**24
+
+
+async def test_a_stream_that_refuses_what_is_new_is_full(bus: Bus, store: Store) -> None:
+    small = [replace(one, max_bytes=1_000) for one in STREAMS]
+    survey = Survey(
+        Backlogs(bus.client),
+        store.transaction,
+        tuple,
+        Metrics(),
+        declared_streams=small,
+        declared_durables=(),
+        lease=timedelta(seconds=3),
+    )
+    jetstream = bus.client.jetstream()
+    found = []
+    for size in (100, 1_000):
+        await jetstream.publish(subjects.routed("desk", 0, SESSION), b"x" * size)
+        # It drops what is old.
+        await jetstream.publish("chat.v1.event.turn.main", b"x" * size)
+        await survey.look_at_streams()
+        found.append(survey.full_streams)
+
+    assert found == [frozenset(), {"ROUTED"}]
 
 
 async def test_the_oldest_unread_is_what_was_delivered_and_not_acknowledged(
