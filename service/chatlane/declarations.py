@@ -445,7 +445,10 @@ class AgentSettings(Group):
         description="Longest answer of a stream worker before the message is handed out again.",
     )
     max_attempts: int = Field(
-        default=3, ge=1, le=20, description="Claims of one turn before it fails."
+        default=3,
+        ge=1,
+        le=20,
+        description="Attempts of one turn that may fail or be lost. With 1 none begins twice.",
     )
 
     prompt_context: bool | None = Field(

@@ -57,6 +57,15 @@ def grant(
     turn.due_in = lease
 
 
+def go_on(turn: Turn) -> None:
+    """Note that who holds the current attempt is there after all, should its lease have ended.
+
+    It was counted as one that nobody began, and nobody else had it since.
+    """
+    if turn.state == "ready" and not turn.is_begun:
+        turn.unbegun -= 1
+
+
 def held_status(turn: Turn | None, agent: str, attempt: int, token: str) -> RenewStatus:
     """Return whether the current attempt is this one; `renewed` says it is."""
     if turn is None or turn.agent != agent:
@@ -78,11 +87,14 @@ def renew(
     That of a turn that is to end stays as it is.
 
     Args:
-        begun: Whether its worker has begun; None where it does not say.
+        begun: Whether its worker has begun; None where it does not say. That it has not is no
+            promise to say when it does where a turn has only one try: what gets lost would run twice.
     """
     status = held_status(turn, agent.name, attempt, token)
-    if turn is not None and status is RenewStatus.RENEWED and begun is not None:
-        turn.is_begun = begun
+    if turn is not None and status is RenewStatus.RENEWED:
+        go_on(turn)
+        if begun is not None and (begun or agent.max_attempts > 1):
+            turn.is_begun = begun
     # One that is to end may use up its lease for it; its session waits no longer than that.
     if turn is not None and status is RenewStatus.RENEWED and turn.cancel is None:
         turn.state = "claimed"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import to_json
 
+from chatlane.domain.claims import go_on
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
 from chatlane.domain.ids import derived_id, time_of
@@ -176,7 +177,32 @@ def settle(
         effects.count(("duplicates", "results"))
     elif not _is_current(result, turn):
         _keep_late(arrived, effects)
-    elif turn.cancel is not None:
+    else:
+        # Who has a result has begun, even if nobody was told.
+        go_on(turn)
+        turn.is_begun = True
+        _end(
+            arrived,
+            session,
+            turn,
+            max_attempts=max_attempts,
+            has_waiting=has_waiting,
+            effects=effects,
+        )
+
+
+def _end(
+    arrived: ArrivedResult,
+    session: Session,
+    turn: Turn,
+    *,
+    max_attempts: int,
+    has_waiting: bool,
+    effects: Effects,
+) -> None:
+    """End the current attempt with its result, and mostly its turn."""
+    result = arrived.result
+    if turn.cancel is not None:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
     elif result.outcome is Outcome.FAILED and result.retry and turn.tries < max_attempts:
         effects.use(session.id, result.usage)

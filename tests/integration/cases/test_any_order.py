@@ -126,6 +126,26 @@ def _decide(machine: ConversationMachine, of: int = 0, *, sends: bool = True) ->
     machine.decide(of, 6, LOGS, sends=sends)
 
 
+def _answer_two_claims_too_late(machine: ConversationMachine) -> None:
+    _run_one_turn_until_it_is_claimed(machine)
+    _end_what_is_claimed(machine)
+    machine.publish(0, 9)
+    machine.jobs.clear()
+    machine.work(0, 0, 1)
+    _end_what_is_claimed(machine)
+
+
+def _end_what_is_claimed(machine: ConversationMachine) -> None:
+    machine.end_lease(0)
+    machine.sweep_turns(0)
+
+
+def _ask_for_time_too_late(machine: ConversationMachine) -> None:
+    _answer_two_claims_too_late(machine)
+    machine.renew(0, 0, begins=False)
+    _end_what_is_claimed(machine)
+
+
 def _claim_what_another_has(machine: ConversationMachine) -> None:
     _run_one_turn_until_it_is_claimed(machine)
     machine.claim_again(0, 0, is_known=False)
@@ -242,6 +262,14 @@ async def _nothing_to_bring(*_arguments: object) -> bool:
     return False
 
 
+def _granted_to_who_says_nothing(turn: Turn, *, tells_begin: bool, **more: Any) -> None:  # noqa: ANN401
+    del tells_begin
+    _grant(turn, **more)
+
+
+_grant: Final = claims.grant
+
+
 def _always_held(*_arguments: object) -> RenewStatus:
     return RenewStatus.RENEWED
 
@@ -264,6 +292,14 @@ WAYS: Final = {
         _claim_what_another_has,
         lambda: patch.object(claims, "claim_status", _granted),
         "unfenced",
+    ),
+    "claims that are answered too late count": Way(
+        _answer_two_claims_too_late,
+        lambda: patch.object(claims, "grant", _granted_to_who_says_nothing),
+        "tries",
+    ),
+    "an attempt counts for nothing twice": Way(
+        _ask_for_time_too_late, lambda: patch.object(claims, "go_on", lambda _: None), "tries"
     ),
     "nothing is remembered as seen": Way(
         _say_twice, lambda: patch.object(seen, "insert", _nothing), "made up"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from chatlane_schemas.turns import ClaimReply, TakeReply, TurnTake
 
@@ -14,6 +15,15 @@ class Job:
     agent: str
     # Place of the newest message it has.
     seq: int = 0
+    # Its worker is of a release that says so.
+    tells_begin: bool = False
+    has_begun: bool = False
+
+    @property
+    def attempt(self) -> tuple[UUID, int]:
+        """The turn, and which attempt of it this is."""
+        assert self.reply.attempt is not None
+        return self.reply.turn_id, self.reply.attempt
 
     def result(self, name: str, outcome: str, *, parts: int, retry: bool) -> dict[str, Any]:
         """Return a result of it, as the worker publishes it."""

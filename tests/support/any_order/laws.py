@@ -289,6 +289,20 @@ def _turns_end_for_a_reason(step: Step, _story: Story) -> Problems:
             yield from _ended(step, was, turn)
 
 
+def _only_what_began_is_lost(step: Step, story: Story) -> Problems:
+    """An attempt that nobody began costs no try, each once, and one that somebody began costs one."""
+    for turn in step.after.turns.values():
+        was = step.before.turns.get(turn.id)
+        others = [n for n in range(1, turn.attempt + 1) if (turn.id, n) not in story.begun]
+        if not 0 <= turn.unbegun <= len(others):
+            yield f"tries: {turn.unbegun} of turn {turn.id} count for nothing, and {others} were not begun"
+        if was is None or turn.interruptions == was.interruptions:
+            continue
+        has_begun = (turn.id, turn.attempt) in story.begun
+        if not (step.may_expire and has_begun and turn.interruptions == was.interruptions + 1):
+            yield f"tries: turn {turn.id} lost attempt {turn.attempt}, which nobody began"
+
+
 def _ended(step: Step, was: Turn, turn: Turn) -> Problems:
     if turn.state == "void":
         # Stopped, emptied, or begun by nobody when its end was asked for.
@@ -496,6 +510,7 @@ _LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
     _messages_join_for_a_reason,
     _workers_get_what_they_take_in,
     _turns_end_for_a_reason,
+    _only_what_began_is_lost,
     _answers_stand_once,
     _answers_go_where_questions_came_from,
     _moved_chats_are_told_where_they_are,

@@ -104,6 +104,8 @@ class Story:
     # The results that were published, by envelope id, and the claim of each (turn, attempt).
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     claims: dict[tuple[UUID, int], str] = field(default_factory=dict)
+    # The attempts (turn, attempt) that count when they are lost.
+    begun: set[tuple[UUID, int]] = field(default_factory=set)
 
     def new(self, place: Place, text: str | None = None) -> Said:
         """Return something new to say, with a text of its own."""

@@ -23,7 +23,8 @@ SELECT id, session_key, agent, ended_at, active_turn, next_seq, seq_gaps, next_o
 """
 _LANES: Final = "SELECT session_key, session_id FROM lanes"
 _TURNS: Final = """
-SELECT id, session_id, agent, state, attempt, token, cancel, result_id, outcome, dispatch, rest
+SELECT id, session_id, agent, state, attempt, token, cancel, result_id, outcome, dispatch, rest,
+       interruptions, unbegun
 FROM turns ORDER BY created_at, id
 """
 _WAITING: Final = """
@@ -94,6 +95,8 @@ class Turn(NamedTuple):
     outcome: str | None
     dispatch: int
     rest: str | None
+    interruptions: int
+    unbegun: int
 
     @property
     def is_live(self) -> bool:

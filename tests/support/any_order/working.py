@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from chatlane_schemas.turns import ClaimRequest, ClaimStatus, RenewRequest, TurnTake
+from chatlane_schemas.turns import ClaimRequest, ClaimStatus, RenewRequest, RenewStatus, TurnTake
 from tests.support.any_order.events import a_few, happens, number
 from tests.support.any_order.ground import Ground, until_answered
 from tests.support.any_order.jobs import Job
@@ -39,7 +39,14 @@ class Working(Ground):
         self, router: Router, turn_id: UUID, agent: str, worker: str, claim_id: str | None = None
     ) -> None:
         asked = claim_id or f"claim-{len(self.story.claims)}-{worker}-{self.world.monotonic}"
-        request = ClaimRequest(id=asked, at=self.world.now, turn_id=turn_id, worker=worker)
+        request = ClaimRequest(
+            id=asked,
+            at=self.world.now,
+            turn_id=turn_id,
+            worker=worker,
+            # One is of a release that does not.
+            tells_begin=worker != "w3",
+        )
         self._step(self._granted(router, agent, request), claimed={turn_id})
 
     async def _granted(self, router: Router, agent: str, request: ClaimRequest) -> None:
@@ -47,26 +54,36 @@ class Working(Ground):
         if reply.status is not ClaimStatus.CLAIMED:
             return
         assert reply.attempt is not None
-        holder = self.story.claims.setdefault((reply.turn_id, reply.attempt), request.id)
+        tells_begin = bool(request.tells_begin)
+        job = Job(reply, agent, reply.messages[-1].seq, tells_begin)
+        if job.attempt not in self.story.claims and (reply.attempt == 1 or not tells_begin):
+            self.story.begun.add(job.attempt)
+        holder = self.story.claims.setdefault(job.attempt, request.id)
         assert holder == request.id, f"two workers have attempt {reply.attempt}"
-        self.jobs.append(Job(reply, agent, reply.messages[-1].seq))
+        self.jobs.append(job)
 
-    @happens(of=number, job=number)
-    def renew(self, of: int, job: int) -> None:
-        """A worker asks for more time."""
+    @happens(3, of=number, job=number, begins=st.booleans())
+    def renew(self, of: int, job: int, begins: bool) -> None:  # noqa: FBT001 - drawn
+        """A worker asks for more time, says that it begins, or that it has yet to begin."""
         if self.jobs:
             its = self.jobs[job % len(self.jobs)]
             assert its.reply.attempt is not None
             assert its.reply.token is not None
+            its.has_begun |= begins
             request = RenewRequest(
                 id=f"renew-{self.world.monotonic}",
                 at=self.world.now,
                 turn_id=its.reply.turn_id,
                 attempt=its.reply.attempt,
                 token=its.reply.token,
+                begun=its.has_begun if its.tells_begin else None,
             )
-            router = self._router(of)
-            self._step(until_answered(lambda: router.desk.renew(its.agent, request)))
+            self._step(self._renewed(self._router(of), its, request))
+
+    async def _renewed(self, router: Router, its: Job, request: RenewRequest) -> None:
+        reply = await until_answered(lambda: router.desk.renew(its.agent, request))
+        if reply.status is RenewStatus.RENEWED and request.begun is not None:
+            (self.story.begun.add if request.begun else self.story.begun.discard)(its.attempt)
 
     @happens(3, of=number, job=number, is_again=st.booleans())
     def take_in(self, of: int, job: int, is_again: bool) -> None:  # noqa: FBT001 - drawn

@@ -1,5 +1,6 @@
 """Who gets a turn, and who may keep it."""
 
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -116,4 +117,34 @@ def test_a_later_attempt_counts_once_its_worker_says_that_it_began(
     renew(one, AGENT, attempt, token, begun=None)
     assert one.is_begun is is_begun
     renew(one, AGENT, attempt, token, begun=True)
+    assert one.is_begun
+
+
+def expired() -> Turn:
+    """An attempt that nobody was told to have begun, when its lease is over."""
+    token = "t2"  # noqa: S105 - a made-up one
+    return turn(attempt=2, token=token, is_begun=False, unbegun=1)
+
+
+@pytest.mark.parametrize("begun", [False, True, None])
+def test_an_attempt_that_goes_on_after_its_lease_counts_again(
+    begun: bool | None,  # noqa: FBT001 # a case
+) -> None:
+    one = expired()
+    assert renew(one, AGENT, 2, "t2", begun=begun) == "renewed"
+    assert (one.tries, one.is_begun) == (2, bool(begun))
+    renew(one, AGENT, 2, "t2", begun=begun)
+    assert one.tries == 2
+
+
+def test_an_attempt_of_somebody_else_does_not_go_on() -> None:
+    one = expired()
+    renew(one, AGENT, 2, "stale", begun=True)
+    assert (one.tries, one.is_begun) == (1, False)
+
+
+def test_where_there_is_one_try_nothing_is_yet_to_begin() -> None:
+    """What tells that it began could get lost, and it would begin twice."""
+    one = claimed()
+    renew(one, replace(AGENT, max_attempts=1), 1, "t1", begun=False)
     assert one.is_begun

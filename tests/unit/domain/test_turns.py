@@ -215,6 +215,15 @@ def test_a_result_after_the_lease_counts_while_nobody_else_claimed() -> None:
     assert turn.state == "done"
 
 
+def test_who_has_a_result_has_begun_even_if_nobody_was_told() -> None:
+    session, turn = busy_session(), running_turn()
+    turn.is_begun = False
+    expire_lease(turn, session, max_attempts=3, has_waiting=False, effects=Effects())
+    assert (turn.tries, session.interruptions) == (0, 0)
+    settled(arrived(outcome=Outcome.FAILED, retry=True, parts=()), session, turn)
+    assert (turn.tries, turn.due_in) == (1, timedelta(seconds=5))
+
+
 @pytest.mark.parametrize(
     ("turn", "agent", "reason"),
     [
