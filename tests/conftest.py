@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import hypothesis
 import pytest
 
-from chatlane.store.migrations import migrate
 from tests.support.backends import (
     Backends,
     RunningPostgres,
@@ -15,7 +14,7 @@ from tests.support.backends import (
     open_test_nats,
     open_test_postgres,
 )
-from tests.support.databases import open_database
+from tests.support.databases import migrated, open_database
 
 # A slow machine is no failure.
 hypothesis.settings.register_profile("chatlane", deadline=None)
@@ -70,7 +69,7 @@ async def postgres_server(backends: Backends) -> AsyncIterator[RunningPostgres]:
 async def template_database(postgres_server: RunningPostgres) -> AsyncIterator[str]:
     """Name of a migrated database that nobody connects to."""
     async with open_database(postgres_server.url) as name:
-        await migrate(postgres_server.dsn(name))
+        await migrated(postgres_server.dsn(name))
         yield name
 
 

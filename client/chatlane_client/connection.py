@@ -22,6 +22,7 @@ from chatlane_client.secured import (
     read_key_again,
     refusal_in,
     trusted_by,
+    without_chats,
 )
 from chatlane_schemas.permissions import inbox_prefix
 
@@ -173,12 +174,12 @@ async def _close(client: Client) -> None:
 
 async def _log_error(name: str, on_refused: OnRefused | None, error: Exception) -> None:
     if refusal := refusal_in(error):
-        about = {"connection": name, "what": refusal.what, "error": refusal.detail}
+        about = {"connection": name, "what": refusal.what, "error": without_chats(refusal.detail)}
         _log.warning("nats_refused", extra=about)
         if on_refused is not None:
             on_refused(refusal)
         return
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {without_chats(str(error))}"
     _log.warning("nats_error_reported", extra={"connection": name, "error": text})
 
 

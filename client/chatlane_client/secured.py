@@ -1,5 +1,6 @@
 """What a connection has to prove and be shown: keys, certificates, and what NATS refuses."""
 
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 from nkeys import NkeysError  # type: ignore[import-untyped]
 from typing_extensions import override
+
+from chatlane_schemas import subjects
 
 Refused: TypeAlias = Literal["publish", "subscribe", "connect"]
 
@@ -34,6 +37,9 @@ class Refusal(NamedTuple):
 OnRefused: TypeAlias = Callable[[Refusal], None]
 
 
+_CHAT_TOKEN: Final = re.compile(rf"\b[0-9a-f]{{{subjects.CHAT_TOKEN_DIGITS}}}\b")
+
+
 def refusal_in(error: Exception) -> Refusal | None:
     """Return what was refused, if an error that nats-py reports is of that kind.
 
@@ -47,6 +53,14 @@ def refusal_in(error: Exception) -> Refusal | None:
     if _VIOLATION in said:
         return Refusal("publish" if _PUBLISH in said else "subscribe", text)
     return None
+
+
+def without_chats(text: str) -> str:
+    """Return what the server said for a log: its subjects without what stands in them for a chat.
+
+    That is a digest without a key, from which a phone number can be found by trying all there are.
+    """
+    return _CHAT_TOKEN.sub("…", text)
 
 
 def trusted_by(ca_file: str | Path) -> ssl.SSLContext:

@@ -20,6 +20,7 @@ message, and dead-lettered.
 from typing import Final
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
+_NO_RIGHT: Final = "42501"
 
 
 class ChatlaneError(Exception):
@@ -41,7 +42,8 @@ class StoreUnavailableError(TransientError):
     def __init__(self, sqlstate: str = "", kind: str = "") -> None:
         self.sqlstate = sqlstate
         self.is_held_up = sqlstate == _LOCK_NOT_AVAILABLE
-        super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip())
+        hint = "; a right is missing: run `chatlane admin grants`" if sqlstate == _NO_RIGHT else ""
+        super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip() + hint)
 
 
 class SupersededError(TransientError):

@@ -13,6 +13,7 @@ import logging
 import re
 import secrets
 import sys
+import threading
 import traceback
 from contextlib import suppress
 from datetime import date, datetime, timedelta
@@ -116,6 +117,28 @@ def configure_logging(
         cache_logger_on_first_use=False,
     )
     _route_library_logs(_LEVELS[level])
+
+
+def log_uncaught() -> None:
+    """Send what ends the process, or a thread, or is met while tidying up, through the gate, too.
+
+    Python would print it with its text, and that of a database error quotes the row.
+    """
+    log = get_logger("process")
+
+    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        del kind, trace
+        log.critical("process_failed", exc_info=error)
+
+    def in_thread(failed: threading.ExceptHookArgs) -> None:
+        log.error("thread_failed", exc_info=failed.exc_value)
+
+    def unraisable(failed: sys.UnraisableHookArgs) -> None:
+        log.error("error_unraisable", exc_info=failed.exc_value)
+
+    sys.excepthook = end
+    threading.excepthook = in_thread
+    sys.unraisablehook = unraisable
 
 
 class _Sink(io.TextIOBase):

@@ -12,9 +12,9 @@ import pytest
 
 from chatlane.dev.binaries import server_directory, unprivileged_identity
 from chatlane.dev.servers import NatsServer, PostgresServer
-from chatlane.store.migrations import migrate
 from tests.acceptance.conftest import Tell
 from tests.support.crowd import Person
+from tests.support.databases import migrated
 from tests.support.eventually import eventually
 from tests.support.postgres_pair import execute
 from tests.support.scene import Scene, open_scene, seconds_since
@@ -99,7 +99,7 @@ async def test_without_room_for_postgres_messages_wait_in_the_log(
 ) -> None:
     server, disk = small_postgres
     await execute(server, f"CREATE DATABASE {DATABASE}")
-    await migrate(server.dsn(DATABASE))
+    await migrated(server.dsn(DATABASE))
     async with open_scene(tmp_path, nats_url, server.dsn(DATABASE)) as scene:
         await scene.start()
         async with scene.crowd.talking(PER_SECOND):

@@ -9,10 +9,9 @@ from time import monotonic
 
 import pytest
 
-from chatlane.store.migrations import migrate
 from tests.acceptance.conftest import Tell
 from tests.support.backends import RunningPostgres, RunningServer
-from tests.support.databases import open_database
+from tests.support.databases import migrated, open_database
 from tests.support.scene import Scene, open_scene, seconds_since
 
 pytestmark = pytest.mark.acceptance
@@ -25,7 +24,7 @@ UNHEARD = 200
 @pytest.fixture
 async def own_database_url(own_postgres: RunningPostgres) -> AsyncIterator[str]:
     async with open_database(own_postgres.url) as name:
-        await migrate(own_postgres.dsn(name))
+        await migrated(own_postgres.dsn(name))
         yield own_postgres.dsn(name)
 
 

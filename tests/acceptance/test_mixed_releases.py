@@ -13,10 +13,11 @@ from typing import Final
 import asyncpg
 import pytest
 
-from chatlane.store.migrations import known_versions, migrate
+from chatlane.store.migrations import known_versions
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
 from tests.support.chronicle import Chronicle, read_chronicle
+from tests.support.databases import migrated
 from tests.support.previous_release import HistoryMissingError, PreviousRelease, unpack
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import Process
@@ -53,17 +54,18 @@ def previous(tmp_path: Path) -> PreviousRelease:
         pytest.skip(str(missing))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stage:
     """A scene, and the release before ours to put on it."""
 
     scene: Scene
     previous: PreviousRelease
+    before_grants: bool = True
 
     async def routers(self, *names: str) -> None:
         """Start routers, of the previous release where their name says `old`."""
         service = self.scene.service
-        started = [service.router(name, variables=self._variables(name)) for name in names]
+        started = [service.router(name, variables=self._router_variables(name)) for name in names]
         await service.until_started(*started)
 
     def workers(self, *names: str) -> None:
@@ -75,6 +77,11 @@ class Stage:
         """Start subscribers, of the previous release where their name says `old`."""
         for name in names:
             self.scene.service.subscriber(name, variables=self._variables(name))
+
+    def _router_variables(self, name: str) -> dict[str, str]:
+        """Return what a router is started with: before there are roles it is the owner."""
+        owner = {"CHATLANE_POSTGRES__DSN": self.scene.service.dsn} if self.before_grants else {}
+        return {**self._variables(name), **owner}
 
     def _variables(self, name: str) -> dict[str, str]:
         return self.previous.variables if name.startswith("old") else {}
@@ -131,7 +138,9 @@ async def test_two_releases_share_the_work_on_the_way_up_and_back(
 async def _install(stage: Stage) -> None:
     """Set the previous release up, by its own commands."""
     config = str(stage.scene.service.config)
-    await stage.previous.run("-m", "chatlane", "admin", "migrate", "--config", config)
+    owner = {"CHATLANE_POSTGRES__DSN": stage.scene.service.dsn}
+    migrating = ("-m", "chatlane", "admin", "migrate", "--config", config)
+    await stage.previous.run(*migrating, variables=owner)
     await stage.previous.run("-m", "chatlane", "admin", "apply", "--config", config)
     assert await _schema(stage.scene) < set(known_versions())
     stage.workers("old-worker-1")
@@ -142,7 +151,8 @@ async def _install(stage: Stage) -> None:
 async def _upgrade(stage: Stage) -> None:
     """Migrate first, then routers, then workers; on the way some die."""
     await stage.until_work_flows(HALF, HALF)
-    await migrate(stage.scene.service.dsn)
+    await migrated(stage.scene.service.dsn)
+    stage.before_grants = False
     assert await _schema(stage.scene) == set(known_versions())
     await stage.until_work_flows(HALF, HALF)
 

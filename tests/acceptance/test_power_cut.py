@@ -17,9 +17,9 @@ from chatlane.dev.binaries import server_directory
 from chatlane.dev.processes import ServerStartError
 from chatlane.dev.servers import EmbeddedServer, NatsServer, PostgresServer
 from chatlane.errors import BusUnavailableError
-from chatlane.store.migrations import migrate
 from chatlane_client import open_connection
 from tests.acceptance.conftest import Tell
+from tests.support.databases import migrated
 from tests.support.eventually import eventually
 from tests.support.forgetful_disk import ForgetfulDisk, open_forgetful_disk
 from tests.support.nats_cluster import open_nats_cluster
@@ -160,7 +160,7 @@ async def made_long_ago(disk: ForgetfulDisk, **settings: str) -> PostgresServer:
     await made.start()
     try:
         await execute(made, f"CREATE DATABASE {DATABASE}")
-        await migrate(made.dsn(DATABASE))
+        await migrated(made.dsn(DATABASE))
     finally:
         await made.stop()
     # Else it syncs every file before it recovers, one after the other.

@@ -26,9 +26,8 @@ from rich.table import Table
 
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
-from chatlane.store.migrations import migrate
 from chatlane_client.crash_points import WorkerPoint
-from tests.support.databases import open_database
+from tests.support.databases import migrated, open_database
 from tests.support.eventually import eventually
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import ROUTER_LEASE, STREAM_ACK_WAIT, Process
@@ -179,7 +178,7 @@ async def open_stage(directory: Path) -> AsyncIterator[Stage]:
         open_database(postgres.url) as database,
     ):
         dsn = postgres.dsn(database)
-        await migrate(dsn)
+        await migrated(dsn)
         async with open_scene(
             directory, nats.url, dsn, lease=ROUTER_LEASE, turn_lease=TURN_LEASE, max_attempts=9
         ) as scene:

@@ -25,7 +25,7 @@ from chatlane.dev.programs import Program
 from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nats, open_postgres
 from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
-from chatlane.store.migrations import migrate
+from tests.support.databases import login_of, migrated
 
 _HERE: Final = Path(__file__).parent
 PYTHONPATH: Final = {"PYTHONPATH": str(_HERE.parents[1])}
@@ -325,8 +325,9 @@ async def open_rig(
         open_postgres(directory / "postgres", settings=_POSTGRES_SETTINGS) as postgres,
     ):
         config = directory / "chatlane.toml"
-        config.write_text(_CONFIG.format(nats_url=server.url, dsn=postgres.url) + settings, "utf-8")
-        await migrate(postgres.url)
+        await migrated(postgres.url)
+        dsn = await login_of(postgres.url)
+        config.write_text(_CONFIG.format(nats_url=server.url, dsn=dsn) + settings, "utf-8")
         loaded = load_settings(config, {})
         await _apply_topology(loaded)
         client = await nats.connect(server.url)

@@ -18,11 +18,10 @@ import asyncpg
 
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
-from chatlane.store.migrations import migrate
 from tests.support.checker import LONGEST_WAIT, problems, unwatched
 from tests.support.chronicle import Chronicle
 from tests.support.crowd import people
-from tests.support.databases import open_database
+from tests.support.databases import migrated, open_database
 from tests.support.eventually import eventually
 from tests.support.lossy_link import LossyLink, through
 from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
@@ -138,7 +137,7 @@ class Stage:
         """Start two of everything; one of each reaches its servers over links."""
         service = self.scene.service
         nats = self.links["nats link"].url
-        dsn = through(service.dsn, self.links["postgres link"].port)
+        dsn = through(service.router_dsn, self.links["postgres link"].port)
         linked: dict[str, str] = {"CHATLANE_NATS__URL": nats, "CHATLANE_POSTGRES__DSN": dsn}
         routers = [
             service.router(
@@ -173,7 +172,7 @@ async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
         postgres = await enter(open_postgres(directory / "postgres"))
         name = await enter(open_database(postgres.url))
         dsn = postgres.dsn(name)
-        await migrate(dsn)
+        await migrated(dsn)
         await _notice_deadlocks(dsn, name)
         links = {
             "nats link": await enter(LossyLink(nats.url).open()),

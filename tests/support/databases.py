@@ -9,6 +9,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from chatlane.store.grants import Roles, grant
+from chatlane.store.migrations import migrate
+from chatlane.store.pool import open_store
+
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
@@ -40,6 +44,39 @@ async def open_database(dsn: str, template: str | None = None) -> AsyncIterator[
         yield name
     finally:
         await _execute(dsn, f"DROP DATABASE IF EXISTS {_identifier(name)} WITH (FORCE)")
+
+
+async def login_of(dsn: str, role: str = "chatlane_application") -> str:
+    """Return `dsn` for a user who is a member of a role and nothing more.
+
+    Users and roles are there for all databases of a server, and stay.
+    """
+    user = f"{role}_login"
+    connection = await asyncpg.connect(dsn)
+    try:
+        for statement in (
+            f"CREATE ROLE {_identifier(role)} NOLOGIN",
+            # Reached over loopback, for as long as the tests run.
+            f"CREATE ROLE {_identifier(user)} LOGIN PASSWORD '{user}'",
+        ):
+            with contextlib.suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+                await connection.execute(statement)
+        await connection.execute(f"GRANT {role} TO {user}")
+    finally:
+        await connection.close()
+    return with_login(dsn, user, user)
+
+
+async def grant_rights(dsn: str) -> None:
+    """Do what `chatlane admin grants --apply` does, but for what it finds."""
+    async with open_store(dsn) as store, store.transaction() as connection:
+        await grant(connection, Roles())
+
+
+async def migrated(dsn: str) -> None:
+    """Do what the owner of a database does for a release."""
+    await migrate(dsn)
+    await grant_rights(dsn)
 
 
 async def _execute(dsn: str, statement: str) -> None:

@@ -42,7 +42,13 @@ class Ended:
 
 
 class Installation:
-    """A directory with a chatlane.toml, and commands run in it."""
+    """A directory with a chatlane.toml, and commands run in it.
+
+    Args:
+        database_url: As whom most commands connect.
+        environment: More of their environment.
+        owner_url: As whom those do that change tables and rights; else as the others.
+    """
 
     def __init__(
         self,
@@ -51,7 +57,10 @@ class Installation:
         database_url: str,
         port: int,
         environment: Mapping[str, str] | None = None,
+        *,
+        owner_url: str | None = None,
     ) -> None:
+        self.owner_url = owner_url or database_url
         self.directory = directory
         self.nats_url = nats_url
         self.port = port
@@ -69,6 +78,9 @@ class Installation:
         self, *arguments: str, terminal: int | None = None
     ) -> asyncio.subprocess.Process:
         """Start a command, with pipes or on a terminal."""
+        environment = self._environment
+        if arguments[:2] in {("admin", "migrate"), ("admin", "grants")}:
+            environment = {**environment, "CHATLANE_POSTGRES__DSN": self.owner_url}
         streams = asyncio.subprocess.PIPE if terminal is None else terminal
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -76,7 +88,7 @@ class Installation:
             "chatlane",
             *arguments,
             cwd=self.directory,
-            env=self._environment,
+            env=environment,
             stdin=streams,
             stdout=streams,
             stderr=streams,

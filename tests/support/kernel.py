@@ -47,6 +47,7 @@ from chatlane_schemas.turns import (
     RenewReply,
     RenewRequest,
 )
+from tests.support.databases import login_of
 
 if TYPE_CHECKING:
     from chatlane.store.outbox import OutboxRow
@@ -203,10 +204,15 @@ class Placed:
 
 
 class Kernel:
-    """One router's decisions, without NATS."""
+    """One router's decisions, without NATS.
 
-    def __init__(self, store: Store, declared: Catalog) -> None:
+    Args:
+        owner: For tests to look and meddle; the router's own store where it may do everything.
+    """
+
+    def __init__(self, store: Store, declared: Catalog, owner: Store | None = None) -> None:
         self.store = store
+        self.owner = owner or store
         self.catalog = declared
         self.relay = RecordingRelay()
         self.metrics = CountingMetrics()
@@ -227,7 +233,7 @@ class Kernel:
 
     def restarted(self, declared: Catalog | None = None) -> "Kernel":
         """Return a kernel that knows nothing but the database, as after a kill -9."""
-        return Kernel(self.store, declared or self.catalog)
+        return Kernel(self.store, declared or self.catalog, self.owner)
 
     def logged(self, one: InboundEvent, stored_at: datetime) -> LogMessage:
         """Return the event as the log would hand it over."""
@@ -296,7 +302,7 @@ class Kernel:
 
     async def fetch(self, query: str, *arguments: object) -> list[Any]:
         """Run any query; for what no other method shows."""
-        async with self.store.transaction() as connection:
+        async with self.owner.transaction() as connection:
             return list(await connection.fetch(query, *arguments))
 
     async def value(self, query: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever was asked for
@@ -561,8 +567,8 @@ def transcript_desk(
 
 @asynccontextmanager
 async def open_kernel(dsn: str, declared: Catalog | None = None) -> AsyncIterator[Kernel]:
-    """Open a kernel on a migrated database."""
-    async with open_store(dsn) as store:
+    """Open a kernel on a migrated database, with the rights of a router."""
+    async with open_store(dsn) as owner, open_store(await login_of(dsn)) as store:
         async with store.transaction() as connection:
             await seen_days.create(connection, timedelta(days=3))
-        yield Kernel(store, declared or catalog())
+        yield Kernel(store, declared or catalog(), owner)

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from chatlane.dev.processes import ServerProcess
 from chatlane.dev.servers import LOOPBACK, PostgresServer
-from chatlane.store.migrations import migrate
+from tests.support.databases import migrated
 from tests.support.eventually import eventually
 
 DATABASE: Final = "chatlane"
@@ -112,7 +112,7 @@ async def open_postgres_pair(directory: Path) -> AsyncIterator[PostgresPair]:
     try:
         await primary.start()
         await execute(primary, f"CREATE DATABASE {DATABASE}")
-        await migrate(primary.dsn(DATABASE))
+        await migrated(primary.dsn(DATABASE))
         await standby.start()
         await execute(primary, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
         await execute(primary, "SELECT pg_reload_conf()")

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -49,8 +50,11 @@ class PreviousRelease:
         """Its examples/subscriber.py."""
         return self.directory / "examples" / "subscriber.py"
 
-    async def run(self, *arguments: str) -> str:
+    async def run(self, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
         """Run a Python with this release to the end and return what it says.
+
+        Args:
+            variables: More of its environment.
 
         Raises:
             AssertionError: It failed; with its last words.
@@ -58,7 +62,7 @@ class PreviousRelease:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *arguments),
             cwd=self.directory,
-            env={**os.environ, **self.variables},
+            env={**os.environ, **self.variables, **(variables or {})},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

@@ -20,6 +20,7 @@ from chatlane.crash_points import CRASH_VARIABLE, FREEZE_VARIABLE
 from chatlane.dev.programs import LogTail, Program
 from chatlane.settings import Settings, load_settings
 from chatlane_client import open_connection
+from tests.support.databases import login_of
 from tests.support.eventually import eventually
 from tests.support.forking import ForkedProcess
 
@@ -210,6 +211,8 @@ class Service:
 
     Attributes:
         directory: Holds configuration and logs.
+        dsn: Of the owner of the database, as whom tests look and meddle.
+        router_dsn: As whom the processes connect: with the rights of their role.
         processes: By name.
         chronicle: Where workers tell of their turns, if anywhere.
         forks: Whether processes are copies of one that has imported everything, and so start at once.
@@ -218,6 +221,7 @@ class Service:
     directory: Path
     nats_url: str
     dsn: str
+    router_dsn: str
     config: Path
     settings: Settings
     processes: dict[str, Process] = field(default_factory=dict)
@@ -315,14 +319,15 @@ async def open_service(
     Args:
         directory: For configuration and logs.
         nats_url: A server without streams.
-        dsn: A migrated database.
+        dsn: A migrated database, of its owner.
         config: As for `config_text`.
     """
     path = directory / "chatlane.toml"
-    path.write_text(config_text(nats_url, dsn, **config), "utf-8")
+    router_dsn = await login_of(dsn)
+    path.write_text(config_text(nats_url, router_dsn, **config), "utf-8")
     settings = load_settings(path, {})
     await apply_topology(settings)
-    service = Service(directory, nats_url, dsn, path, settings)
+    service = Service(directory, nats_url, dsn, router_dsn, path, settings)
     try:
         yield service
     finally:

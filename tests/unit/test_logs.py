@@ -5,6 +5,8 @@ import asyncio
 import io
 import json
 import logging
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,7 +18,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 import chatlane
 from chatlane.errors import StoreUnavailableError
-from chatlane.logs import DIGEST_KEYS, PLAIN_KEYS, configure_logging, get_logger
+from chatlane.logs import (
+    DIGEST_KEYS,
+    PLAIN_KEYS,
+    configure_logging,
+    get_logger,
+    log_uncaught,
+)
 from tests.support.logs import restored_logging
 
 CANARY = "canary-7f3a"
@@ -278,3 +286,25 @@ def test_every_event_in_the_code_has_a_constant_name() -> None:
     ]
 
     assert unnamed == []
+
+
+def test_what_ends_a_process_is_told_without_its_text(lines: Lines) -> None:
+    hooks = (sys.excepthook, threading.excepthook, sys.unraisablehook)
+    log_uncaught()
+    try:
+        sys.excepthook(KeyError, KeyError(CANARY), None)
+        thread = threading.Thread(target=lambda: [][len(CANARY)])
+        thread.start()
+        thread.join()
+        tidying_up = Untidy()
+        del tidying_up
+    finally:
+        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+    told = {str(event["event"]) for event in lines.events}
+    assert told == {"process_failed", "thread_failed", "error_unraisable"}
+    assert CANARY not in lines.text
+
+
+class Untidy:
+    def __del__(self) -> None:
+        raise KeyError(CANARY)

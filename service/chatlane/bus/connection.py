@@ -25,6 +25,7 @@ from chatlane_client.secured import (
     read_key_again,
     refusal_in,
     trusted_by,
+    without_chats,
 )
 from chatlane_schemas.permissions import inbox_prefix
 
@@ -187,7 +188,7 @@ class Bus:
         is_news = self.is_connected or kind not in self._reported
         self._reported.add(kind)
         report = _log.warning if is_news else _log.debug
-        report("bus_error_reported", kind=kind, detail=str(error))
+        report("bus_error_reported", kind=kind, detail=without_chats(str(error)))
 
     async def _disconnected(self) -> None:
         if self._is_closing:

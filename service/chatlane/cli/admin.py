@@ -14,6 +14,7 @@ from chatlane.errors import SchemaMismatchError
 if TYPE_CHECKING:
     from chatlane.routing.repartition import Progress
     from chatlane.settings import Settings
+    from chatlane.store.grants import Roles
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,6 +34,67 @@ def migrate(config: Config = None) -> None:
 
     asyncio.run(run_migrations(settings.postgres.address()))
     typer.echo(f"the tables are at migration {known_versions()[-1]}")
+
+
+@app.command()
+def grants(
+    config: Config = None,
+    *,
+    do_apply: Annotated[
+        bool, typer.Option("--apply", help="Run it, as the owner that postgres.dsn names.")
+    ] = False,
+    application: Annotated[
+        str, typer.Option(metavar="ROLE", help="Of routers and the other commands.")
+    ] = "chatlane_application",
+    retention: Annotated[
+        str, typer.Option(metavar="ROLE", help="Of what deletes because of age or on request.")
+    ] = "chatlane_retention",
+    reader: Annotated[
+        str, typer.Option(metavar="ROLE", help="Of people who look, and see no content.")
+    ] = "chatlane_reader",
+) -> None:
+    """Print, or run, the SQL that gives each role of the database exactly the rights it needs.
+
+    The roles are groups: make whoever logs in a member of one. What is not listed is taken
+    away, from everybody else, too. Run it again after every `migrate`.
+    """
+    from chatlane.cli.reporting import CommandError
+    from chatlane.store.grants import Roles, script
+
+    try:
+        roles = Roles(application, retention, reader)
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc)) from exc
+    if not do_apply:
+        typer.echo(script(roles), nl=False)
+        return
+    if left := asyncio.run(_grant(read_settings(config), roles)):
+        # Done as far as it goes: this is for whoever owns the database, or the schema.
+        raise CommandError("\n".join(left))
+    typer.echo("the roles have their rights, and nobody else has any")
+
+
+async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
+    from chatlane.app import store_of
+    from chatlane.cli.reporting import CommandError
+    from chatlane.errors import StoreUnavailableError
+    from chatlane.store.grants import grant
+    from chatlane.store.migrations import verify_schema
+
+    try:
+        async with store_of(settings) as store, store.transaction() as connection:
+            await verify_schema(connection)
+            return await grant(connection, roles)
+    except StoreUnavailableError as exc:
+        if exc.sqlstate != _NOT_ALLOWED:
+            raise
+        raise CommandError(
+            "whom postgres.dsn names may not do that: take the owner of the tables; where it may not "
+            "make roles, somebody who may makes them first"
+        ) from exc
+
+
+_NOT_ALLOWED: Final = "42501"
 
 
 @app.command()

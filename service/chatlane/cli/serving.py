@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chatlane.cli.options import Config, duration_option, read_client_settings, read_settings
-from chatlane.logs import configure_logging
+from chatlane.logs import configure_logging, log_uncaught
 
 if TYPE_CHECKING:
     from chatlane.settings import Settings
@@ -105,6 +105,7 @@ def log_as_set(settings: "Settings") -> None:
     is_json = its.format == "json" or (its.format == "auto" and not sys.stderr.isatty())
     key = its.digest_key.get_secret_value().encode() if its.digest_key else None
     configure_logging(its.level, json=is_json, digest_key=key)
+    log_uncaught()
 
 
 def arm_as_told() -> None:

@@ -46,6 +46,9 @@ _POSTGRES_SETTINGS: Final[Mapping[str, str]] = {
     "max_connections": "200",
     "fsync": "on",
     "synchronous_commit": "on",
+    # Else its log would quote rows that it refuses, and parameters: what people wrote.
+    "log_error_verbosity": "terse",
+    "log_parameter_max_length": "0",
     "log_timezone": "UTC",
     "timezone": "UTC",
 }
@@ -297,9 +300,14 @@ class PostgresServer(EmbeddedServer):
     def url(self) -> str:
         return self.dsn("postgres")
 
-    def dsn(self, database: str) -> str:
-        """Return the URL of one database."""
-        address = f"{_USER}:{self._password}@{LOOPBACK}:{self.port}"
+    def dsn(self, database: str, *, login: tuple[str, str] | None = None) -> str:
+        """Return the URL of one database.
+
+        Args:
+            login: User and password; the superuser's when not given.
+        """
+        user, password = login or (_USER, self._password)
+        address = f"{user}:{password}@{LOOPBACK}:{self.port}"
         return f"postgres://{address}/{database}?sslmode=disable"
 
     @override

@@ -6,6 +6,7 @@ on free ports, and ends with the process that started it.
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from chatlane.dev.programs import LogTail, Program
 from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nats, open_postgres
 from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
+from chatlane.store import grants
+from chatlane.store.grants import Roles
 from chatlane.store.migrations import migrate
 
 AGENT: Final = "main"
@@ -30,6 +33,8 @@ DATABASE: Final = "chatlane"
 ROUTERS: Final = 2
 WORKERS: Final = 2
 
+# As whom routers log in to the database.
+_ROUTER: Final = "chatlane_router"
 _START_PATIENCE: Final = timedelta(seconds=30)
 _ROUTER_STARTED: Final = re.compile(r"\brouter_started\b.*\brouter=([0-9a-f-]{36})")
 
@@ -60,7 +65,7 @@ class Stack:
 
     @property
     def dsn(self) -> str:
-        """Where the database is."""
+        """Where the database is, as its owner; the programs have the rights of their role."""
         return self.postgres.dsn(DATABASE)
 
     @property
@@ -168,18 +173,33 @@ async def _prepare(directory: Path, nats: NatsServer, postgres: PostgresServer) 
     """Write the configuration, make the database, and apply migrations and topology."""
     template = resources.files("chatlane.dev").joinpath("data/stack.toml").read_text("utf-8")
     config = directory / "chatlane.toml"
-    values = {"nats_url": nats.url, "dsn": postgres.dsn(DATABASE)}
+    password = secrets.token_hex(16)
+    dsn = postgres.dsn(DATABASE, login=(_ROUTER, password))
+    values = {"nats_url": nats.url, "dsn": dsn}
     config.write_text(Template(template).substitute(values), "utf-8")
-    connection = await asyncpg.connect(postgres.url)
-    try:
-        await connection.execute(f'CREATE DATABASE "{DATABASE}"')
-    finally:
-        await connection.close()
+    await _execute(postgres.url, f'CREATE DATABASE "{DATABASE}"')
     await asyncio.gather(
-        migrate(postgres.dsn(DATABASE)),
+        _make_tables(postgres.dsn(DATABASE), password),
         _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)]),
     )
     return config
+
+
+async def _make_tables(dsn: str, password: str) -> None:
+    """Do what the owner of a database does, and whoever makes its users."""
+    await migrate(dsn)
+    roles = Roles()
+    await _execute(dsn, grants.script(roles))
+    membership = f"LOGIN PASSWORD '{password}' IN ROLE {roles.application}"
+    await _execute(dsn, f"CREATE ROLE {_ROUTER} {membership}")
+
+
+async def _execute(dsn: str, sql: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
 
 
 async def _run(directory: Path, arguments: list[str]) -> None:

@@ -6,7 +6,7 @@ import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, LiteralString
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from chatlane.errors import ChatlaneError, SchemaMismatchError
 
@@ -54,7 +54,18 @@ async def migrate(dsn: str) -> None:
         )
         _, errors = await process.communicate()
     if process.returncode != 0:
-        raise MigrationError(errors.decode(errors="replace").strip())
+        raise MigrationError(_without_password(errors.decode(errors="replace").strip(), dsn))
+
+
+def _without_password(text: str, dsn: str) -> str:
+    """Return what the runner said; of an address that it cannot read it says all."""
+    place = dsn.partition("?")[0].rpartition("@")[0]
+    password = place.partition("://")[2].partition(":")[2]
+    parameters = dict(parse_qsl(dsn.partition("?")[2]))
+    for secret in (password, unquote(password), parameters.get("password", "")):
+        if secret:
+            text = text.replace(secret, "***")
+    return text
 
 
 async def verify_schema(connection: "PoolConnectionProxy") -> None:

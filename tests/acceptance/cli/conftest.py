@@ -7,21 +7,26 @@ from pathlib import Path
 import pytest
 
 from chatlane.dev.servers import free_port
+from tests.support.databases import login_of
 from tests.support.eventually import eventually
 from tests.support.installation import CONFIG, Installation
 
 
 @pytest.fixture
-def bare(tmp_path: Path, nats_url: str, empty_database_url: str) -> Installation:
+async def bare(tmp_path: Path, nats_url: str, empty_database_url: str) -> Installation:
     """An installation of which only chatlane.toml exists."""
     (tmp_path / "chatlane.toml").write_text(CONFIG)
-    return Installation(tmp_path, nats_url, empty_database_url, free_port())
+    application_url = await login_of(empty_database_url)
+    return Installation(
+        tmp_path, nats_url, application_url, free_port(), owner_url=empty_database_url
+    )
 
 
 @pytest.fixture
 async def installed(bare: Installation) -> Installation:
     """An installation with tables, streams and durables."""
     await bare.done("admin", "migrate")
+    await bare.done("admin", "grants", "--apply")
     await bare.done("admin", "apply")
     return bare
 

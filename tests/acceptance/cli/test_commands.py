@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 async def test_admin_makes_what_verify_misses(bare: Installation) -> None:
     before = await bare.run("admin", "verify")
     migrated = await bare.done("admin", "migrate")
+    without = await bare.run("admin", "verify")
+    granted = await bare.done("admin", "grants", "--apply")
     applied = await bare.done("admin", "apply")
     again = await bare.done("admin", "apply")
     after = await bare.done("admin", "verify")
@@ -29,6 +31,8 @@ async def test_admin_makes_what_verify_misses(bare: Installation) -> None:
     assert "are not applied: run `chatlane admin migrate`" in before.err
     assert "stream INBOUND is missing: run `chatlane admin apply`" in before.err
     assert "the tables are at migration" in migrated
+    assert "run `chatlane admin grants`" in without.err
+    assert "the roles have their rights, and nobody else has any" in granted
     assert "stream INBOUND created" in applied
     assert again == after == "everything is as declared\n"
 

@@ -35,7 +35,7 @@ async def test_what_failed_once_is_no_repeat_when_it_comes_again(
 ) -> None:
     """C16: mark, session, message and work item are there together or not at all."""
     kernel = own_kernel
-    await refuse_once(kernel.store, table)
+    await refuse_once(kernel.owner, table)
     important = event(chat="701", user="701", mid="300", text="important")
     message = kernel.logged(important, at("09:00:00"))
     with pytest.raises(asyncpg.PostgresError, match="refused"):
@@ -62,7 +62,7 @@ async def test_a_result_that_failed_once_counts_when_it_comes_again(
     kernel = own_kernel
     placed = await kernel.say(event(chat="701", user="701", mid="300", text="important"))
     claimed = await kernel.claim_live(placed.session)
-    await refuse_once(kernel.store, table)
+    await refuse_once(kernel.owner, table)
     result = kernel.turn_result(claimed, "done", at("09:01"))
     with pytest.raises(asyncpg.PostgresError, match="refused"):
         await kernel.decide([result])
@@ -80,7 +80,7 @@ async def test_a_claim_that_failed_once_may_be_asked_again(own_kernel: Kernel) -
     """C16: the transcript refuses the rows; nothing was granted."""
     kernel = own_kernel
     placed = await kernel.say(event(chat="701", user="701", mid="300", text="important"))
-    await refuse_once(kernel.store, "messages")
+    await refuse_once(kernel.owner, "messages")
     turn = await kernel.live_turn(placed.session)
     assert turn is not None
     with pytest.raises(StoreUnavailableError):
@@ -98,7 +98,7 @@ async def in_the_end(kernel: Kernel, survives: int, stage: Stage) -> tuple[Kerne
     """
     store = DyingStore(kernel.store, survives)
     try:
-        await stage(Kernel(store, kernel.catalog))  # type: ignore[arg-type]
+        await stage(Kernel(store, kernel.catalog, kernel.owner))  # type: ignore[arg-type]
     except Exception:
         # Whoever asked the desk hears of its death only that the store was not there.
         if not store.is_dead:
@@ -318,7 +318,7 @@ async def test_a_batch_that_died_is_read_again_in_its_order(kernel: Kernel) -> N
         for number in range(1, 6)
     ]
     for survives in (1, 5, 9):
-        dying = Kernel(DyingStore(kernel.store, survives), kernel.catalog)  # type: ignore[arg-type]
+        dying = Kernel(DyingStore(kernel.store, survives), kernel.catalog, kernel.owner)  # type: ignore[arg-type]
         with pytest.raises(KilledError):
             await dying.decide(log)
     await kernel.decide(log)

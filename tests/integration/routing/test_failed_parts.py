@@ -12,6 +12,7 @@ from chatlane.routing import batch
 from chatlane.settings import load_settings
 from chatlane_client import AdapterClient, open_connection
 from tests.support.crowd import Person
+from tests.support.databases import login_of
 from tests.support.service import ACCOUNT, PLATFORM, apply_topology, config_text
 
 pytestmark = pytest.mark.integration
@@ -24,7 +25,8 @@ async def test_a_router_whose_part_has_failed_ends_long_before_its_stop_timeout(
     nats_url: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "chatlane.toml"
-    path.write_text(config_text(nats_url, database_url, lease=timedelta(seconds=1)), "utf-8")
+    dsn = await login_of(database_url)
+    path.write_text(config_text(nats_url, dsn, lease=timedelta(seconds=1)), "utf-8")
     settings = load_settings(path, {"CHATLANE_ROUTER__STOP_TIMEOUT": "5m"})
     await apply_topology(settings)
 

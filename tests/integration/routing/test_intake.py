@@ -13,10 +13,9 @@ from chatlane.bus.jetstream import StreamState
 from chatlane.bus.reader import ReaderLimits
 from chatlane.domain.log import LogName, PartitionId
 from chatlane.errors import BusUnavailableError
-from chatlane.store.migrations import migrate
 from chatlane.store.pool import Store, open_store
 from tests.support.backends import RunningPostgres, RunningServer
-from tests.support.databases import open_database
+from tests.support.databases import migrated, open_database
 from tests.support.eventually import eventually
 from tests.support.log_streams import LogStreams, chat_in, message_id_of, open_logs
 from tests.support.small_router import SmallRouter, noted, open_routers, prepare
@@ -106,7 +105,7 @@ async def test_kills_of_postgres_lose_repeat_and_reorder_nothing(
 ) -> None:
     async with open_database(own_postgres.url) as name:
         dsn = own_postgres.dsn(name)
-        await migrate(dsn)
+        await migrated(dsn)
         async with open_store(dsn) as store:
             await prepare(store, PARTITIONS)
             async with running(store, logs):

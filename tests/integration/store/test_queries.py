@@ -1,20 +1,17 @@
 """Every statement of the store fits the migrated schema, and none reads a large table through."""
 
-import importlib
 import json
-import pkgutil
 import re
 from collections.abc import AsyncIterator, Iterator
-from types import ModuleType
 from typing import Any
 
 import asyncpg
 import pytest
 
-import chatlane.store
 from chatlane.store.pool import Store, open_store
 from tests.support.backends import RunningPostgres
 from tests.support.databases import open_database
+from tests.support.statements import queries
 
 pytestmark = pytest.mark.integration
 
@@ -22,29 +19,6 @@ HEADER = re.compile(r"\s*-- [a-z_.→ ]+: \S.*\n")
 
 # They read all there is, on purpose: how much waits is asked by an operator, not per message.
 READ_EVERYTHING = {"outbox.BACKLOG_SQL"}
-
-
-def store_modules() -> Iterator[ModuleType]:
-    for found in pkgutil.iter_modules(chatlane.store.__path__):
-        yield importlib.import_module(f"chatlane.store.{found.name}")
-
-
-def constants(namespace: object, path: str) -> Iterator[tuple[str, str]]:
-    for name, value in vars(namespace).items():
-        if isinstance(value, str) and value.lstrip().startswith("-- "):
-            yield f"{path}.{name}", value
-
-
-def queries() -> dict[str, str]:
-    """Return every statement by where it stands; they are known by their first comment."""
-    found: dict[str, str] = {}
-    for module in store_modules():
-        path = module.__name__.rpartition(".")[2]
-        found.update(constants(module, path))
-        for name, value in vars(module).items():
-            if isinstance(value, type) and value.__module__ == module.__name__:
-                found.update(constants(value, f"{path}.{name}"))
-    return found
 
 
 QUERIES = queries()

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from asyncpg import InvalidParameterValueError
 
 from chatlane.domain.effects import SeenRow
 from chatlane.errors import StoreUnavailableError
@@ -83,9 +84,32 @@ async def test_old_days_go_one_by_one(store: Store) -> None:
 
 async def test_a_day_in_use_is_dropped_another_time(store: Store) -> None:
     await create(store)
-    await add_day(store, date(2025, 1, 1))
+    await add_day(store, datetime.now(UTC).date() - timedelta(days=60))
     async with store.transaction() as connection:
         await seen.insert(connection, [SeenRow(b"digest", None, None)])
         with pytest.raises(StoreUnavailableError):
             await drop(store, timedelta(days=5))
     assert await drop(store, timedelta(days=5))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "create_seen_days(current_date - 400, current_date)",
+        "create_seen_days(current_date, current_date + 400)",
+        "drop_seen_day(current_date + 1)",
+        "drop_seen_day('infinity')",
+    ],
+)
+async def test_no_router_can_ask_for_days_that_would_harm(store: Store, call: str) -> None:
+    """They work with the rights of the owner, for whoever may call them."""
+    await create(store)
+    before = await days(store)
+    with pytest.raises(InvalidParameterValueError):
+        await select(store, call)
+    assert await days(store) == before
+
+
+async def select(store: Store, call: str) -> None:
+    async with store.transaction() as connection:
+        await connection.execute(f"SELECT {call}")  # one of those above
