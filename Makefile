@@ -68,8 +68,9 @@ format-check: $(READY) ## Fail where `make format` would change something
 	$(BIN)/ruff format --check .
 
 .PHONY: lint
-lint: $(READY) ## Lint
+lint: $(READY) ## Lint the code and the Dockerfile
 	$(BIN)/ruff check .
+	$(BIN)/hadolint --failure-threshold style deploy/Dockerfile
 
 .PHONY: types
 types: $(READY) ## Check types
@@ -175,7 +176,13 @@ down: ## Stop them and remove their volumes
 .PHONY: image
 image: ## Build the container image
 	docker build --file deploy/Dockerfile --tag $(CHATLANE_IMAGE) --build-arg UV_VERSION=$(UV_VERSION) \
+		$(if $(CHATLANE_PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(CHATLANE_PYTHON_IMAGE)) \
+		$(if $(VERSION),--build-arg VERSION=$(VERSION)) \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) .
+
+.PHONY: bump-images
+bump-images: ## Pin the newest content of the images that deploy/ names (needs a registry)
+	$(PYTHON) deploy/bump_images.py
 
 ##@ Tidy up
 

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import secrets
 import warnings
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
@@ -19,10 +21,20 @@ from typing_extensions import override
 
 from chatlane.dev.servers import free_port
 
-NATS_IMAGE: Final = os.environ.get("CHATLANE_TEST_NATS_IMAGE", "nats:2.15.1-alpine")
-POSTGRES_IMAGE: Final = os.environ.get("CHATLANE_TEST_POSTGRES_IMAGE", "postgres:18")
 _START_PATIENCE: Final = timedelta(seconds=60)
 _POLL: Final = timedelta(milliseconds=50)
+_COMPOSE: Final = Path(__file__).parents[2] / "deploy" / "compose.yaml"
+
+
+def pinned_image(name: str) -> str:
+    """Return the image of a server that deploy/ pins, whatever is used in its place here."""
+    (image,) = re.findall(rf"\$\{{CHATLANE_{name}_IMAGE:-(.+)\}}", _COMPOSE.read_text("utf-8"))
+    return str(image)
+
+
+def server_image(name: str) -> str:
+    """Return the image of a server that is used here: of the environment, else the pinned one."""
+    return os.environ.get(f"CHATLANE_{name}_IMAGE") or pinned_image(name)
 
 
 def docker_answers() -> bool:
@@ -95,7 +107,9 @@ class NatsContainer(ContainerServer):
     """NATS with JetStream."""
 
     def __init__(self) -> None:
-        container = DockerContainer(NATS_IMAGE, command="--jetstream --store_dir /tmp/nats")
+        container = DockerContainer(
+            server_image("NATS"), command="--jetstream --store_dir /tmp/nats"
+        )
         super().__init__(container, 4222)
 
     @property
@@ -125,7 +139,7 @@ class PostgresContainer(ContainerServer):
             "POSTGRES_INITDB_ARGS": "--encoding=UTF8 --locale=C",
         }
         container = DockerContainer(
-            POSTGRES_IMAGE, command="-c max_connections=200", env=environment
+            server_image("POSTGRES"), command="-c max_connections=200", env=environment
         )
         super().__init__(container, 5432)
 
