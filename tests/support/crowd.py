@@ -13,7 +13,7 @@ from typing import Final
 from nats.aio.client import Client
 
 from chatlane.bus.tasks import end_task
-from chatlane_client import AdapterClient, UnconfirmedPublishError
+from chatlane_client import AdapterClient, RetryLaterError, UnconfirmedPublishError
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
 from tests.support.chronicle import Chronicle
 from tests.support.history import Received, Sent
@@ -66,6 +66,7 @@ class Crowd:
         unheard: Texts that no answer has mentioned yet, with the time they were written.
         seconds: How long each text waited for its answer, with the time it was written.
         put_off: How long adapters waited before they told a platform to come later.
+        refused: How often the service said to come later, because it has no room.
         repeated: One message in so many is sent by the platform again, with another envelope;
             0 for none.
         most_unheard: So many messages may wait for an answer; then people write no more until
@@ -83,6 +84,7 @@ class Crowd:
     seconds: list[tuple[float, float]] = field(default_factory=list)
     numbers: Counter[str] = field(default_factory=Counter)
     chronicle: Chronicle | None = None
+    refused: int = 0
     repeated: int = 20
     most_unheard: int = 2_000
     held_back: timedelta = timedelta(0)
@@ -90,6 +92,7 @@ class Crowd:
     _keys: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _last: dict[str, Sent] = field(default_factory=dict)
     _heard: Counter[str] = field(default_factory=Counter)
+    _lines: dict[str, asyncio.Lock] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -152,18 +155,32 @@ class Crowd:
         if self.chronicle:
             self.chronicle.note("saying", text=sent.text)
         try:
-            await self._adapter.publish(event, give_up_after=give_up_after)
+            await self._publish(person, event, give_up_after)
         except UnconfirmedPublishError:
             self.put_off.append(monotonic() - self.unheard[event.text or ""])
-            await self._adapter.publish(event)
+            await self._publish(person, event)
         self._was_sent(sent)
         self._last[person.name] = sent
         return sent
 
+    async def _publish(
+        self, person: Person, event: InboundEvent, give_up_after: timedelta | None = None
+    ) -> None:
+        """Publish, again when the service says to come later; the next of the chat stays behind."""
+        async with self._lines.setdefault(person.name, asyncio.Lock()):
+            while True:
+                try:
+                    await self._adapter.publish(event, give_up_after=give_up_after)
+                except RetryLaterError as exc:
+                    self.refused += 1
+                    await asyncio.sleep(exc.after.total_seconds())
+                else:
+                    return
+
     async def repeat(self, person: Person, sent: Sent) -> None:
         """Let the platform send a message again."""
         event = person.event(sent.text, sent.message_id)
-        await self._adapter.publish(event)
+        await self._publish(person, event)
         self._was_sent(replace(sent, envelope_id=event.id))
 
     def _was_sent(self, sent: Sent) -> None:
