@@ -155,7 +155,8 @@ migration: ## Add an empty migration: make migration NAME=add_thing
 	@case "$(NAME)" in ""|*[!a-z0-9_]*) echo "usage: make migration NAME=verb_object" >&2; exit 2;; esac
 	@last=$$(ls $(MIGRATIONS) | sed -n 's/^\([0-9]\{4\}\)_.*\.sql$$/\1/p' | sort | tail -n 1); \
 	file=$(MIGRATIONS)/$$(printf '%04d' $$(expr $${last:-0} + 1))_$(NAME).sql; \
-	printf -- '-- migrate:up\n\n-- migrate:down\n' > $$file; \
+	printf -- '%s\n\n%s\n\n%s\n' '-- migrate:up' '-- migrate:down' \
+		"DO \$$\$$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END \$$\$$;" > $$file; \
 	echo "$$file"
 
 .PHONY: migrate

@@ -1,6 +1,6 @@
 """Routers, workers and subscribers of two releases beside each other: an upgrade, and the way back.
 
-The database has the schema of this release all the while, for it is migrated first.
+The database is migrated first, one migration at a time, and keeps the schema of this release.
 """
 
 import json
@@ -17,7 +17,8 @@ from chatlane.store.migrations import known_versions
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
 from tests.support.chronicle import Chronicle, read_chronicle
-from tests.support.databases import migrated
+from tests.support.databases import grant_rights
+from tests.support.migrations import apply_each
 from tests.support.previous_release import HistoryMissingError, PreviousRelease, unpack
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import Process
@@ -31,6 +32,8 @@ MAX_ATTEMPTS: Final = 20
 HALF: Final = ALL_PARTITIONS // 2
 # Of each agent, after every step.
 ANSWERS: Final = 20
+# And after every migration.
+ANSWERS_BETWEEN: Final = 3
 
 # What a process of a release tells of its statements; they are known by their first comment.
 _STATEMENTS: Final = """
@@ -151,7 +154,8 @@ async def _install(stage: Stage) -> None:
 async def _upgrade(stage: Stage) -> None:
     """Migrate first, then routers, then workers; on the way some die."""
     await stage.until_work_flows(HALF, HALF)
-    await migrated(stage.scene.service.dsn)
+    await _migrate_one_by_one(stage)
+    await grant_rights(stage.scene.service.dsn)
     stage.before_grants = False
     assert await _schema(stage.scene) == set(known_versions())
     await stage.until_work_flows(HALF, HALF)
@@ -170,6 +174,16 @@ async def _upgrade(stage: Stage) -> None:
     await stage.stop("old router 2", "old subscriber 1")
     await stage.kill("old-worker-1")
     await stage.until_work_flows(ALL_PARTITIONS)
+
+
+async def _migrate_one_by_one(stage: Stage) -> None:
+    """Apply what is newer, and let the previous release work on what each migration leaves."""
+    scene = stage.scene
+    directory = scene.service.directory / "migrations"
+    directory.mkdir()
+    async for _ in apply_each(scene.service.dsn, directory, await _schema(scene)):
+        await scene.until_answers_flow(ANSWERS_BETWEEN)
+        scene.require_running()
 
 
 async def _go_back(stage: Stage) -> None:

@@ -5,6 +5,7 @@ database and the bus, not a Python.
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -13,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 # The first one that carried messages all the way. Move it on with every release.
 COMMIT: Final = "679e2ea7d7fc2fdcae06bd0f23a96a92fedfbf41"
 _ROOT: Final = Path(__file__).parents[2]
 _PACKAGES: Final = ("schemas", "client", "service")
-_PARTS: Final = (*_PACKAGES, "examples")
+_PARTS: Final = (*_PACKAGES, "examples", "tests/contract/messages")
 
 
 class HistoryMissingError(Exception):
@@ -49,6 +50,17 @@ class PreviousRelease:
     def subscriber(self) -> Path:
         """Its examples/subscriber.py."""
         return self.directory / "examples" / "subscriber.py"
+
+    @property
+    def messages(self) -> list[Path]:
+        """One full and one minimal message of each type, as it wrote them."""
+        return sorted((self.directory / "tests" / "contract" / "messages").glob("*.json"))
+
+    def schema(self, model: str) -> dict[str, Any]:
+        """Return its JSON Schema of a message."""
+        path = self.directory / "schemas" / "json" / f"{model}.schema.json"
+        read: dict[str, Any] = json.loads(path.read_bytes())
+        return read
 
     async def run(self, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
         """Run a Python with this release to the end and return what it says.

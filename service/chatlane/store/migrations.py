@@ -5,7 +5,7 @@ import shutil
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, Literal, LiteralString
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from chatlane.errors import ChatlaneError, SchemaMismatchError
@@ -40,19 +40,28 @@ async def migrate(dsn: str) -> None:
         MigrationError: A migration failed; the ones before it stay applied.
     """
     with as_file(files("chatlane.store") / "migrations") as directory:
-        process = await asyncio.create_subprocess_exec(
-            _dbmate(),
-            "--env=DATABASE_URL",
-            f"--migrations-dir={directory}",
-            "--no-dump-schema",
-            "--migration-lock",
-            "--env-file=",
-            "migrate",
-            env={"DATABASE_URL": runner_url(dsn)},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, errors = await process.communicate()
+        await run_dbmate(dsn, directory, "migrate")
+
+
+async def run_dbmate(dsn: str, directory: Path, command: Literal["migrate", "rollback"]) -> None:
+    """Apply the migrations of a directory that the database lacks, or undo its newest one.
+
+    Raises:
+        MigrationError: As it says.
+    """
+    process = await asyncio.create_subprocess_exec(
+        _dbmate(),
+        "--env=DATABASE_URL",
+        f"--migrations-dir={directory}",
+        "--no-dump-schema",
+        "--migration-lock",
+        "--env-file=",
+        command,
+        env={"DATABASE_URL": runner_url(dsn)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
     if process.returncode != 0:
         raise MigrationError(_without_password(errors.decode(errors="replace").strip(), dsn))
 

@@ -153,3 +153,5 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_session_id_stream_idx ON outbox (session_id, stream);
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

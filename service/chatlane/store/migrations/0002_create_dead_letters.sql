@@ -32,3 +32,5 @@ CREATE TABLE late_results (
 );
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

@@ -28,3 +28,5 @@ CREATE TABLE audit (
 );
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

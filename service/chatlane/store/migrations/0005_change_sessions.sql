@@ -26,3 +26,5 @@ CREATE TABLE api_requests (
 CREATE INDEX api_requests_at_idx ON api_requests (at);
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

@@ -39,3 +39,5 @@ CREATE INDEX removed_messages_platform_message_id_idx
     ON removed_messages (session_id, platform_message_id) WHERE platform_message_id IS NOT NULL;
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

@@ -10,3 +10,5 @@ CREATE TABLE lane_aliases (
 CREATE INDEX lane_aliases_session_key_idx ON lane_aliases (session_key);
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

@@ -8,3 +8,7 @@ CREATE INDEX dead_letters_subject_stored_at_idx ON dead_letters (subject, stored
 CREATE INDEX late_results_at_idx ON late_results (at);
 
 -- migrate:down
+
+DROP INDEX late_results_at_idx;
+DROP INDEX dead_letters_subject_stored_at_idx;
+DROP INDEX dead_letters_reason_at_idx;

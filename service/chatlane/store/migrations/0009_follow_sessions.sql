@@ -7,3 +7,7 @@ CREATE INDEX sessions_owner_id_idx ON sessions (owner, id) WHERE owner IS NOT NU
 CREATE INDEX sessions_session_key_id_idx ON sessions (session_key, id);
 
 -- migrate:down
+
+DROP INDEX sessions_session_key_id_idx;
+DROP INDEX sessions_owner_id_idx;
+DROP INDEX sessions_parent_id_idx;

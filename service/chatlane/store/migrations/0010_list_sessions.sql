@@ -10,3 +10,5 @@ ALTER TABLE sessions
 CREATE INDEX sessions_origin_id_idx ON sessions (origin, id) WHERE origin <> 'chat';
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

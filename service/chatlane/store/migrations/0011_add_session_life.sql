@@ -23,3 +23,5 @@ CREATE TABLE session_holds (
 );
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

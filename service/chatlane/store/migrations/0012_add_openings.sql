@@ -10,3 +10,5 @@ ALTER TABLE sessions
     ADD COLUMN told_in uuid;
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

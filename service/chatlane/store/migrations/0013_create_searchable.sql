@@ -29,3 +29,7 @@ CREATE TABLE search_progress (
 ) WITH (fillfactor = 80);
 
 -- migrate:down
+
+DROP TABLE search_progress;
+DROP TABLE searchable;
+DROP SEQUENCE searchable_id_seq;

@@ -6,3 +6,6 @@ CREATE INDEX sessions_open_id_idx ON sessions (id) WHERE ended_at IS NULL;
 CREATE INDEX late_results_session_id_idx ON late_results (session_id);
 
 -- migrate:down
+
+DROP INDEX late_results_session_id_idx;
+DROP INDEX sessions_open_id_idx;

@@ -5,3 +5,5 @@
 ALTER TABLE turns ADD COLUMN cancel text COLLATE "C";
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

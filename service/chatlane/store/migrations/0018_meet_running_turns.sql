@@ -10,3 +10,5 @@ CREATE INDEX waiting_steer_idx ON waiting (session_id, arrival) WHERE busy = 'st
 ALTER TABLE lanes ADD COLUMN noted_at timestamptz;
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

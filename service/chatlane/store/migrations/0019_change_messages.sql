@@ -37,3 +37,5 @@ CREATE TABLE early_edits (
 CREATE INDEX early_edits_kept_at_idx ON early_edits (kept_at);
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

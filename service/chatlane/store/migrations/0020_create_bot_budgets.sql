@@ -10,3 +10,5 @@ CREATE TABLE bot_budgets (
 ) WITH (fillfactor = 80);
 
 -- migrate:down
+
+DROP TABLE bot_budgets;

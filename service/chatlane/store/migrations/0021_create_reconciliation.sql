@@ -14,3 +14,5 @@ CREATE TABLE reconciliation (
 INSERT INTO reconciliation DEFAULT VALUES;
 
 -- migrate:down
+
+DROP TABLE reconciliation;

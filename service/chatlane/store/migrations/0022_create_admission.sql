@@ -9,3 +9,5 @@ CREATE TABLE admission (
 ) WITH (fillfactor = 50);
 
 -- migrate:down
+
+DROP TABLE admission;

@@ -13,3 +13,5 @@ CREATE INDEX waiting_awaits_files_idx ON waiting (session_id, platform_message_i
 ALTER TABLE turns ADD COLUMN rest text COLLATE "C";
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

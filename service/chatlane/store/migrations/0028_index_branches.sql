@@ -4,3 +4,5 @@
 CREATE INDEX sessions_parent_id_branch_idx ON sessions (parent_id) WHERE link_kind = 'branch';
 
 -- migrate:down
+
+DROP INDEX sessions_parent_id_branch_idx;

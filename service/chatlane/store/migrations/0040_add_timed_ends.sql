@@ -11,3 +11,5 @@ CREATE INDEX sessions_check_at_idx ON sessions (check_at)
     WHERE ended_at IS NULL AND check_at IS NOT NULL;
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

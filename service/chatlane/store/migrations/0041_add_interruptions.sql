@@ -8,3 +8,5 @@ ALTER TABLE turns
 ALTER TABLE sessions ADD COLUMN interruptions integer NOT NULL DEFAULT 0;
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

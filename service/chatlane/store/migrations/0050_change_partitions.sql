@@ -14,3 +14,5 @@ ALTER TABLE partitions
 ALTER TABLE routers ADD COLUMN follows_changes boolean NOT NULL DEFAULT false;
 
 -- migrate:down
+
+DO $$ BEGIN RAISE EXCEPTION 'cannot be rolled back: it holds what nothing else has'; END $$;

@@ -18,3 +18,6 @@ CREATE TABLE stream_marks (
 CREATE INDEX audit_session_id_idx ON audit (session_id) WHERE session_id IS NOT NULL;
 
 -- migrate:down
+
+DROP INDEX audit_session_id_idx;
+DROP TABLE stream_marks;

@@ -1,0 +1,61 @@
+"""Each migration by itself: what says that it can be rolled back can, and the others refuse."""
+
+from pathlib import Path
+from typing import Final, LiteralString
+
+import asyncpg
+import pytest
+
+from chatlane.store.migrations import MigrationError, run_dbmate
+from tests.support.migrations import apply_each, way_back
+
+pytestmark = pytest.mark.integration
+
+# Everything a migration can leave behind, but for the order of columns and what is in the tables.
+_SCHEMA: Final[LiteralString] = """
+SELECT 'relation', relname::text, relkind::text, coalesce(reloptions::text, '')
+FROM pg_class WHERE relnamespace = 'public'::regnamespace
+UNION ALL SELECT 'column', attrelid::regclass::text, attname::text,
+    format_type(atttypid, atttypmod) || attnotnull || attcollation::regcollation
+        || coalesce(pg_get_expr(adbin, adrelid), '')
+FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+WHERE relnamespace = 'public'::regnamespace AND attnum > 0 AND NOT attisdropped
+UNION ALL SELECT 'index', indexrelid::regclass::text, indrelid::regclass::text,
+    pg_get_indexdef(indexrelid)
+FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
+WHERE relnamespace = 'public'::regnamespace
+UNION ALL SELECT 'constraint', conname::text, conrelid::regclass::text, pg_get_constraintdef(oid)
+FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+UNION ALL SELECT 'function', proname::text, pg_get_function_identity_arguments(oid), prosrc
+FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+"""
+
+
+async def schema_of(connection: asyncpg.Connection) -> set[tuple[str, ...]]:
+    return {tuple(row) for row in await connection.fetch(_SCHEMA)}
+
+
+async def test_what_says_that_it_can_be_rolled_back_goes_back_and_up_again(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    connection = await asyncpg.connect(empty_database_url)
+    try:
+        before = await schema_of(connection)
+        rolled_back = 0
+        async for file in apply_each(empty_database_url, tmp_path):
+            after = await schema_of(connection)
+            assert after != before, file.name
+            if way_back(file).startswith("DO $$ BEGIN RAISE"):
+                with pytest.raises(MigrationError, match="cannot be rolled back"):
+                    await run_dbmate(empty_database_url, tmp_path, "rollback")
+            else:
+                await run_dbmate(empty_database_url, tmp_path, "rollback")
+                assert await schema_of(connection) == before, file.name
+                await run_dbmate(empty_database_url, tmp_path, "migrate")
+                rolled_back += 1
+            assert await schema_of(connection) == after, file.name
+            before = after
+        assert rolled_back >= 9
+    finally:
+        await connection.close()
