@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Final
@@ -50,6 +50,7 @@ class Grant:
     Attributes:
         asked_at: Monotonic time from which the lease counts: just before the
             first request that may have been heard.
+        taken_in: Messages that came since, and that it has taken in.
     """
 
     turn_id: UUID
@@ -61,6 +62,7 @@ class Grant:
     lease: timedelta
     source: Source
     messages: tuple[TurnMessage, ...]
+    taken_in: list[TurnMessage] = field(default_factory=list)
     history: HistoryPointer
     prompt_context: str | None = None
     session_is_new: bool
@@ -70,6 +72,12 @@ class Grant:
     interruption: Interruption | None = None
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
+
+    @property
+    def message_ids(self) -> tuple[UUID, ...]:
+        """Ids of all that the turn answers."""
+        every = (*self.messages, *self.taken_in)
+        return tuple(one.id for one in every if one.id is not None)
 
 
 class ClaimClient:

@@ -17,6 +17,7 @@ class Steering:
         """Make one; `ask` takes the place in the transcript after which something is new."""
         self._ask = ask
         self._signals = signals
+        self._taken_in = grant.taken_in
         self._last_seq = grant.messages[-1].seq
 
     async def take(self) -> tuple[TurnMessage, ...]:
@@ -29,4 +30,5 @@ class Steering:
             raise
         if reply.messages:
             self._last_seq = reply.messages[-1].seq
+            self._taken_in += reply.messages
         return reply.messages

@@ -14,6 +14,7 @@ from chatlane_schemas.session_state import Note
 
 MAX_PARTS: Final = 100
 MAX_TRANSCRIPT_ROWS: Final = 1000
+MAX_ANSWERED: Final = 200
 
 
 class Outcome(StrEnum):
@@ -72,6 +73,12 @@ class ResultMessage(Envelope):
         tuple[TranscriptRow, ...],
         Field(max_length=MAX_TRANSCRIPT_ROWS, fail_fast=True),
     ] = Field(default=(), description="Rows to add to the transcript, in order.")
+    message_ids: Annotated[tuple[UUID, ...], Field(max_length=MAX_ANSWERED, fail_fast=True)] = (
+        Field(
+            default=(),
+            description="Ids of the messages that the turn answers, as its worker was given them.",
+        )
+    )
     usage: Counters = Field(default={}, description="Named counts, such as tokens.")
     carry_over: Note | None = Field(
         default=None,

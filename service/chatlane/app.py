@@ -48,6 +48,7 @@ from chatlane.routing.intake import Intake
 from chatlane.routing.losses import bury_loss
 from chatlane.routing.lost_messages import LostMessages
 from chatlane.routing.ownership import Ownership
+from chatlane.routing.recalling import InboundProgress
 from chatlane.routing.reconciling import PATIENCE, Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
@@ -449,6 +450,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             linger=router.batch_linger,
             jitter=jitter,
             full_streams=lambda: relay.full_streams,
+            inbound_is_read=InboundProgress(access, transaction).is_read,
         )
         idle = IdleCheck(
             router=app.router_id,

@@ -4,6 +4,7 @@ ChatlaneError
 ├── TransientError                 try again: the batch waits and is retried in place
 │   ├── StoreUnavailableError      Postgres did not answer, or lost a race worth repeating
 │   ├── SupersededError            somebody else decided first: read again and start over
+│   ├── ResultAheadError           what a result answers may still be read from the other log
 │   └── BusUnavailableError        NATS did not answer; a publish without PubAck is *unknown*
 │       └── StreamFullError        the stream has no room, and did not store it
 └── PermanentError                 never: dead letter, then go on
@@ -52,6 +53,13 @@ class SupersededError(TransientError):
     def __init__(self, what: str) -> None:
         self.what = what
         super().__init__(f"superseded: {what}")
+
+
+class ResultAheadError(TransientError):
+    """A result was read before what it answers, which may still be in the inbound log."""
+
+    def __init__(self, result_id: str) -> None:
+        super().__init__(f"result {result_id} answers what is not known yet")
 
 
 class BusUnavailableError(TransientError):

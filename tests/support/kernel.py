@@ -249,10 +249,10 @@ class Kernel:
         self._sequence += 1
         return LogMessage(log, partition, self._sequence, stored_at, subject, None, body)  # type: ignore[arg-type]
 
-    async def decide(self, messages: Sequence[LogMessage]) -> None:
-        """Commit the messages in one transaction."""
+    async def decide(self, messages: Sequence[LogMessage], *, is_old: bool = False) -> None:
+        """Commit the messages in one transaction, as if stored before this router began or not."""
         async with self.writer.writing() as writing:
-            contents = [decoded(message, self.catalog) for message in messages]
+            contents = [decoded(message, self.catalog, is_old=is_old) for message in messages]
             await Deciding(self.catalog, SLOTS).run(writing, contents)
 
     async def decide_in_the_end(self, messages: Sequence[LogMessage]) -> None:

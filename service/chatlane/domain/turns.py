@@ -53,7 +53,13 @@ _STUCK_NOTICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ArrivedResult:
-    """A result as read from the log; `agent` is the subject's, the only one believed."""
+    """A result as read from the log; `agent` is the subject's, the only one believed.
+
+    Attributes:
+        is_old: It was stored before this router began. Should the database have been restored, it
+            may belong to a claim that is forgotten, or to a message that is still to be read again.
+        may_wait: Whether such a message may still come.
+    """
 
     result: ResultMessage
     agent: str
@@ -63,6 +69,8 @@ class ArrivedResult:
     partition: int
     sequence: int
     trace: Trace | None = None
+    is_old: bool = False
+    may_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +233,18 @@ def _is_current(result: ResultMessage, turn: Turn) -> bool:
             result.token,
         )
     )
+
+
+def recall_claim(turn: Turn, result: ResultMessage) -> None:
+    """Give a turn the claim that its result tells of, and that this database has forgotten.
+
+    An attempt is given out by a commit only: who has a later one than the turn counts has it from a
+    database that was ahead of this one.
+    """
+    turn.state = "claimed"
+    turn.attempt = result.attempt or turn.attempt
+    turn.token = result.token
+    turn.claim_id = None
 
 
 def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:

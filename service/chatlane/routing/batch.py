@@ -14,7 +14,13 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from chatlane.crash_points import RouterPoint, reach
-from chatlane.errors import StoreUnavailableError, SupersededError, TransientError
+from chatlane.domain.turns import ArrivedResult
+from chatlane.errors import (
+    ResultAheadError,
+    StoreUnavailableError,
+    SupersededError,
+    TransientError,
+)
 from chatlane.logs import get_logger
 from chatlane.routing.backpressure import parted
 from chatlane.routing.deciding import Deciding, Decoded, commands_in, decoded
@@ -26,7 +32,7 @@ from chatlane.tracing import batch_committed
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
     from random import Random
     from uuid import UUID
 
@@ -75,6 +81,8 @@ class Batches:
         lease: What each committed batch renews its partitions to.
         slots: How many slots a `stream` agent's messages are spread over.
         full_streams: Says which streams have no room now; what leads to them is not read.
+        inbound_is_read: Says whether all that was stored until some time is decided; without it
+            that is taken for granted.
     """
 
     def __init__(
@@ -91,7 +99,10 @@ class Batches:
         linger: timedelta,
         jitter: Random,
         full_streams: Callable[[], Collection[str]] = tuple,
+        inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None,
     ) -> None:
+        self._inbound_is_read = inbound_is_read
+        self._began_at = datetime.now(UTC)
         self._full_streams = full_streams
         self._held_back_said_at = -_HELD_BACK_SAID_EVERY
         self._intake = intake
@@ -132,7 +143,12 @@ class Batches:
         known: dict[LogMessage, Decoded] = {}
         for one in batch.slices:
             for message in one.messages:
-                known[message] = decoded(message, self._catalog, is_killer=one.is_process_killer)
+                known[message] = decoded(
+                    message,
+                    self._catalog,
+                    is_killer=one.is_process_killer,
+                    is_old=message.stored_at < self._began_at,
+                )
                 if len(known) % _BREATH == 0:
                     await asyncio.sleep(0)
         self._metrics.stages_took({"queue": queued, "decode": monotonic() - began})
@@ -197,6 +213,9 @@ class Batches:
                 if races > _MOST_RACES:
                     raise
                 await asyncio.sleep(_FIRST_DELAY * self._jitter.random())
+            except ResultAheadError:
+                await self._settle_in_time(batch, known)
+                return
             except TransientError as error:
                 self._metrics.batch_repeated("failed")
                 _log.warning("batch_waits", error=str(error), messages=len(batch.messages))
@@ -210,6 +229,29 @@ class Batches:
                 batch_committed(batch.messages, began_ns)
                 self._report(batch, timedelta(seconds=monotonic() - began))
                 return
+
+    async def _settle_in_time(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Find the result that answers what is not known, and let it wait while that may come."""
+        if len(batch.messages) > 1:
+            for part in _parts(batch):
+                await self._persist(part, known)
+            return
+        (message,) = batch.messages
+        content = known[message].content
+        if isinstance(content, ArrivedResult) and await self._nothing_earlier_comes(message):
+            final = known[message]._replace(content=replace(content, may_wait=False))
+            await self._persist(batch, {message: final})
+        else:
+            self._intake.failed(batch, _HELD_UP_FOR)
+
+    async def _nothing_earlier_comes(self, message: LogMessage) -> bool:
+        if self._inbound_is_read is None:
+            return True
+        try:
+            return await self._inbound_is_read(message.stored_at)
+        except TransientError as error:
+            _log.warning("batch_waits", error=str(error), messages=1)
+            return False
 
     async def _part(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Commit each partition by itself; the one that is held up waits, the others do not."""

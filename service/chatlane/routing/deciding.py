@@ -53,8 +53,17 @@ class Decoded(NamedTuple):
     is_command: bool = False
 
 
-def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -> Decoded:
-    """Decode one message; one that killed its readers is not looked into at all."""
+def decoded(
+    message: LogMessage, catalog: Catalog, *, is_killer: bool = False, is_old: bool = False
+) -> Decoded:
+    """Decode one message; one that killed its readers is not looked into at all.
+
+    Args:
+        message: Of either log.
+        catalog: What is declared.
+        is_killer: Whether it killed its readers.
+        is_old: Whether it was stored before this router began.
+    """
     if is_killer:
         return Decoded(message, Refused(message, DeadReason.PROCESS_KILLER))
     try:
@@ -62,7 +71,7 @@ def decoded(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -
             prepared = prepare_inbound(message, catalog)
             is_command = isinstance(prepared, Prepared) and prepared.heard.command is not None
             return Decoded(message, prepared, is_command)
-        return Decoded(message, prepare_result(message))
+        return Decoded(message, prepare_result(message, is_old=is_old))
     except Exception as error:  # noqa: BLE001 - a bug, and no try would end otherwise
         _log.exception("decode_failed", partition=message.partition, seq=message.sequence)
         return Decoded(message, Refused(message, DeadReason.INTERNAL_ERROR, type(error).__name__))
@@ -86,6 +95,7 @@ class Deciding:
 
         Raises:
             SupersededError: Another router decided about the same people or lanes meanwhile.
+            ResultAheadError: A result is to be tried alone, or later.
         """
         contents = [one.content for one in messages]
         prepared = [one for one in contents if isinstance(one, Prepared)]
@@ -100,7 +110,7 @@ class Deciding:
             await loaded.place(one)
         await loaded.void_emptied()
         if results:
-            await loaded.settle(results)
+            await loaded.settle(results, is_alone=len(messages) == 1)
         writing.lap("decide")
         await loaded.write()
         writing.lap("write")
@@ -332,10 +342,10 @@ class _Loaded:
         await edited.void_emptied(connection, emptied, self._locked, self._effects)
         await self._go_on()
 
-    async def settle(self, results: Sequence[ArrivedResult]) -> None:
+    async def settle(self, results: Sequence[ArrivedResult], *, is_alone: bool) -> None:
         """Decide about what workers answered."""
         await meet(self._writing.connection, self._effects)
-        settlement = Settlement(self._catalog, self._locked, self._effects)
+        settlement = Settlement(self._catalog, self._locked, self._effects, is_alone=is_alone)
         await settlement.settle(self._writing.connection, results)
 
     async def write(self) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.turns import ArrivedResult, Question, answer_stream, settle
+from chatlane.routing.recalling import recall, require_known
 from chatlane.routing.refused import Refused
 from chatlane.store import messages, turns, waiting
 from chatlane_schemas.codec import DecodeError, decode
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
 
 
-def prepare_result(message: LogMessage) -> ArrivedResult | Refused:
-    """Decode one message of the results log, or say why it cannot be used."""
+def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResult | Refused:
+    """Decode one message of the results log, or say why it cannot be used.
+
+    Args:
+        message: Of that log.
+        is_old: Whether it was stored before this router began.
+    """
     try:
         subject = parse_rlog(message.subject)
         result = decode(ResultMessage, message.body)
@@ -46,6 +52,8 @@ def prepare_result(message: LogMessage) -> ArrivedResult | Refused:
         partition=message.partition,
         sequence=message.sequence,
         trace=message.trace,
+        is_old=is_old,
+        may_wait=is_old,
     )
 
 
@@ -55,11 +63,18 @@ class Settlement:
     Args:
         sessions: Locked, by id; the counters change in place.
         effects: Of the whole batch: messages that were placed before count as waiting.
+        is_alone: Whether the batch is one message.
     """
 
     def __init__(
-        self, catalog: Catalog, sessions: Mapping[UUID, Session], effects: Effects
+        self,
+        catalog: Catalog,
+        sessions: Mapping[UUID, Session],
+        effects: Effects,
+        *,
+        is_alone: bool = False,
     ) -> None:
+        self._is_alone = is_alone
         self._catalog = catalog
         self._sessions = sessions
         self._effects = effects
@@ -67,17 +82,43 @@ class Settlement:
     async def settle(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
     ) -> None:
-        """Apply results one after the other, in log order."""
+        """Apply results one after the other, in log order.
+
+        Raises:
+            ResultAheadError: One of them is to be tried alone, or later.
+        """
         turn_ids = {one.result.turn_id for one in results if one.result.turn_id is not None}
         found = await turns.lock(connection, turn_ids) if turn_ids else {}
-        busy = await self._sessions_with_waiting(connection, results)
         wanted = {key for one in results if (key := _question_key(one)) is not None}
         asked = await messages.find_questions(connection, list(wanted)) if wanted else {}
+        for one in results:
+            if one.is_old:
+                await self._recall(connection, one, found, asked)
+        busy = await self._sessions_with_waiting(connection, results)
         for one in results:
             begin = len(self._effects.publications)
             self._settle_one(one, found, busy, asked)
             self._effects.trace(begin, one.trace)
         reach(RouterPoint.RESULTS_SETTLED)
+
+    async def _recall(
+        self,
+        connection: PoolConnectionProxy,
+        one: ArrivedResult,
+        found: dict[UUID, Turn],
+        asked: Mapping[tuple[UUID, int], object],
+    ) -> None:
+        """Find what an old result answers, should the database have been restored."""
+        session = self._sessions.get(one.result.session_id)
+        turn_id = one.result.turn_id
+        if session is None or (turn_id is None and _question_key(one) not in asked):
+            require_known(one)
+        elif turn_id is not None:
+            turn = await recall(
+                connection, one, session, found.get(turn_id), is_alone=self._is_alone
+            )
+            if turn is not None:
+                found[turn_id] = turn
 
     def _settle_one(
         self,

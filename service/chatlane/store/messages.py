@@ -100,6 +100,20 @@ SELECT count(*), coalesce(sum(
 """
 
 
+COUNT_PLACED_SQL: Final[LiteralString] = """
+-- messages: how many of these have their place in a turn
+SELECT count(*) FROM messages WHERE id = ANY($1::uuid[]) AND turn_id = $2
+"""
+
+
+async def count_placed(
+    connection: "PoolConnectionProxy", ids: Iterable[UUID], turn_id: UUID
+) -> int:
+    """Return how many of some messages are rows of a turn."""
+    count: int = await connection.fetchval(COUNT_PLACED_SQL, list(ids), turn_id)
+    return count
+
+
 class TurnSize(NamedTuple):
     """How much a turn answers."""
 

@@ -54,6 +54,18 @@ def _from_row(row: "Record") -> Turn:
     )
 
 
+RENAME_SQL: Final[LiteralString] = """
+-- turns: one that nobody has claimed gets the id that it had before the database was restored
+UPDATE turns SET id = $2 WHERE id = $1 AND attempt = 0
+"""
+
+
+async def rename(connection: "PoolConnectionProxy", turn: Turn, id_: UUID) -> None:
+    """Give a locked turn that nobody has claimed another id."""
+    await connection.execute(RENAME_SQL, turn.id, id_)
+    turn.id = id_
+
+
 FIND_DUE_SQL: Final[LiteralString] = """
 -- turns: leases that ran out and notifications to repeat, longest overdue first
 SELECT turns.id, turns.agent, turns.state, turns.attempt, sessions.agent,

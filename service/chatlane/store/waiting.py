@@ -128,6 +128,21 @@ async def steered_heads(
     ]
 
 
+FIND_ANSWERED_SQL: Final[LiteralString] = """
+-- waiting: what a result says that it answers
+SELECT arrival, source FROM waiting
+WHERE session_id = $1 AND message_id = ANY($2::uuid[]) ORDER BY arrival
+"""
+
+
+async def find_answered(
+    connection: "PoolConnectionProxy", session_id: "UUID", ids: "Iterable[UUID]"
+) -> "list[tuple[int, Source]]":
+    """Return arrival and source of those of some messages that wait in a session, in order."""
+    rows = await connection.fetch(FIND_ANSWERED_SQL, session_id, list(ids))
+    return [(row[0], Source.model_validate_json(row[1])) for row in rows]
+
+
 LOCATE_SQL: Final[LiteralString] = """
 -- waiting: the message that waits for its files
 SELECT arrival, details FROM waiting
