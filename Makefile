@@ -133,6 +133,10 @@ flood: $(READY) ## Measure what a flood from one chat costs the others
 recovery: $(READY) ## Measure how long people wait when something dies
 	$(BIN)/python -m tests.benchmarks.recovery $(ARGS)
 
+.PHONY: restore-drill
+restore-drill: $(READY) ## Measure how long a restore of 1,000,000 rows and the streams takes
+	$(BIN)/python -m tests.benchmarks.restore $(ARGS)
+
 .PHONY: chaos-long
 chaos-long: $(READY) ## Break everything at random for longer: 1,000,000 messages in forty runs; goes on where it was
 	$(BIN)/python -m tests.chaos.long $(ARGS)

@@ -6,28 +6,18 @@ back is what only the lost part of both had, and that is counted to the message.
 
 import re
 from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import asyncpg
 import pytest
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import NatsServer, PostgresServer, open_nats, open_postgres
-from chatlane.settings import load_settings
-from chatlane.store.migrations import migrate
-from chatlane_schemas.streams import StreamName
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
-from tests.support.crowd import Crowd, people
-from tests.support.database_backup import dump, restore_database
+from tests.support.crowd import people
 from tests.support.eventually import eventually
 from tests.support.history import History, Sent
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import apply_topology
-from tests.support.stream_backup import Backup, back_up, restore
+from tests.support.restore_drill import PATIENCE, Drill, open_drill
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
@@ -36,117 +26,15 @@ PER_SECOND: Final = 40
 ANSWERS: Final = 25
 # What people write while no router runs.
 UNREAD: Final = 30
-DATABASE: Final = "chatlane"
-# Shorter than the drill, so that nothing in it rests on a repeat that the server knows by chance.
-WINDOW: Final = timedelta(seconds=3)
-# As long as the backups are old, and longer.
-WINDOW_OF_A_RESTORE: Final = timedelta(hours=1)
-PATIENCE: Final = timedelta(seconds=60)
 # In which order a stream agent's answers stand among what was written meanwhile is decided anew:
 # its messages keep their ids and their order, and may have other numbers than they were sent with.
 _OTHER_PLACE: Final = re.compile(r"misrouted: \S+ is \d+ of \S+, its row \d+$")
 
 
-@dataclass(slots=True)
-class Drill:
-    """The service with servers of its own, and what was backed up."""
-
-    scene: Scene
-    nats: NatsServer
-    postgres: PostgresServer
-    directory: Path
-    streams: tuple[Backup, ...] = ()
-
-    @property
-    def crowd(self) -> Crowd:
-        """Who writes."""
-        return self.scene.crowd
-
-    async def start(self) -> None:
-        """Start one of everything."""
-        await self.scene.start(routers=1, workers=1, subscribers=1)
-
-    async def back_up_database(self) -> None:
-        """Dump it while everything runs."""
-        await dump(self.postgres, self.scene.service.dsn, self.directory / "dump")
-
-    async def back_up_streams(self) -> None:
-        """Back all streams up, one after the other, those that answers go to at the end."""
-        names = [name for name in StreamName if name is not StreamName.ADVISORIES]
-        self.streams = tuple([await back_up(self.scene.client, name) for name in names])
-
-    async def stop(self) -> None:
-        """Stop workers first, which answer what they have, then routers; adapters stay."""
-        processes = self.scene.service.processes
-        for name in ("worker-1", "subscriber 1", "router 1"):
-            await processes.pop(name).stop()
-
-    async def restore_database(self) -> None:
-        """Restore it, and bring it to this release."""
-        self.scene.witness.close()
-        dsn = self.scene.service.dsn
-        await restore_database(self.postgres, dsn, self.directory / "dump")
-        await migrate(dsn)
-
-    async def restore_streams(self) -> None:
-        """Restore all of them."""
-        for backup in self.streams:
-            await restore(self.scene.client, backup)
-
-    async def widen_window(self) -> None:
-        """Let the streams know again what they took since the backup."""
-        service = self.scene.service
-        text = service.config.read_text("utf-8")
-        old, new = (
-            f'duplicate_window = "{its.total_seconds():g}s"'
-            for its in (WINDOW, WINDOW_OF_A_RESTORE)
-        )
-        assert old in text
-        service.config.write_text(text.replace(old, new), "utf-8")
-        service.settings = load_settings(service.config, {})
-        await apply_topology(service.settings)
-        await self.nats.stop()
-        await self.nats.start()
-
-    async def catch_up(self) -> None:
-        """Start a router, and let it read what the logs have; then start the others."""
-        service = self.scene.service
-        router = service.router("router 1")
-        await service.until_started(router)
-        await self.scene.witness.until_owned(ALL_PARTITIONS, timeout=PATIENCE)
-
-        async def is_read() -> bool:
-            unread = await self.scene.witness.unread()
-            assert not unread, unread
-            return True
-
-        await eventually(is_read, PATIENCE)
-        service.worker("worker-1")
-        service.subscriber("subscriber 1")
-
-    async def history(self) -> History:
-        """Return what there is to judge once everything is answered."""
-        await self.scene.witness.until_settled(self.crowd, PATIENCE)
-        self.scene.require_running()
-        return await self.scene.witness.history(self.crowd)
-
-
 @pytest.fixture
 async def drill(tmp_path: Path) -> AsyncIterator[Drill]:
-    with server_directory() as directory:
-        async with (
-            open_nats(directory / "nats") as nats,
-            open_postgres(directory / "postgres") as postgres,
-        ):
-            connection = await asyncpg.connect(postgres.url)
-            await connection.execute(f"CREATE DATABASE {DATABASE}")
-            await connection.close()
-            dsn = postgres.dsn(DATABASE)
-            await migrate(dsn)
-            async with open_scene(
-                tmp_path, nats.url, dsn, people(12), duplicate_window=WINDOW
-            ) as scene:
-                yield Drill(scene, nats, postgres, tmp_path)
+    async with open_drill(tmp_path, people(12)) as its:
+        yield its
 
 
 async def test_a_database_older_than_the_streams_decides_again_what_they_have(
@@ -190,12 +78,12 @@ async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
         await drill.scene.until_answers_flow(ANSWERS)
         await drill.back_up_streams()
         await drill.scene.until_answers_flow(ANSWERS)
-    await drill.history()
+    await drill.settle()
     decided = len(drill.crowd.sent)
     await drill.stop()
     async with drill.crowd.talking(PER_SECOND):
         await eventually(lambda: len(drill.crowd.sent) >= decided + UNREAD, PATIENCE)
-    lost = _take_from(drill.crowd, decided)
+    lost = drill.crowd.forget(decided)
     await drill.restore_streams()
     await drill.widen_window()
     await drill.catch_up()
@@ -223,19 +111,20 @@ async def test_both_older_at_different_moments_lose_what_neither_has(
         await drill.scene.until_answers_flow(ANSWERS)
         await drill.back_up_database()
         await drill.scene.until_answers_flow(ANSWERS)
-    await drill.history()
+    await drill.settle()
     await drill.back_up_streams()
     kept = len(drill.crowd.sent)
     answered = await _answers(drill)
     async with drill.crowd.talking(PER_SECOND):
         await drill.scene.until_answers_flow(ANSWERS)
-    await drill.history()
+    await drill.settle()
     await drill.stop()
-    lost = _take_from(drill.crowd, kept)
+    lost = drill.crowd.forget(kept)
     await drill.restore_database()
     await drill.restore_streams()
     await drill.widen_window()
     # Whoever remembers numbers of the lost part would take new answers for repeats.
+    drill.crowd.stop_adapter()
     drill.crowd.restart_adapter()
     async with drill.crowd.listening():
         await drill.catch_up()
@@ -252,24 +141,11 @@ async def test_both_older_at_different_moments_lose_what_neither_has(
     tell(f"{len(lost)} of {len(drill.crowd.sent) + len(lost)} messages were in neither backup")
 
 
-def _take_from(crowd: Crowd, place: int) -> list[Sent]:
-    """Forget what was sent from a place on, and return it: nobody has it any more."""
-    lost, crowd.sent[place:] = crowd.sent[place:], []
-    known = {its.message_id for its in crowd.sent}
-    # A repeat of something older is lost as an envelope only.
-    gone = [its for its in lost if its.message_id not in known]
-    for its in gone:
-        crowd.unheard.pop(its.text, None)
-    return gone
-
-
 def _whole(history: History, sent: Iterable[Sent], gone: Collection[str]) -> History:
     """Return a history with the ends of the streams that were lost after they had done their work."""
-    inbound = [its.envelope_id for its in sent if its.envelope_id in gone]
-    seen = set(history.inbound)
-    # In the order in which they were sent; the log has the others in the order of chats, too.
-    whole = [its.envelope_id for its in sent if its.envelope_id in seen or its.envelope_id in gone]
-    assert len(inbound) == len(gone)
+    there = {*history.inbound, *gone}
+    # As they were acknowledged, which is their order within each chat.
+    whole = [its.envelope_id for its in sent if its.envelope_id in there]
     return replace(history, inbound=whole, routed=(), outbound=(), results=(), started=())
 
 

@@ -102,6 +102,24 @@ class Crowd:
         """Forget what an adapter remembers, as a new process of it would."""
         self._adapter = AdapterClient(self.client, platform=PLATFORM, account=ACCOUNT)
 
+    def stop_adapter(self) -> None:
+        """Let the adapter deliver nothing more."""
+        self._adapter.stop()
+
+    def forget(self, place: int) -> list[Sent]:
+        """Let what was sent from a place on be lost, and nobody wait for it or send it again.
+
+        Returns:
+            The messages of which nothing else was sent: of others only a repeat is lost.
+        """
+        lost, self.sent[place:] = self.sent[place:], []
+        known = {its.message_id for its in self.sent}
+        gone = [its for its in lost if its.message_id not in known]
+        for its in gone:
+            self.unheard.pop(its.text, None)
+        self._last = {name: its for name, its in self._last.items() if its.message_id in known}
+        return gone
+
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
         """Receive answers during the block."""

@@ -17,11 +17,13 @@ MARK: Final = b"this ends the process"
 _decoded = deciding.decoded
 
 
-def decoded_or_dead(message: LogMessage, catalog: Catalog, *, is_killer: bool = False) -> Decoded:
+def decoded_or_dead(
+    message: LogMessage, catalog: Catalog, *, is_killer: bool = False, is_old: bool = False
+) -> Decoded:
     """Decode a message unless it is the marked one."""
     if MARK in message.body and not is_killer:
         os._exit(9)
-    return _decoded(message, catalog, is_killer=is_killer)
+    return _decoded(message, catalog, is_killer=is_killer, is_old=is_old)
 
 
 if __name__ == "__main__":

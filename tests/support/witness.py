@@ -185,11 +185,20 @@ class Witness:
             return 0
         return await self.unread()
 
-    async def unread(self) -> int:
-        """Return how many partitions have a message behind their cursor."""
+    async def unread(self, ends: Mapping[tuple[str, int], int] | None = None) -> int:
+        """Return how many partitions have a message behind their cursor.
+
+        Args:
+            ends: What counts as the end of each; by default what is the end now.
+        """
         cursors = await self.fetch(_CURSORS)
-        lasts = [await self._last(log, partition) for log, partition, _ in cursors]
-        return sum(last > cursor for last, (_, _, cursor) in zip(lasts, cursors, strict=True))
+        ends = ends or await self.ends()
+        return sum(ends[log, partition] > cursor for log, partition, cursor in cursors)
+
+    async def ends(self) -> dict[tuple[str, int], int]:
+        """Return the sequence of the last message of each partition, by log and number."""
+        cursors = await self.fetch(_CURSORS)
+        return {(log, number): await self._last(log, number) for log, number, _ in cursors}
 
     async def _last(self, log: str, partition: int) -> int:
         stream, subject = _LOGS[log]

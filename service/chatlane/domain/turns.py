@@ -245,6 +245,7 @@ def recall_claim(turn: Turn, result: ResultMessage) -> None:
     turn.attempt = result.attempt or turn.attempt
     turn.token = result.token
     turn.claim_id = None
+    turn.is_begun = True
 
 
 def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:

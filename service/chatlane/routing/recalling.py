@@ -57,7 +57,7 @@ async def recall(
         ResultAheadError: To be tried again alone, or later.
     """
     result = one.result
-    if turn is not None and (not turn.is_live or turn.attempt >= (result.attempt or 0)):
+    if turn is not None and not _is_ahead(one, turn):
         return turn
     if not is_alone:
         raise ResultAheadError(result.id)
@@ -84,6 +84,12 @@ async def recall(
     recall_claim(live, result)
     _log.warning("claim_recalled", session_id=session.id, turn_id=live.id)
     return live
+
+
+def _is_ahead(one: ArrivedResult, turn: Turn) -> bool:
+    """Return whether a result is of an attempt that was not given out yet."""
+    is_its = turn.session_id == one.result.session_id
+    return is_its and turn.is_live and turn.attempt < (one.result.attempt or 0)
 
 
 async def _unclaimed(connection: PoolConnectionProxy, session: Session) -> Turn | None:

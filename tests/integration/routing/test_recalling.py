@@ -4,12 +4,11 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 import pytest
 
-from chatlane.bus.log_access import LogAccess
 from chatlane.domain.log import LogMessage, LogPosition, PartitionId
 from chatlane.domain.turns import ArrivedResult
 from chatlane.errors import ResultAheadError
@@ -19,6 +18,9 @@ from chatlane.store.pool import Store
 from chatlane_schemas.turns import ClaimReply
 from tests.support.databases import empty
 from tests.support.kernel import SLOTS, Kernel, at, event, open_kernel, texts
+
+if TYPE_CHECKING:
+    from chatlane.bus.log_access import LogAccess
 
 pytestmark = pytest.mark.integration
 
@@ -132,6 +134,17 @@ async def test_a_later_attempt_is_late_where_no_database_was_restored(kernel: Ke
     assert await kernel.value("SELECT count(*) FROM late_results") == 1
 
 
+async def test_a_turn_of_another_session_is_left_alone(kernel: Kernel) -> None:
+    one = await kernel.say(event(chat="7", user="7", text="one", mid="1"), at("09:00"))
+    other = await kernel.say(event(chat="8", user="8", text="two", mid="2"), at("09:00"))
+    claimed = await kernel.claim_live(one.session)
+    crossed = claimed.model_copy(update={"session_id": other.session, "attempt": 2})
+    await kernel.decide([result(kernel, crossed, "to one", "09:01")], is_old=True)
+    assert await kernel.dead() == [("results", "unknown_turn")]
+    assert await kernel.live_turn(one.session) == claimed.turn_id
+    assert await kernel.waiting(other.session) == ["two"]
+
+
 async def test_a_worker_that_names_nothing_is_asked_again(kernel: Kernel) -> None:
     log = await talk(kernel)
     await forget(kernel)
@@ -182,13 +195,13 @@ async def _decide_finally(kernel: Kernel, message: LogMessage) -> None:
         await Deciding(kernel.catalog, SLOTS).run(writing, [final])
 
 
-class FakeAccess(LogAccess):
+class FakeAccess:
     """An inbound log with a message at nine in its second partition."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    async def get_state(self, _log: str) -> Any:  # type: ignore[override] # noqa: ANN401
+    async def get_state(self, _log: str) -> Any:  # noqa: ANN401 # what is asked of it
         self.asked += 1
         return type("State", (), {"generation": "g", "last_sequence": 5})
 
@@ -200,7 +213,7 @@ async def test_the_inbound_log_is_read_when_no_partition_holds_anything_older(
     store: Store,
 ) -> None:
     access = FakeAccess()
-    progress = InboundProgress(access, store.transaction)
+    progress = InboundProgress(cast("LogAccess", access), store.transaction)
     assert not await progress.is_read(at("08:00")), "nobody has looked at the log"
     await _stand_at(store, LogPosition(4, at("08:30"), "g"))
     assert await progress.is_read(at("08:59"))
