@@ -20,7 +20,7 @@ from tests.support.restore_drill import PATIENCE, Drill, open_drill
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
-PER_SECOND: Final = 40
+PER_SECOND: Final = 25
 # Of each agent, before and after a backup.
 ANSWERS: Final = 25
 # What people write while no router runs.

@@ -142,4 +142,5 @@ async def open_drill(directory: Path, members: Iterable[Person]) -> AsyncIterato
             async with open_scene(
                 directory, nats.url, dsn, members, duplicate_window=_WINDOW
             ) as scene:
+                scene.patience = PATIENCE
                 yield Drill(scene, nats, postgres, directory)
