@@ -12,10 +12,10 @@ import asyncpg
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import NatsServer, PostgresServer, open_nats, open_postgres
 from chatlane.settings import load_settings
-from chatlane.store.migrations import migrate
 from chatlane_schemas.streams import StreamName
 from tests.support.crowd import Crowd, Person
 from tests.support.database_backup import dump, restore_database
+from tests.support.databases import migrated
 from tests.support.eventually import eventually
 from tests.support.history import History
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
@@ -69,7 +69,7 @@ class Drill:
         self.scene.witness.close()
         dsn = self.scene.service.dsn
         await restore_database(self.postgres, dsn, self.directory / "dump")
-        await migrate(dsn)
+        await migrated(dsn)
 
     async def restore_streams(self) -> None:
         """Restore all of them."""
@@ -138,7 +138,7 @@ async def open_drill(directory: Path, members: Iterable[Person]) -> AsyncIterato
             finally:
                 await connection.close()
             dsn = postgres.dsn(_DATABASE)
-            await migrate(dsn)
+            await migrated(dsn)
             async with open_scene(
                 directory, nats.url, dsn, members, duplicate_window=_WINDOW
             ) as scene:
