@@ -11,7 +11,8 @@ from tests.support.migrations import apply_each, way_back
 
 pytestmark = pytest.mark.integration
 
-# Everything a migration can leave behind, but for the order of columns and what is in the tables.
+# Everything a migration can leave behind, but for the order of columns, what is in the tables, and
+# how a function does what it did before.
 _SCHEMA: Final[LiteralString] = """
 SELECT 'relation', relname::text, relkind::text, coalesce(reloptions::text, '')
 FROM pg_class WHERE relnamespace = 'public'::regnamespace
@@ -27,7 +28,8 @@ FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
 WHERE relnamespace = 'public'::regnamespace
 UNION ALL SELECT 'constraint', conname::text, conrelid::regclass::text, pg_get_constraintdef(oid)
 FROM pg_constraint WHERE connamespace = 'public'::regnamespace
-UNION ALL SELECT 'function', proname::text, pg_get_function_identity_arguments(oid), prosrc
+UNION ALL SELECT 'function', proname::text, pg_get_function_identity_arguments(oid),
+    prosecdef || coalesce(proconfig::text, '')
 FROM pg_proc WHERE pronamespace = 'public'::regnamespace
 """
 
