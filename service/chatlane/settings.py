@@ -65,6 +65,11 @@ CONFIG_VARIABLE: Final = "CHATLANE_CONFIG"
 SECRETS_VARIABLE: Final = "CHATLANE_SECRETS_DIR"
 DEFAULT_CONFIG: Final = Path("chatlane.toml")
 
+# Hosts with or without ports, behind what comes before the last @.
+_PORTS: Final = re.compile(
+    r"[a-z]+://(?:[^/?#]*@)?(?:\[[^]]*\]|[^:,/?#@]*)(?::\d*)?"
+    r"(?:,(?:\[[^]]*\]|[^:,/?#@]*)(?::\d*)?)*(?:[/?#]|$)"
+)
 # What asyncpg and the migration runner call it.
 _VERIFIED: Final = "verify-full"
 
@@ -195,6 +200,12 @@ class PostgresSettings(Group):
     def _is_an_address(cls, value: SecretStr) -> SecretStr:
         if not re.match(r"postgres(ql)?://", value.get_secret_value()):
             raise ValueError("no connection string: write postgresql://user@host/database")
+        # Asyncpg would quote what stands there, which is the rest of a password with a / in it.
+        if not _PORTS.match(value.get_secret_value()):
+            raise ValueError(
+                "a port is no number: in a password, / ? # and @ have to be written as %2F %3F %23 "
+                "and %40, or set postgres.password"
+            )
         return value
 
     @model_validator(mode="after")

@@ -127,6 +127,8 @@ def test_settings_that_cannot_be_read_again_are_refused(config: Config) -> None:
     ("dsn", "more", "expected"),
     [
         ("postgresql://ann:a@db/chat", "", "postgresql://ann:a@db/chat"),
+        ("postgresql:///chat?host=/run", "", "postgresql:///chat?host=%2Frun"),
+        ("postgresql://ann:a@b@[::1]:5432,db:/c", "", "postgresql://ann:a@b@[::1]:5432,db:/c"),
         (
             "postgresql://ann:a@db/chat",
             'password = "b/@:?"',
@@ -266,6 +268,8 @@ def test_misspelt_group_in_the_environment_is_refused(
         f'[nats]\npasword = "{CANARY}"\n',
         f'[router]\nlease = "{CANARY}"\n',
         f'[postgres]\ndsn = "db:{CANARY}"\n',
+        f'[postgres]\ndsn = "postgresql://ann:{CANARY}/{CANARY}@db/chat"\n',
+        f'[postgres]\ndsn = "postgresql://ann@one:1,two:{CANARY}/chat"\n',
         f'[postgres]\ndsn = "postgresql://{CANARY}?sslmode=allow"\ntls_ca_file = "ca"\n',
     ],
 )

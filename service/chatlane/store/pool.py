@@ -142,7 +142,11 @@ async def open_store(
     """
 
     async def connect(*_: object, **options: Any) -> "asyncpg.Connection":  # noqa: ANN401 # asyncpg's
-        return await asyncpg.connect(dsn if isinstance(dsn, str) else dsn(), **options)
+        try:
+            return await asyncpg.connect(dsn if isinstance(dsn, str) else dsn(), **options)
+        except ValueError as error:
+            # Its text quotes the address.
+            raise StoreUnavailableError(kind=type(error).__name__) from None
 
     pool = await asyncpg.create_pool(
         connect=connect,
