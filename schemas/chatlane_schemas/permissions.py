@@ -22,6 +22,7 @@ from chatlane_schemas.streams import (
     ADVISORIES_DURABLE,
     COMPARING_CONSUMER,
     DEFAULT_SLOTS,
+    ERASING_CONSUMER,
     DurableAgent,
     StreamName,
     outbound_durable,
@@ -217,6 +218,23 @@ def provisioner(principal: str) -> Permissions:
     )
 
 
+def eraser(principal: str) -> Permissions:
+    """Return what the job may do that forgets people: read all that is said and delete from it.
+
+    It publishes nothing that anybody would act on.
+    """
+    streams = [stream for stream in StreamName if stream is not StreamName.ADVISORIES]
+    return Permissions(
+        publish=(
+            *_look_at_all_streams(),
+            *(one for stream in streams for one in _reading_by_oneself(stream, ERASING_CONSUMER)),
+            *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in streams),
+            *(f"{_API}.STREAM.MSG.DELETE.{stream}" for stream in streams),
+        ),
+        subscribe=(_inbox(principal),),
+    )
+
+
 def _of(principal: str, request: Channel, **tokens: str) -> str:
     """Return the subject of a request by a principal, with `*` for what is not given."""
     return subjects.wildcards(
@@ -271,4 +289,6 @@ def _reading_a_log(stream: StreamName) -> tuple[str, ...]:
         f"{_API}.STREAM.MSG.GET.{stream}",
         # Only below what every router has committed, which no permission can say.
         f"{_API}.STREAM.PURGE.{stream}",
+        # Of people who were forgotten, and whose messages come again.
+        f"{_API}.STREAM.MSG.DELETE.{stream}",
     )

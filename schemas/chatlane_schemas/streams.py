@@ -192,6 +192,9 @@ COMPARING_CONSUMER: Final = "comparing"
 """Through which a router reads what ROUTED holds, to compare it with the database; no agent can
 have a durable of that name, for those end in a number."""
 
+ERASING_CONSUMER: Final = "erasing"
+"""Through which a stream is read to find what is of a person who is to be forgotten."""
+
 
 def declared_durables(
     agents: Iterable[DurableAgent],

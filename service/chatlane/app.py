@@ -11,6 +11,7 @@ import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from random import SystemRandom
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from chatlane.api.turns import TurnHandlers
 from chatlane.bus import topology
 from chatlane.bus.backlogs import Backlogs
 from chatlane.bus.connection import Bus, BusOptions, open_bus
+from chatlane.bus.erasing import StreamErasure
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.publisher import open_publisher
@@ -42,6 +44,7 @@ from chatlane.routing.batch import Batches
 from chatlane.routing.claims import ClaimDesk
 from chatlane.routing.deadlines import Deadlines
 from chatlane.routing.drift import DriftWatch
+from chatlane.routing.forgetting import Forgetting, erased_of_log, require_keys
 from chatlane.routing.handover import HandOver
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Intake
@@ -371,6 +374,7 @@ async def _until_dependencies_are_there(app: App, jetstream: JetStream) -> None:
 async def _verify(app: App, jetstream: JetStream, declared: Topology) -> None:
     async with app.store.transaction() as connection:
         await verify_schema(connection)
+        await require_keys(connection, app.settings.erasure_key())
     if differences := await topology.verify(jetstream, declared.streams, declared.durables):
         raise SchemaMismatchError(tuple(differences))
     for log in LOGS:
@@ -451,6 +455,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             jitter=jitter,
             full_streams=lambda: relay.full_streams,
             inbound_is_read=InboundProgress(access, transaction).is_read,
+            erasure_key=app.settings.erasure_key(),
         )
         idle = IdleCheck(
             router=app.router_id,
@@ -536,6 +541,10 @@ def _jobs(
         logs,
         app.metrics,
         app.settings.streams.replay_window,
+        partial(erased_of_log, transaction),
+    )
+    forgetting = Forgetting(
+        transaction, StreamErasure(bus.client), app.router_id, app.settings.erasure_key()
     )
     routine = sweeping_jobs(
         Upkeep(transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep),
@@ -545,7 +554,8 @@ def _jobs(
         keep_logs=retention.keep,
     )
     ends = TimedEnds(app.store, writer, app.catalog, lambda: logs.get_state("inbound"))
-    return (*routine, *survey.jobs(), *reconciler.jobs(), *drift.jobs(), *ends.jobs())
+    watches = (*survey.jobs(), *reconciler.jobs(), *drift.jobs())
+    return (*routine, *watches, *ends.jobs(), *forgetting.jobs())
 
 
 @asynccontextmanager

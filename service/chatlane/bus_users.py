@@ -63,7 +63,7 @@ class User(Group):
 class PlainUser(User):
     """One whose role says all."""
 
-    role: Literal["router", "operator", "provisioner", "observer"]
+    role: Literal["router", "operator", "provisioner", "observer", "eraser"]
 
     def permissions(self, name: str) -> Permissions:
         """Return what it may do."""
@@ -76,6 +76,8 @@ class PlainUser(User):
                 return permissions.provisioner(name)
             case "observer":
                 return permissions.observer(name)
+            case "eraser":
+                return permissions.eraser(name)
 
 
 class AdapterUser(User):

@@ -89,6 +89,13 @@ COMMANDS: Final = Metric(
     "Commands that people gave in chats: done, or refused because they may not.",
     ("command", "outcome"),
 )
+ERASED: Final = Metric(
+    "chatlane_erased_messages_total",
+    "counter",
+    "Messages of logs without effect, because their person was erased before; they are deleted.",
+    ("stream",),
+    values=(("INBOUND", "RESULTS"),),
+)
 DEAD_LETTERS: Final = Metric(
     "chatlane_dead_letters_total",
     "counter",
@@ -401,6 +408,7 @@ METRICS: Final = (
     ROUTED,
     DUPLICATES,
     KEPT,
+    ERASED,
     MESSAGE_CHANGES,
     COMMANDS,
     DEAD_LETTERS,
@@ -467,6 +475,7 @@ _DECIDED: Final = {
     "routed": ROUTED,
     "duplicates": DUPLICATES,
     "kept": KEPT,
+    "erased": ERASED,
     "message_changes": MESSAGE_CHANGES,
     "commands": COMMANDS,
     "dead_letters": DEAD_LETTERS,

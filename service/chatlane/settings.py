@@ -11,7 +11,7 @@ import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import (
@@ -50,6 +50,8 @@ from chatlane.domain.catalog import (
     canonical_profile,
 )
 from chatlane.domain.context import Prompts
+from chatlane.domain.erasing import MIN_KEY_BYTES as MIN_ERASURE_KEY_BYTES
+from chatlane.domain.erasing import ErasureKey
 from chatlane.domain.redaction import MIN_KEY_BYTES
 from chatlane.durations import Duration
 from chatlane.errors import PermanentError
@@ -73,6 +75,7 @@ _PORTS: Final = re.compile(
 # What asyncpg and the migration runner call it.
 _VERIFIED: Final = "verify-full"
 
+Age = Annotated[Duration, Field(ge=timedelta(days=1), le=timedelta(days=3650))]
 StreamKey = Literal[
     "inbound", "routed", "turns", "results", "outbound", "events", "dead", "advisories"
 ]
@@ -397,6 +400,54 @@ class DeadLetterSettings(Group):
     )
 
 
+class RetentionSettings(Group):
+    """How long what people said is kept; carried out by `chatlane admin retain`.
+
+    Without a value it is kept until somebody deletes it.
+    """
+
+    sessions: Age | None = Field(
+        default=None,
+        description="Sessions that have ended, with their transcripts, counted from their end.",
+    )
+    archive: Age | None = Field(
+        default=None,
+        description="Rows that were undone, or that a summary stands for, since they were taken "
+        "out.",
+    )
+    revisions: Age | None = Field(
+        default=None, description="What messages said before they were edited or deleted."
+    )
+    turns: Age = Field(
+        default=timedelta(days=90),
+        description="Turns that are over; their answers are in the transcript.",
+    )
+    audit: Age = Field(
+        default=timedelta(days=730),
+        description="What operators did, and what was done to sessions.",
+    )
+
+
+class ErasureSettings(Group):
+    """How people are forgotten (`chatlane people erase`)."""
+
+    key: SecretStr | None = Field(
+        default=None,
+        description="Key of the digests on the erasure list, at least 32 bytes, the same "
+        "everywhere and always; nobody can be erased without it.",
+    )
+
+    @field_validator("key")
+    @classmethod
+    def _is_long_enough(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and len(key.get_secret_value().encode()) < MIN_ERASURE_KEY_BYTES:
+            raise ValueError(
+                f"it is shorter than {MIN_ERASURE_KEY_BYTES} bytes: "
+                "take a longer secret, such as of `openssl rand -hex 32`"
+            )
+        return key
+
+
 class PromptSettings(Group):
     """What system prompts say about where a conversation takes place."""
 
@@ -450,6 +501,8 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
+    retention: RetentionSettings = RetentionSettings()
+    erasure: ErasureSettings = ErasureSettings()
     prompt: PromptSettings = PromptSettings()
     keys: KeySettings = KeySettings()
     reset: DefaultResetSettings = DefaultResetSettings()
@@ -564,6 +617,11 @@ class Settings(BaseSettings):
             default_reset=self.reset.policy(),
             class_reset={klass: its.policy() for klass, its in self.reset.classes.items()},
         )
+
+    def erasure_key(self) -> ErasureKey | None:
+        """Return what makes the digests of the erasure list, if it is set."""
+        key = self.erasure.key
+        return None if key is None else ErasureKey(key.get_secret_value().encode())
 
     def _redaction_key(self, platforms: Iterable[Platform]) -> bytes | None:
         key = self.prompt.redaction_key

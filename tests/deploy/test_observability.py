@@ -76,6 +76,7 @@ def test_every_metric_of_the_service_is_on_the_dashboard_or_in_an_alarm() -> Non
     closer = {
         "chatlane_api_requests_total",
         "chatlane_commands_total",
+        "chatlane_erased_messages_total",
         "chatlane_kept_events_total",
         "chatlane_log_lag_seconds",
         "chatlane_message_changes_total",

@@ -24,6 +24,7 @@ from chatlane_schemas.channels import every_channel
 from chatlane_schemas.dead import Stage
 from chatlane_schemas.streams import (
     COMPARING_CONSUMER,
+    ERASING_CONSUMER,
     StreamName,
     declared_durables,
     declared_streams,
@@ -209,7 +210,7 @@ def _of_jetstream() -> Iterator[str]:
 
 
 def _consumers(stream: str) -> Iterator[str]:
-    """Yield the durables of a stream, of which slots only a few, and what routers make."""
+    """Yield the durables of a stream, of which slots only a few, and what others make."""
     agents = [Agent("main"), Agent("notes", "stream"), Agent("other")]
     slots = {f"notes-{slot}" for slot in SLOTS}
     for spec in declared_durables(agents, ACCOUNTS, max(SLOTS) + 1):
@@ -217,6 +218,7 @@ def _consumers(stream: str) -> Iterator[str]:
             yield spec.name
     if stream == StreamName.ROUTED:
         yield COMPARING_CONSUMER
+    yield ERASING_CONSUMER
 
 
 def _inboxes() -> Iterator[str]:

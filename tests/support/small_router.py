@@ -205,8 +205,9 @@ class SmallRouter:
 
     async def _truncated(
         self, _connection: "PoolConnectionProxy", partition: PartitionId, found: LogTruncated
-    ) -> None:
+    ) -> bool:
         self.truncated.append((partition, found))
+        return True
 
 
 async def noted(store: Store) -> dict[int, list[str]]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from chatlane.domain.callers import Operator
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane_schemas.codec import DecodeError, decode, encode
@@ -79,7 +80,8 @@ class Answering:
             method: Which.
             request: Its model.
             asked: The request.
-            decide: Takes who asks, the request, and a digest of what it asks for.
+            decide: Takes who asks (an `Operator` where that is to be audited), the request, and a
+                digest of what it asks for.
         """
 
         async def act(decoded: RequestT) -> Envelope:
@@ -87,7 +89,9 @@ class Answering:
             # may differ, so that a caller can repeat it after a restart.
             said = decoded.model_dump_json(exclude={"at"}).encode()
             digest = sha256(method.encode() + b"\0" + said).digest()
-            return await decide(asked.principal, decoded, digest)
+            is_bound = asked.agent is not None or asked.account is not None
+            who = asked.principal if is_bound else Operator(asked.principal, method)
+            return await decide(who, decoded, digest)
 
         return await self.answer(method, request, asked, act)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from chatlane.cli.auditing import audited
 from chatlane.cli.options import Config, duration_option, open_nats, read_settings
 from chatlane.cli.reporting import CommandError
 from chatlane.errors import SchemaMismatchError
@@ -29,11 +30,20 @@ app = typer.Typer(
 def migrate(config: Config = None) -> None:
     """Bring the tables in Postgres to this release."""
     settings = read_settings(config)
+    from chatlane.app import store_of
     from chatlane.store.migrations import known_versions
     from chatlane.store.migrations import migrate as run_migrations
 
-    asyncio.run(run_migrations(settings.postgres.address()))
-    typer.echo(f"the tables are at migration {known_versions()[-1]}")
+    version = known_versions()[-1]
+
+    async def migrated() -> None:
+        await run_migrations(settings.postgres.address())
+        # Before, there may be no table to write it to.
+        async with store_of(settings) as store, audited(store, "admin migrate") as told:
+            told["version"] = version
+
+    asyncio.run(migrated())
+    typer.echo(f"the tables are at migration {version}")
 
 
 @app.command()
@@ -105,16 +115,21 @@ def apply(config: Config = None) -> None:
     so is the number of partitions, which `repartition` changes; `verify` tells about both.
     """
     settings = read_settings(config)
-    from chatlane.app import declared_topology
+    from chatlane.app import declared_topology, store_of
     from chatlane.bus import topology
     from chatlane.bus.jetstream import JetStream
 
     declared = declared_topology(settings)
 
     async def applied() -> list[str]:
-        async with open_nats(settings, "chatlane-admin") as client:
+        async with (
+            open_nats(settings, "chatlane-admin") as client,
+            store_of(settings) as store,
+            audited(store, "admin apply") as told,
+        ):
             jetstream = JetStream(client)
             done = await topology.apply(jetstream, declared.streams, declared.durables)
+            told["done"] = done
             return done + await topology.count_differences(jetstream, declared.streams)
 
     for sentence in asyncio.run(applied()) or ["everything is as declared"]:
@@ -151,6 +166,30 @@ def verify(config: Config = None) -> None:
     if found := asyncio.run(differences()):
         raise SchemaMismatchError(found)
     typer.echo("everything is as declared")
+
+
+@app.command()
+def retain(config: Config = None) -> None:
+    """Delete what was kept long enough, as `[retention]` in chatlane.toml says.
+
+    In small pieces beside the traffic; run it every day. Routers delete by themselves what they
+    only need for a while.
+    """
+    settings = read_settings(config)
+    its = settings.retention
+    from chatlane.cli.people import open_patient_store
+    from chatlane.routing.retaining import Ages, Retaining
+
+    ages = Ages(its.sessions, its.archive, its.revisions, its.turns, its.audit)
+
+    async def retained() -> dict[str, int]:
+        async with open_patient_store(settings) as store, audited(store, "admin retain") as told:
+            done = dict(await Retaining(store, ages).run())
+            told["deleted"] = done
+            return done
+
+    for table, count in asyncio.run(retained()).items():
+        typer.echo(f"{count} {table}")
 
 
 @app.command()
@@ -201,10 +240,12 @@ async def _repartition(settings: "Settings", patience: timedelta, *, is_dry: boo
             if is_dry:
                 typer.echo(_told(await change.look(log), count))
                 continue
-            async for progress in change.run(log, patience):
-                if (sentence := _told(progress, count)) != said:
-                    said = sentence
-                    typer.echo(sentence)
+            detail: dict[str, object] = {"log": log, "partitions": count}
+            async with audited(store, "admin repartition", detail):
+                async for progress in change.run(log, patience):
+                    if (sentence := _told(progress, count)) != said:
+                        said = sentence
+                        typer.echo(sentence)
 
 
 _READS: Final = "routers have {behind} of its partitions to read up to where that ends"

@@ -11,6 +11,7 @@ from chatlane.cli import (
     embedded,
     explaining,
     importing,
+    people,
     reading,
     serving,
     sessions,
@@ -38,6 +39,7 @@ app.command("chat", rich_help_panel=_TRY)(chat.chat)
 app.command("router", rich_help_panel=_RUN)(serving.router)
 app.command("echo-worker", rich_help_panel=_RUN)(serving.echo_worker)
 app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
+app.add_typer(people.app, name="people", rich_help_panel=_RUN)
 app.add_typer(importing.app, name="import", rich_help_panel=_RUN)
 app.add_typer(sessions.app, name="sessions", rich_help_panel=_LOOK)
 # Short for `sessions show`.

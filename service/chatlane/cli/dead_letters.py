@@ -13,6 +13,7 @@ from uuid import UUID
 import typer
 from pydantic_core import to_json
 
+from chatlane.cli.auditing import actor
 from chatlane.cli.options import AsJson, Config, Limit, open_nats, read_client_settings, shown
 from chatlane.cli.reporting import NOT_FOUND, CommandError
 from chatlane.cli.terminal import fact_table, local_time, open_console, plain, table
@@ -120,7 +121,7 @@ def retry(
             store = await stack.enter_async_context(_opened(config))
             settings = read_client_settings(config)
             client = await stack.enter_async_context(open_nats(settings, "chatlane-cli"))
-            retrying = Retrying(store, partial(_publish, client))
+            retrying = Retrying(store, partial(_publish, client), actor())
             for letter_id in await _chosen(store, ids, reason, limit):
                 handed = await retrying.retry(letter_id, out_of_order=out_of_order)
                 await _until_published(retrying, handed)
@@ -140,7 +141,7 @@ def drop(
 
         async with _opened(config) as store:
             # To drop one nothing is published.
-            retrying = Retrying(store, _refuse)
+            retrying = Retrying(store, _refuse, actor())
             for letter_id in await _chosen(store, ids, reason, limit):
                 await retrying.drop(letter_id)
                 typer.echo(f"{letter_id} is dropped")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chatlane.cli.auditing import audited
 from chatlane.cli.options import AsJson, Config, read_settings
 
 if TYPE_CHECKING:
@@ -125,11 +126,13 @@ async def _imported(
             async with store.transaction() as connection:
                 await verify_schema(connection)
             adoption = Adoption(opened, store, catalog, report, accounts=accounts, profile=profile)
-            with bar:
-                task = bar.add_task("sessions", total=None)
-                await adoption.run(
-                    lambda done, total: bar.update(task, completed=done, total=total)
-                )
+            async with audited(store, "import") as told:
+                with bar:
+                    task = bar.add_task("sessions", total=None)
+                    await adoption.run(
+                        lambda done, total: bar.update(task, completed=done, total=total)
+                    )
+                told["imported"] = dict(report.done)
     return report
 
 

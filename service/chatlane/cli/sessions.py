@@ -29,7 +29,12 @@ app = typer.Typer(
 _PAGE: Final = 200
 
 
-def _person(text: str) -> Person:
+def person_named(text: str) -> Person:
+    """Return the person that an argument names.
+
+    Raises:
+        typer.BadParameter: It names none.
+    """
     parts = text.split("/", 2)
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - platform, account and id
         raise typer.BadParameter("write it as PLATFORM/ACCOUNT/ID, such as telegram/bot/701")
@@ -57,7 +62,7 @@ OfPerson = Annotated[
     Person | None,
     typer.Option(
         "--person",
-        parser=_person,
+        parser=person_named,
         metavar="PLATFORM/ACCOUNT/ID",
         help="Only those of this person.",
     ),

@@ -170,6 +170,14 @@ class LateRow(NamedTuple):
     body: bytes
 
 
+class ErasedRow(NamedTuple):
+    """A message of a stream that is to be deleted there, for its person was erased."""
+
+    stream: str
+    sequence: int
+    stored_at: datetime
+
+
 class Meeting(NamedTuple):
     """A message that came while its session had a turn, and was to do more than wait.
 
@@ -235,6 +243,7 @@ class Effects:
         early_over: Digests whose early edits are of no more use.
         silenced: Session keys of bots that have said too much just now.
         resumed: Marks of early edits, whose message has come or never will.
+        erased: Messages of logs that had no effect, because their person was erased.
     """
 
     waiting: list[WaitingRow] = field(default_factory=list)
@@ -259,6 +268,7 @@ class Effects:
     early_over: list[bytes] = field(default_factory=list)
     resumed: list[SeenRow] = field(default_factory=list)
     silenced: list[str] = field(default_factory=list)
+    erased: list[ErasedRow] = field(default_factory=list)
     counts: dict[Count, int] = field(default_factory=dict)
 
     def due_within(self, span: timedelta) -> None:

@@ -193,8 +193,13 @@ def may_go_on_in(thread_key: str, key: str) -> bool:
     return thread.user is None or thread.user == asked.user
 
 
+def is_placeholder(platform: str, sender: str) -> bool:
+    """Whether an id stands for several people of a platform."""
+    return sender in _PLACEHOLDER_SENDERS.get(platform, ())
+
+
 def is_shared(key: ParsedKey) -> bool:
     """Whether several people may speak under this key."""
     if key.chat_class == "dm":
         return key.chat is None
-    return key.user is None or key.user in _PLACEHOLDER_SENDERS.get(key.platform, ())
+    return key.user is None or is_placeholder(key.platform, key.user)

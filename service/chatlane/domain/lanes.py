@@ -22,7 +22,7 @@ from chatlane.domain.effects import (
     WaitingRow,
 )
 from chatlane.domain.ids import derived_id
-from chatlane.domain.keys import may_go_on_in
+from chatlane.domain.keys import is_shared, may_go_on_in, parse_session_key
 from chatlane.domain.openings import follow, is_told_in, reason_after, tell_agent, tell_chat
 from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import reset_reason, served_boundary_at
@@ -91,6 +91,7 @@ class Arrived(NamedTuple):
         targets: Digests of the message that it edits or deletes.
         thread_of: Digests of the message that it opens a thread on.
         files_of: Digests of the message whose files it brings.
+        forgotten: Until when what its person had said was erased, if it was.
         pair: The other bot that says it and the chat, where it may speak; None for people.
     """
 
@@ -117,6 +118,7 @@ class Arrived(NamedTuple):
     manners: Manners = _CALM
     busy: BusyMode | None = None
     files_of: tuple[bytes, ...] = ()
+    forgotten: datetime | None = None
 
     @property
     def rest(self) -> timedelta | None:
@@ -279,6 +281,9 @@ class Placement:
 
     def _session_for(self, arrived: Arrived) -> Session:
         session = self.find_session(arrived)
+        if session is not None and _is_forgotten(session, arrived):
+            # About to be deleted: nothing of it is told to the new one.
+            return self.start(arrived, None, None)
         if session is None or session.ended_at is not None:
             # First contact, or a lane left behind by its session: the write of the lane is a
             # compare-and-set, so a session that somebody ended just now is not lost.
@@ -466,6 +471,12 @@ class Placement:
         if self._originals is not None:
             marks = self._originals.without_resumed(marks, self._effects)
         self._effects.seen += marks
+
+
+def _is_forgotten(session: Session, arrived: Arrived) -> bool:
+    """Whether a session is of before its person was forgotten, and theirs alone."""
+    is_old = arrived.forgotten is not None and session.started_at <= arrived.forgotten
+    return is_old and not is_shared(parse_session_key(arrived.session_key))
 
 
 def not_before(now: datetime, last: datetime | None) -> datetime:

@@ -59,15 +59,18 @@ def find_loss(
     at_mark: datetime | None,
     max_age: timedelta | None,
     clock: datetime,
+    erased_first: int = 0,
 ) -> StreamLoss | None:
     """Return what a stream has lost since it was marked, if anything.
 
     Args:
-        before: The mark.
-        now: As it is.
+        before: The mark; its holes are those that no erasure explains.
+        now: As it is; its holes are those at least that no erasure explains.
         at_mark: When the message was stored that it has where its end was; None without one.
         max_age: What is older goes by itself.
         clock: The time now.
+        erased_first: How many messages between the first of the mark and the first of now were
+            deleted because their person was forgotten.
     """
     if before.generation != now.generation:
         return None if before.last_seq == 0 else StreamLoss.REPLACED
@@ -79,5 +82,6 @@ def find_loss(
         return StreamLoss.HOLES
     if before.is_empty or now.first_seq <= before.first_seq:
         return None
+    is_erased = erased_first + before.holes >= now.first_seq - before.first_seq
     is_due = max_age is not None and before.first_at + max_age <= clock + _CLOCKS
-    return None if is_due else StreamLoss.CUT_OFF
+    return None if is_due or is_erased else StreamLoss.CUT_OFF

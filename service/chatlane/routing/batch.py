@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.catalog import Catalog
+    from chatlane.domain.erasing import ErasureKey
     from chatlane.domain.log import LogMessage, PartitionId
     from chatlane.metrics import Metrics
     from chatlane.routing.intake import Intake, Slice
@@ -83,6 +84,7 @@ class Batches:
         full_streams: Says which streams have no room now; what leads to them is not read.
         inbound_is_read: Says whether all that was stored until some time is decided; without it
             that is taken for granted.
+        erasure_key: Of the erasure list; None where nobody was ever erased.
     """
 
     def __init__(
@@ -100,9 +102,11 @@ class Batches:
         jitter: Random,
         full_streams: Callable[[], Collection[str]] = tuple,
         inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None,
+        erasure_key: ErasureKey | None = None,
     ) -> None:
         self._inbound_is_read = inbound_is_read
         self._began_at = datetime.now(UTC)
+        self._erasure_key = erasure_key
         self._full_streams = full_streams
         self._held_back_said_at = -_HELD_BACK_SAID_EVERY
         self._intake = intake
@@ -284,7 +288,8 @@ class Batches:
             writing.lap("fence")
             reach(RouterPoint.CURSORS_MOVED)
             messages = [known[message] for message in batch.messages]
-            await Deciding(self._catalog, self._slots).run(writing, messages)
+            deciding = Deciding(self._catalog, self._slots, self._erasure_key)
+            await deciding.run(writing, messages)
             reach(RouterPoint.BATCH_WRITTEN)
 
     async def _isolate(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:

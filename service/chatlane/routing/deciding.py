@@ -15,6 +15,7 @@ from chatlane.routing import bots, edited
 from chatlane.routing.admission import Admission
 from chatlane.routing.commands import open_reads
 from chatlane.routing.files import bring_files
+from chatlane.routing.forgetting import leave_out_erased
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.meeting import meet
 from chatlane.routing.moves import Joining, readdress
@@ -29,12 +30,14 @@ from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.bots import Bots
     from chatlane.domain.catalog import Catalog
+    from chatlane.domain.erasing import ErasureKey
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.log import LogMessage
     from chatlane.domain.originals import Originals
@@ -85,9 +88,10 @@ def commands_in(messages: Iterable[Decoded | None]) -> int:
 class Deciding:
     """One attempt at a batch: everything it learned is void when its transaction fails."""
 
-    def __init__(self, catalog: Catalog, slots: int) -> None:
+    def __init__(self, catalog: Catalog, slots: int, erasure_key: ErasureKey | None = None) -> None:
         self._catalog = catalog
         self._slots = slots
+        self._erasure_key = erasure_key
         self._effects = Effects()
 
     async def run(self, writing: Writing, messages: Sequence[Decoded]) -> None:
@@ -117,6 +121,11 @@ class Deciding:
 
     async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
         """Resolve who and where each message is, in order, learning links on the way."""
+        forgotten: dict[LogMessage, datetime] = {}
+        if prepared and self._erasure_key is not None:
+            prepared, forgotten = await leave_out_erased(
+                writing.connection, self._erasure_key, prepared, self._effects
+            )
         if not prepared:
             return []
         wanted: set[AliasId] = set().union(*(one.lookups for one in prepared))
@@ -127,8 +136,9 @@ class Deciding:
             arrived = arrive(one, book)
             if isinstance(arrived, Refused):
                 arrived.bury(self._effects)
-            else:
-                placed.append(arrived)
+                continue
+            until = forgotten.get(one.heard.message)
+            placed.append(arrived if until is None else arrived._replace(forgotten=until))
         await aliases.write(writing.connection, book.changes())
         return placed
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from chatlane import metrics as its
 from chatlane.domain.log import LOGS
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
 from chatlane.routing.sweeper import Job
+from chatlane.store.erasures import Holes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 # Half as much again by jitter, and the time for some requests: within 15 s.
 _EVERY: Final = timedelta(seconds=8)
 
+NO_HOLES: Final = Holes(0, 0)
+
 Differences = Callable[[], Awaitable["Sequence[str]"]]
+
+Erased = Callable[["LogName", str, int, int], Awaitable[Holes]]
 
 _log = get_logger("drift")
 
@@ -41,6 +46,10 @@ class Logs(Protocol):
         ...
 
 
+async def _none_erased(_log: LogName, _generation: str, _first: int, _last: int) -> Holes:
+    return NO_HOLES
+
+
 class DriftWatch:
     """Compares the server with what is declared, again and again.
 
@@ -49,6 +58,7 @@ class DriftWatch:
         logs: Both logs.
         metrics: Where it is shown.
         replay_window: For how long logs keep everything.
+        erased: Returns how many messages of a log we deleted ourselves, between two places.
     """
 
     def __init__(
@@ -57,13 +67,15 @@ class DriftWatch:
         logs: Logs,
         metrics: Metrics,
         replay_window: timedelta = REPLAY_WINDOW,
+        erased: Erased = _none_erased,
     ) -> None:
+        self._erased = erased
         self._differences = differences
         self._logs = logs
         self._metrics = metrics
         self._remembered_for = replay_window.total_seconds() / 2
         self._found: frozenset[str] = frozenset()
-        self._seen: dict[LogName, tuple[StreamState, float]] = {}
+        self._seen: dict[LogName, _Seen] = {}
 
     @property
     def complaints(self) -> list[str]:
@@ -102,20 +114,54 @@ class DriftWatch:
         """
         for log in LOGS:
             state, now = await self._logs.get_state(log), monotonic()
-            before, seen_at = self._seen.setdefault(log, (state, now))
-            is_same = before.generation == state.generation
-            if is_same and _lacks(state, before):
-                self._metrics.log_alarm(log, "deleted")
-                _log.critical(
-                    "log_messages_deleted",
-                    log=log,
-                    first_seq=state.first_sequence,
-                    last_seq=state.last_sequence,
-                    count=state.deleted,
-                )
-            elif is_same and now - seen_at < self._remembered_for:
-                continue
-            self._seen[log] = (state, now)
+            seen = self._seen.get(log)
+            if seen is not None and seen.state.generation == state.generation:
+                if not _lacks(state, seen.state):
+                    if now - seen.at < self._remembered_for:
+                        continue
+                elif not await self._is_erased(log, state, seen):
+                    self._metrics.log_alarm(log, "deleted")
+                    _log.critical(
+                        "log_messages_deleted",
+                        log=log,
+                        first_seq=state.first_sequence,
+                        last_seq=state.last_sequence,
+                        count=state.deleted,
+                    )
+            self._seen[log] = _Seen(state, now, await self._unexplained(log, state))
+
+    async def _unexplained(self, log: LogName, state: StreamState) -> int:
+        """Return how many messages are missing that were not deleted for somebody forgotten."""
+        if not state.deleted:
+            return 0
+        holes = await self._erased(log, state.generation, state.first_sequence, state.last_sequence)
+        return max(0, state.deleted - holes.gone)
+
+    async def _is_erased(self, log: LogName, state: StreamState, seen: _Seen) -> bool:
+        """Return whether all that is missing since was deleted for people who were forgotten.
+
+        What is noted counts, gone or not: it is noted before it goes.
+        """
+        first, generation = seen.state.first_sequence, state.generation
+        if state.first_sequence > seen.state.last_sequence:
+            cut = await self._erased(log, generation, first, state.first_sequence - 1)
+            if cut.noted + seen.state.deleted < state.first_sequence - first:
+                return False
+        holes = await self._erased(log, generation, state.first_sequence, state.last_sequence)
+        return state.deleted - holes.noted <= seen.unexplained
+
+
+class _Seen(NamedTuple):
+    """A log at a look.
+
+    Attributes:
+        at: Monotonic time.
+        unexplained: How many messages were missing then for another reason than an erasure.
+    """
+
+    state: StreamState
+    at: float
+    unexplained: int
 
 
 def _lacks(state: StreamState, before: StreamState) -> bool:

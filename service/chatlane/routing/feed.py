@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from chatlane.store.partitions import Claim
 
 Transaction = Callable[[], AbstractAsyncContextManager["PoolConnectionProxy"]]
-TruncatedHandler = Callable[["PoolConnectionProxy", "PartitionId", LogTruncated], Awaitable[None]]
+TruncatedHandler = Callable[["PoolConnectionProxy", "PartitionId", LogTruncated], Awaitable[bool]]
 
 # At this many take-overs without hand-back a message of the partition may be what ends routers.
 SUSPECT_FROM: Final = 2
@@ -64,7 +64,8 @@ class FeedDependencies:
         lease: How long they stay ours without a renewal.
         access: The logs.
         transaction: Opens a transaction of the store.
-        on_truncated: Writes the dead letter of a loss, in the transaction that goes past it.
+        on_truncated: Writes the dead letter of a loss, in the transaction that goes past it, and
+            returns whether it is one.
         on_change: Called when something may be ready or a batch may be possible.
         on_lost: Called when a partition turned out to be another router's.
         metrics: Counts readers made anew and logs that are not what they were.
@@ -390,16 +391,20 @@ class PartitionFeed:
                     new_cursor=found.cursor,
                 )
             case LogTruncated():
-                self._its.metrics.log_alarm(self.partition.log, "truncated")
-                _log.critical(
-                    "log_truncated",
-                    **self._place,
-                    first_seq=found.first_missing,
-                    last_seq=found.cursor,
-                )
-        await self._rewind(found)
+                # Said once it is known whether it is a loss.
+                pass
+        if await self._rewind(found) and isinstance(found, LogTruncated):
+            self._its.metrics.log_alarm(self.partition.log, "truncated")
+            _log.critical(
+                "log_truncated",
+                **self._place,
+                first_seq=found.first_missing,
+                last_seq=found.cursor,
+            )
 
-    async def _rewind(self, found: LogUnbound | LogReplaced | LogTruncated) -> None:
+    async def _rewind(self, found: LogUnbound | LogReplaced | LogTruncated) -> bool:
+        """Go on where a log begins; returns whether something of it was lost."""
+        is_loss = False
         async with self._its.transaction() as connection:
             epoch = await partitions.rewind(
                 connection,
@@ -409,12 +414,13 @@ class PartitionFeed:
                 generation=found.generation,
             )
             if epoch is not None and isinstance(found, LogTruncated):
-                await self._its.on_truncated(connection, self.partition, found)
+                is_loss = await self._its.on_truncated(connection, self.partition, found)
         if epoch is None:
             self._its.on_lost(self.partition)
-            return
+            return False
         self.epoch = epoch
         self.position = LogPosition(found.cursor, None, found.generation)
+        return is_loss
 
     def _report_unreadable(self, reason: str, *, is_first: bool) -> None:
         # A lost connection is reported once, not by every partition.

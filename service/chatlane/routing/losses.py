@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
+from chatlane.bus.topology import LOG_STREAMS
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects
 from chatlane.logs import get_logger
-from chatlane.store import dead_letters, outbox
+from chatlane.store import dead_letters, erasures, outbox
 from chatlane_schemas.dead import DeadReason, Stage
 
 if TYPE_CHECKING:
@@ -24,11 +25,21 @@ _log = get_logger("losses")
 
 async def bury_loss(
     connection: PoolConnectionProxy, partition: PartitionId, loss: LogTruncated
-) -> None:
+) -> bool:
     """Write the dead letter of a range that is missing, in the transaction that passes it.
 
-    Nobody knows what was in it; the body of the dead letter says where it was.
+    Nobody knows what was in it; the body of the dead letter says where it was. Not where all of
+    it was deleted on purpose, because its people were forgotten.
+
+    Returns:
+        Whether something was lost.
     """
+    stream = LOG_STREAMS[partition.log]
+    erased = await erasures.count_holes(
+        connection, stream, loss.generation, loss.first_missing, loss.cursor
+    )
+    if erased.noted > loss.cursor - loss.first_missing:
+        return False
     missing = {"first": loss.first_missing, "last": loss.cursor}
     effects = Effects()
     bury(
@@ -49,3 +60,4 @@ async def bury_loss(
     _log.critical(
         "log_truncated", log=partition.log, partition=partition.number, sequence=loss.first_missing
     )
+    return True

@@ -6,6 +6,7 @@ While nothing is lost this asks for the state of two streams and for the message
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
@@ -16,7 +17,8 @@ from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.retries import route_again
 from chatlane.domain.stream_marks import StreamLoss, find_loss
 from chatlane.logs import get_logger
-from chatlane.store import sessions, stream_marks
+from chatlane.store import erasures, sessions, stream_marks
+from chatlane.store.erasures import Holes
 from chatlane.store.stream_marks import Marked
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from chatlane.bus.jetstream import StoredMessage
     from chatlane.bus.stream_contents import Held, Look
     from chatlane.domain.catalog import Agent
+    from chatlane.domain.stream_marks import StreamMark
     from chatlane.metrics import Metrics
     from chatlane.routing.writing import Writer
 
@@ -50,6 +53,8 @@ _UNSYNCED: Final = timedelta(minutes=10)
 # A message is stored in its log before it is routed, by another leader's clock.
 _CLOCKS: Final = timedelta(seconds=10)
 _SUBJECT_OF_SESSION: Final = "chat.v1.routed.*.*.{}"
+
+NONE_ERASED: Final = Holes(0, 0)
 
 _log = get_logger("lost_messages")
 
@@ -124,9 +129,12 @@ class LostMessages:
             if look is None:
                 continue
             before = marks.get(stream)
-            marked = (
-                Marked(look.mark) if before is None else await self._judge(stream, before, look)
-            )
+            if before is None:
+                mark = look.mark
+                erased = await self._erased(stream, mark, mark.first_seq, mark.last_seq)
+                marked = Marked(replace(mark, holes=max(0, mark.holes - erased.gone)))
+            else:
+                marked = await self._judge(stream, before, look)
             if before is not None:
                 found[Inconsistency.STREAM_AHEAD] += await self._count_unknown(
                     stream, before.mark.last_seq + 1, look.mark.last_seq
@@ -142,7 +150,19 @@ class LostMessages:
         """Tell what a stream has lost, and what is to be searched for."""
         now, clock = look.mark, datetime.now(UTC)
         stored = None if before.mark.is_empty else await self._at_mark(stream, before, look)
-        loss = find_loss(before.mark, now, at_mark=stored, max_age=look.max_age, clock=clock)
+        erased = await self._erased(stream, now, now.first_seq, now.last_seq)
+        cut = NONE_ERASED
+        if now.first_seq > before.mark.first_seq:
+            cut = await self._erased(stream, now, before.mark.first_seq, now.first_seq - 1)
+        loss = find_loss(
+            before.mark,
+            replace(now, holes=max(0, now.holes - erased.noted)),
+            at_mark=stored,
+            max_age=look.max_age,
+            clock=clock,
+            erased_first=cut.noted,
+        )
+        now = replace(now, holes=max(0, now.holes - erased.gone))
         if loss is not None:
             self._metrics.stream_loss(stream, loss)
             _log.critical("stream_lost_messages", stream=stream, reason=loss)
@@ -167,6 +187,13 @@ class LostMessages:
         if before.search_after is not None:
             after = min(after, before.search_after)
         return Marked(now, after, first_id_at(clock))
+
+    async def _erased(self, stream: StreamName, now: StreamMark, first: int, last: int) -> Holes:
+        """Return how many messages between two places were deleted for somebody forgotten."""
+        if not now.holes and first == now.first_seq:
+            return NONE_ERASED
+        async with self._transaction() as connection:
+            return await erasures.count_holes(connection, stream, now.generation, first, last)
 
     async def _at_mark(self, stream: StreamName, before: Marked, look: Look) -> datetime | None:
         if before.mark.last_seq > look.mark.last_seq:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from pydantic_core import to_json
-
 from chatlane.domain.keys import ParsedKey, key_text, parse_session_key
 from chatlane.domain.session_life import end_session
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn, void_turn
-from chatlane.store import moves, sessions, turns
+from chatlane.store import audit, moves, sessions, turns
 from chatlane.store.moves import LaneRow
 from chatlane_schemas.events import EndReason
 
@@ -92,8 +90,8 @@ class Joining:
         newer.link_kind = "merged"
         if moved and older.active_turn is None:
             open_turn(older, one.stored_at, newer.id.bytes, self._effects)
-        detail = to_json({"into": older.id, "moved_messages": moved}).decode()
-        await moves.audit(self._connection, "session_merged", newer.id, detail)
+        detail = {"into": older.id, "moved_messages": moved}
+        await audit.write(self._connection, "session_merged", newer.id, detail)
 
     async def _drop_unclaimed_turn(self, session: Session) -> None:
         """A turn that runs ends normally; one that nobody has claimed has lost its messages."""

@@ -8,12 +8,14 @@ from uuid import UUID
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.turns import ArrivedResult, Question, answer_stream, settle
+from chatlane.routing.forgetting import note_erased
 from chatlane.routing.recalling import recall, require_known
 from chatlane.routing.refused import Refused
-from chatlane.store import messages, turns, waiting
+from chatlane.store import erasures, messages, turns, waiting
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.results import ResultMessage
+from chatlane_schemas.streams import StreamName
 from chatlane_schemas.subjects import SubjectError, parse_rlog
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ class Settlement:
         found = await turns.lock(connection, turn_ids) if turn_ids else {}
         wanted = {key for one in results if (key := _question_key(one)) is not None}
         asked = await messages.find_questions(connection, list(wanted)) if wanted else {}
+        results = await self._without_erased(connection, results, found, asked)
         for one in results:
             if one.is_old:
                 await self._recall(connection, one, found, asked)
@@ -119,6 +122,42 @@ class Settlement:
             )
             if turn is not None:
                 found[turn_id] = turn
+
+    async def _without_erased(
+        self,
+        connection: PoolConnectionProxy,
+        results: Sequence[ArrivedResult],
+        found: Mapping[UUID, Turn],
+        asked: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> Sequence[ArrivedResult]:
+        """Leave out what answers something that was erased; it is kept nowhere.
+
+        Only what would have no effect is looked for, which is rare.
+        """
+        idle = [one for one in results if not self._counts(one, found, asked)]
+        if not idle:
+            return results
+        ids = {its for one in idle for its in _ids_of(one)}
+        erased = await erasures.find_ids(connection, ids)
+        gone = {one.sequence for one in idle if not erased.isdisjoint(_ids_of(one))}
+        for one in idle:
+            if one.sequence in gone:
+                note_erased(self._effects, StreamName.RESULTS, one.sequence, one.stored_at)
+        return [one for one in results if one.sequence not in gone]
+
+    def _counts(
+        self,
+        one: ArrivedResult,
+        found: Mapping[UUID, Turn],
+        asked: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> bool:
+        result = one.result
+        if result.session_id not in self._sessions:
+            return False
+        if result.turn_id is None:
+            return _question_key(one) in asked
+        turn = found.get(result.turn_id)
+        return turn is not None and turn.is_live and turn.token == result.token
 
     def _settle_one(
         self,
@@ -183,6 +222,13 @@ class Settlement:
             sequence=one.sequence,
             subject=one.subject,
         )
+
+
+def _ids_of(one: ArrivedResult) -> set[UUID]:
+    """Return what a result is about, as far as it tells."""
+    question = _question_key(one)
+    ids = (one.result.session_id, one.result.turn_id, question and question[0])
+    return {its for its in ids if its is not None}
 
 
 def _question_key(one: ArrivedResult) -> tuple[UUID, int] | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from chatlane.domain.effects import Effects, Publication
 from chatlane.domain.turns import repeat_notice
 from chatlane.errors import ChatlaneError
-from chatlane.store import dead_letters, moves, outbox, sessions, turns
+from chatlane.store import audit, dead_letters, outbox, sessions, turns
 from chatlane_schemas import subjects
 from chatlane_schemas.dead import Stage
 from chatlane_schemas.streams import StreamName
@@ -58,9 +58,16 @@ class Retrying:
 
     Args:
         publish: Returns once a stream has the message; raises NotRetriedError when none has.
+        actor: Who does it, for the audit.
     """
 
-    def __init__(self, store: Store, publish: Callable[[Publication], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        publish: Callable[[Publication], Awaitable[None]],
+        actor: str | None = None,
+    ) -> None:
+        self._actor = actor
         self._store = store
         self._publish = publish
 
@@ -152,7 +159,9 @@ class Retrying:
             "sequence": letter.sequence,
             "digest": letter.digest.hex(),
         }
-        await moves.audit(connection, action, letter.session_id, to_json(detail).decode())
+        await audit.write(
+            connection, action, letter.session_id, detail, actor=self._actor, outcome="done"
+        )
 
 
 def _publication(letter: DeadRow) -> Publication:

@@ -16,7 +16,7 @@ from chatlane.routing import (
 from chatlane.routing.session_cases import Case, Shown, refused
 from chatlane.routing.session_openings import Opening
 from chatlane.store import api_requests, lanes, lineage, owners, sessions
-from chatlane_schemas.codec import decode, encode
+from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_changes import (
     SessionArchive,
@@ -118,7 +118,7 @@ class SessionDesk:
             else:
                 outcome = await self._decide(writing, request, at, trigger)
             reply = await self._reply(connection, outcome)
-            await api_requests.finish(connection, principal, request.id, encode(reply))
+            await api_requests.finish(connection, principal, request, reply)
         return reply
 
     async def _decide(

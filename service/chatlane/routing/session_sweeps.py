@@ -6,13 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pydantic_core import to_json
-
 from chatlane.domain.effects import Effects
 from chatlane.domain.session_life import end_session
 from chatlane.routing.session_cases import refused
-from chatlane.store import api_requests, moves, owners, removals, sessions, turns
-from chatlane_schemas.codec import decode, encode
+from chatlane.store import api_requests, audit, owners, removals, sessions, turns
+from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_sweeps import SessionCleanup, SessionPrune, SessionSweepReply
@@ -66,8 +64,8 @@ async def _remove(writing: Writing, gone: Sequence[Session], at: datetime) -> No
             end_session(session, at, EndReason.REMOVED, effects)
     await removals.remove(writing.connection, [session.id for session in gone])
     for session in gone:
-        detail = to_json({"origin_key": session.session_key}).decode()
-        await moves.audit(writing.connection, "session_removed", session.id, detail)
+        detail = {"origin_key": session.session_key}
+        await audit.write(writing.connection, "session_removed", session.id, detail)
     await writing.write(effects)
 
 
@@ -106,7 +104,7 @@ class SweepDesk:
             reply = SessionSweepReply(
                 id=new_envelope_id(), at=datetime.now(UTC), done=done, next_cursor=cursor
             )
-            await api_requests.finish(connection, principal, request.id, encode(reply))
+            await api_requests.finish(connection, principal, request, reply)
         return reply
 
 

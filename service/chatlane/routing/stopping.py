@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic_core import to_json
-
 from chatlane.domain.effects import Effects
 from chatlane.domain.stopping import stop_turn
-from chatlane.store import api_requests, moves, owners, sessions, turns, waiting
-from chatlane_schemas.codec import decode, encode
+from chatlane.store import api_requests, audit, owners, sessions, turns, waiting
+from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
 from chatlane_schemas.turns import CancelReason, StopReply, TurnCancel
@@ -70,8 +68,8 @@ async def stop_session(
         await turns.update(connection, [turn])
         stopped = Stopped(turn.id, was_running, dropped)
     if not stopped.is_nothing:
-        detail = to_json({"reason": reason, "turn": stopped.turn_id, "dropped": dropped}).decode()
-        await moves.audit(connection, "session_stopped", session.id, detail)
+        detail = {"reason": reason, "turn": stopped.turn_id, "dropped": dropped}
+        await audit.write(connection, "session_stopped", session.id, detail)
     return stopped
 
 
@@ -118,7 +116,7 @@ class StopDesk:
                 reply = _reply(session, stopped)
             if session is not None:
                 await writing.write(effects, sessions_of=[session])
-            await api_requests.finish(connection, principal, request.id, encode(reply))
+            await api_requests.finish(connection, principal, request, reply)
         return reply
 
 

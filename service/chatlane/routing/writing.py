@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from chatlane.logs import get_logger
 from chatlane.store import (
     dead_letters,
+    erasures,
     lanes,
     messages,
     originals,
@@ -94,6 +95,7 @@ class Writing:
         await originals.change_rows(connection, effects.row_changes, effects.revisions)
         await messages.keep_late(connection, effects.late)
         await dead_letters.insert(connection, effects.dead)
+        await erasures.note_messages(connection, effects.erased)
         await self._outbox.insert(connection, effects.publications)
         self.effects.append(effects)
 

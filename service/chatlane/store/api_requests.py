@@ -5,10 +5,17 @@ Its rows are locked before any other: who repeats a request waits for the first 
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
+from chatlane.domain.callers import Operator
+from chatlane.store import audit
+from chatlane_schemas.codec import encode
+
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane_schemas.envelope import Envelope
+    from chatlane_schemas.sessions import ApiReply
 
 
 BEGIN_SQL: Final[LiteralString] = """
@@ -47,10 +54,20 @@ UPDATE api_requests SET reply = $3 WHERE principal = $1 AND id = $2
 
 
 async def finish(
-    connection: "PoolConnectionProxy", principal: str, request_id: str, reply: bytes
+    connection: "PoolConnectionProxy", principal: str, request: "Envelope", reply: "ApiReply"
 ) -> None:
-    """Keep the answer to a request that this transaction began."""
-    await connection.execute(FINISH_SQL, principal, request_id, reply)
+    """Keep the answer to a request that this transaction began; an operator's is audited."""
+    await connection.execute(FINISH_SQL, principal, request.id, encode(reply))
+    if isinstance(principal, Operator):
+        detail = {"request": request.id, "turn": getattr(request, "turn_id", None)}
+        await audit.write(
+            connection,
+            principal.method,
+            getattr(request, "session_id", None),
+            {name: value for name, value in detail.items() if value is not None},
+            actor=f"nats:{principal}",
+            outcome="done" if reply.error is None else reply.error.code,
+        )
 
 
 PRUNE_SQL: Final[LiteralString] = """

@@ -135,16 +135,3 @@ async def readdress(
         before: Ids the chat had.
     """
     await connection.execute(READDRESS_SQL, sessions, before, new)
-
-
-AUDIT_SQL: Final[LiteralString] = """
--- audit: what was done to a session that nobody asked for by name
-INSERT INTO audit (action, session_id, detail) VALUES ($1, $2, $3::jsonb)
-"""
-
-
-async def audit(
-    connection: "PoolConnectionProxy", action: str, session_id: UUID | None, detail: str
-) -> None:
-    """Write one line for operators; `detail` is JSON and holds no message text."""
-    await connection.execute(AUDIT_SQL, action, session_id, detail)

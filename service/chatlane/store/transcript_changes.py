@@ -10,7 +10,7 @@ from chatlane.domain.effects import MessageRow, without_nulls
 from chatlane.domain.transcripts import KnownRow, Version, placements
 from chatlane.store import api_requests, messages, owners, rewinding
 from chatlane.store.columns import columns
-from chatlane_schemas.codec import decode, encode
+from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.results import Role
@@ -99,7 +99,7 @@ async def once(
     answer = await decide(at)
     if isinstance(answer, ApiError):
         answer = TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=answer)
-    await api_requests.finish(connection, principal, request.id, encode(answer))
+    await api_requests.finish(connection, principal, request, answer)
     return answer
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tests.integration.adoption.conftest import OldHome
@@ -55,6 +56,13 @@ async def test_json_is_for_programs(home: OldHome, database_url: str, tmp_path: 
     assert not [one for one in first["left_out"] if "slack" in one["reason"]]
     code, out, _ = await run(tmp_path, database_url, *arguments)
     assert "new sessions" not in json.loads(out)["imported"]
+    database = await asyncpg.connect(database_url)
+    try:
+        lines = await database.fetch("SELECT outcome, detail FROM audit WHERE action = 'import'")
+    finally:
+        await database.close()
+    assert [line["outcome"] for line in lines] == ["begun", "done", "begun", "done"]
+    assert json.loads(lines[1]["detail"])["imported"] == first["imported"]
 
 
 async def test_wrong_options_are_told(database_url: str, tmp_path: Path) -> None:

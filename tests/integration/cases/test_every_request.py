@@ -87,7 +87,7 @@ class Api:
 TABLES: Final = """
 SELECT relname FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
-  AND relname <> 'api_requests' ORDER BY relname
+  AND relname NOT IN ('api_requests', 'audit') ORDER BY relname
 """
 DIGEST: Final = """
 SELECT '{0}', md5(string_agg(t::text, chr(10) ORDER BY t::text)) FROM {0} AS t
@@ -101,6 +101,39 @@ async def api(kernel: Kernel) -> Api:
 
 async def test_every_request_of_the_contract_is_answered(api: Api) -> None:
     assert api.handles.keys() == {method_of(channel) for channel in CHANNELS.values()}
+
+
+READS: Final = {
+    *("session.count", "session.find", "session.get", "session.list", "session.peek"),
+    *("session.rounds", "transcript.load", "transcript.revisions", "transcript.search"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CHANNELS))
+async def test_what_an_operator_changes_is_audited_and_what_others_do_is_not(
+    api: Api, name: str
+) -> None:
+    channel = CHANNELS[name]
+    method = method_of(channel)
+    body = message_of(channel, "minimal")
+    if "session_id" in channel.message.model_fields:
+        body["session_id"] = str(await api.opened())
+    await api.kernel.fetch("TRUNCATE audit")
+    for subject in ({}, {"agent": "main"}, {"account": ("telegram", "bot")}):
+        body |= {"id": new_envelope_id()}
+        reply = json.loads(await api.ask(channel, json.dumps(body).encode(), **subject))
+        lines = await api.kernel.fetch(
+            "SELECT action, actor, outcome, detail ->> 'request', db_role = session_user"
+            " FROM audit WHERE actor IS NOT NULL"
+        )
+        if subject or method in READS:
+            assert lines == []
+            continue
+        outcome = (reply.get("error") or {}).get("code", "done")
+        assert [tuple(line) for line in lines] == [
+            (method, "nats:someone", outcome, body["id"], True)
+        ]
+        await api.kernel.fetch("TRUNCATE audit")
 
 
 HOSTILE: Final = st.one_of(

@@ -101,7 +101,8 @@ async def test_nothing_to_stop_changes_nothing(kernel: Kernel, caller: Caller) -
     reply = await caller.stop(first.session)
     assert (outcome(reply), reply.turn_id) == ((False, 0), None)
     assert await kernel.fetch("SELECT * FROM sessions, turns, messages") == before
-    assert await kernel.value("SELECT count(*) FROM audit") == 0
+    stopped = await kernel.value("SELECT count(*) FROM audit WHERE action = 'session_stopped'")
+    assert stopped == 0
 
 
 async def test_the_next_turn_waits_for_the_worker_to_confirm(

@@ -128,7 +128,7 @@ class Router:
         await eventually(check)
 
 
-async def _never(*_of: object) -> None:
+async def _never(*_of: object) -> bool:
     raise AssertionError("nothing was lost")
 
 

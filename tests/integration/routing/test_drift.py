@@ -1,7 +1,7 @@
 """What somebody changes on the server behind our back is noticed, and that it is mended, too."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from chatlane.bus.log_access import LogAccess
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
 from chatlane.routing.drift import DriftWatch
+from chatlane.store.erasures import Holes
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 from tests.support.log_streams import PARTITIONS, LogStreams, open_logs
 
@@ -45,12 +46,33 @@ def watch(logs: LogStreams, metrics: Metrics) -> DriftWatch:
     return watching(logs, metrics)
 
 
-def watching(logs: LogStreams, metrics: Metrics, *, window: int = 72) -> DriftWatch:
+@dataclass
+class Noted:
+    """Sequences of the inbound log that are to go for somebody forgotten, and that have gone."""
+
+    noted: set[int] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)
+
+    async def count(self, _log: str, _generation: str, first: int, last: int) -> Holes:
+        between = set(range(first, last + 1))
+        return Holes(len(self.noted & between), len(self.gone & between))
+
+    async def erase(self, logs: LogStreams, *sequences: int) -> None:
+        self.noted |= set(sequences)
+        for sequence in sequences:
+            await logs.jetstream.request("STREAM.MSG.DELETE.INBOUND", {"seq": sequence})
+        self.gone |= set(sequences)
+
+
+def watching(
+    logs: LogStreams, metrics: Metrics, *, window: int = 72, erased: Noted | None = None
+) -> DriftWatch:
     return DriftWatch(
         lambda: topology.verify(logs.jetstream, STREAMS, DURABLES),
         LogAccess(logs.bus),
         metrics,
         timedelta(hours=window),
+        (erased or Noted()).count,
     )
 
 
@@ -144,6 +166,45 @@ async def test_a_single_message_that_is_deleted_is_an_alarm(
     await logs.jetstream.request("STREAM.MSG.DELETE.INBOUND", {"seq": 2})
     await watch.look_for_deletions()
     assert deletions(metrics) == 1
+
+
+async def test_what_was_erased_is_no_alarm_and_what_goes_beside_it_is(
+    logs: LogStreams, metrics: Metrics
+) -> None:
+    noted = Noted()
+    watch = watching(logs, metrics, erased=noted)
+    await logs.publish(0, [str(number) for number in range(20)])
+    await watch.look_for_deletions()
+    # In the middle, at the beginning, and while a look is taken.
+    await noted.erase(logs, 5, 6, 9)
+    await watch.look_for_deletions()
+    noted.noted |= {1, 2, 3}
+    await watch.look_for_deletions()
+    await noted.erase(logs, 1, 2, 3)
+    await watch.look_for_deletions()
+    assert not deletions(metrics)
+    await logs.jetstream.request("STREAM.MSG.DELETE.INBOUND", {"seq": 12})
+    await watch.look_for_deletions()
+    assert deletions(metrics) == 1
+    # What went by itself before explains nothing later.
+    await noted.erase(logs, 14)
+    await watch.look_for_deletions()
+    assert deletions(metrics) == 1
+    await logs.jetstream.request("STREAM.MSG.DELETE.INBOUND", {"seq": 15})
+    await watch.look_for_deletions()
+    assert deletions(metrics) == 2
+
+
+async def test_a_log_of_which_all_was_erased_is_no_alarm(
+    logs: LogStreams, metrics: Metrics
+) -> None:
+    noted = Noted()
+    watch = watching(logs, metrics, erased=noted)
+    await logs.publish(0, ["a", "b", "c"])
+    await watch.look_for_deletions()
+    await noted.erase(logs, 1, 2, 3)
+    await watch.look_for_deletions()
+    assert not deletions(metrics)
 
 
 async def test_what_routers_purge_is_no_alarm(logs: LogStreams, metrics: Metrics) -> None:

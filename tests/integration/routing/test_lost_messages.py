@@ -14,8 +14,10 @@ from chatlane.bus.jetstream import JetStream
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
+from chatlane.domain.effects import ErasedRow
 from chatlane.routing import lost_messages
 from chatlane.routing.lost_messages import LostMessages
+from chatlane.store import erasures
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 from tests.support.kernel import SLOTS, Kernel, catalog, event, open_kernel
 
@@ -100,6 +102,21 @@ class World:
     async def request(self, verb: str, body: dict[str, Any] | None = None) -> None:
         await JetStream(self.bus.client).request(verb, body)
 
+    async def erase(self, *sequences: int, stream: StreamName = StreamName.ROUTED) -> None:
+        """Delete messages as who forgets a person does: noted first."""
+        jetstream = JetStream(self.bus.client)
+        generation = (await jetstream.get_stream(stream)).generation
+        for sequence in sequences:
+            message = await jetstream.find_message(stream, sequence)
+            assert message is not None
+            rows = [ErasedRow(stream, sequence, message.stored_at)]
+            async with self.kernel.store.transaction() as connection:
+                await erasures.note_messages(connection, rows)
+                await erasures.place_messages(connection, rows, generation)
+            await self.lose(sequence, stream)
+            async with self.kernel.store.transaction() as connection:
+                await erasures.messages_gone(connection, rows)
+
     def losses(self, kind: str, stream: StreamName = StreamName.ROUTED) -> float | None:
         labels = {"stream": stream, "kind": kind}
         return self.kernel.metrics.registry.get_sample_value("chatlane_stream_losses_total", labels)
@@ -158,6 +175,23 @@ async def test_a_stream_that_was_made_anew_gets_what_is_not_answered(world: Worl
     assert world.losses("replaced") == 1
     assert sorted(text for _, text in await world.holds()) == ["not answered", "of another chat"]
     assert await world.compare() == {}
+
+
+async def test_what_was_erased_is_no_loss_and_what_is_lost_beside_it_is(world: World) -> None:
+    await world.ask("one", "two", "three", "four", "five")
+    assert await world.compare() == {}
+    await world.erase(3)
+    assert await world.compare() == {}
+    # The oldest ones go before their time.
+    await world.erase(1, 2)
+    assert await world.compare() == {}
+    assert (world.losses("holes"), world.losses("cut_off")) == (0, 0)
+    assert [text for _, text in await world.holds()] == ["four", "five"]
+    await world.ask("six")
+    assert await world.compare() == {}
+    await world.lose(5)
+    await world.compare()
+    assert world.losses("holes") == 1
 
 
 async def test_what_was_cut_off_is_reported_only(world: World) -> None:

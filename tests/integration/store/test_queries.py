@@ -188,5 +188,17 @@ INSERT INTO bot_budgets (key, opened_at, last_at, messages, is_silenced)
     FROM generate_series(1, 60000) AS n;
 INSERT INTO admission (key, full_at) SELECT decode(md5(n::text), 'hex'), now()
     FROM generate_series(1, 60000) AS n;
+INSERT INTO erasures (id, until, key_id) SELECT id, now(), 'key' FROM sessions;
+INSERT INTO erased_people (digest, until, erasure)
+    SELECT sha256(id::text::bytea), now(), id FROM sessions;
+INSERT INTO erased_ids (id, kind, erasure, erased_at)
+    SELECT id, 'message', lpad(to_hex(random(1, 40)), 32, '0')::uuid,
+           now() - random() * interval '90 days' FROM sessions;
+INSERT INTO erased_messages (stream, sequence, stored_at, generation, noted_at, erased_at)
+    SELECT 'INBOUND', n, now(), 'g', now() - random() * interval '90 days',
+           CASE WHEN n % 100 > 0 THEN now() END
+    FROM generate_series(1, 60000) AS n;
+INSERT INTO erasure_receipts (erasure, store, count, ids)
+    SELECT id, 'messages', 1, '[]' FROM sessions;
 ANALYZE;
 """

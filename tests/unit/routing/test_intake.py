@@ -112,7 +112,7 @@ def _no_transaction() -> AbstractAsyncContextManager[Any]:
     raise AssertionError("nothing here needs the database")
 
 
-async def _never(*_of: object) -> None:
+async def _never(*_of: object) -> bool:
     raise AssertionError("nothing was lost")
 
 

@@ -1,0 +1,379 @@
+"""`chatlane people`: what is kept of one person, and how it is deleted."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Final
+
+import typer
+from pydantic_core import to_json
+
+from chatlane.cli.auditing import audited
+from chatlane.cli.options import AsJson, Config, Limit, duration_option, open_nats, read_settings
+from chatlane.cli.reporting import CommandError
+from chatlane.cli.sessions import person_named
+from chatlane.cli.terminal import local_time, open_console, table
+from chatlane_schemas.people import Person
+
+if TYPE_CHECKING:
+    from chatlane.bus.erasing import StreamErasure
+    from chatlane.domain.erasing import ErasureKey
+    from chatlane.routing.erasing import Erased
+    from chatlane.settings import Settings
+    from chatlane.store.pool import Store
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Export what is kept of one person, or delete it everywhere.\n\n"
+    "These commands need the database, and NATS with the permissions of an `eraser`.",
+)
+
+_LOCK_TIMEOUT: Final = timedelta(seconds=5)
+_STATEMENT_TIMEOUT: Final = timedelta(seconds=60)
+
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Have the NATS server overwrite each message on disk at once, which takes it some "
+        "milliseconds each; else it does so when it tidies up.",
+    ),
+]
+ThePerson = Annotated[
+    Person,
+    typer.Argument(
+        parser=person_named,
+        metavar="PLATFORM/ACCOUNT/ID",
+        help="Whom: an id of theirs, as events have it.",
+    ),
+]
+Scope = Annotated[
+    str | None, typer.Option(help="Workspace or guild of the id, where the platform has them.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to write it; else to stdout."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Patience = Annotated[
+    timedelta,
+    typer.Option(
+        parser=duration_option,
+        metavar="DURATION",
+        show_default="30s",
+        help="How long to wait for routers, running turns and what is being published.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What these commands work on."""
+
+    settings: "Settings"
+    store: "Store"
+    streams: "StreamErasure"
+    key: "ErasureKey | None"
+
+    def get_key(self) -> "ErasureKey":
+        """Return the key of the erasure list.
+
+        Raises:
+            CommandError: It is not set.
+        """
+        if self.key is None:
+            raise CommandError(
+                "erasure.key is missing: set CHATLANE_ERASURE__KEY, or a file of that name in "
+                "CHATLANE_SECRETS_DIR, to one secret for routers and this command"
+            )
+        return self.key
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How people are erased."""
+
+    patience: timedelta
+    overwrite: bool
+
+
+@asynccontextmanager
+async def _opened(config: Path | None) -> AsyncIterator[_Opened]:
+    settings = read_settings(config)
+    from chatlane.bus.erasing import StreamErasure
+
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_patient_store(settings))
+        client = await stack.enter_async_context(open_nats(settings, "chatlane-eraser"))
+        yield _Opened(settings, store, StreamErasure(client), settings.erasure_key())
+
+
+@asynccontextmanager
+async def open_patient_store(settings: "Settings") -> AsyncIterator["Store"]:
+    """Open the database for work that nobody waits for."""
+    from chatlane.store.pool import open_store
+
+    async with open_store(
+        settings.postgres.address,
+        max_size=2,
+        lock_timeout=_LOCK_TIMEOUT,
+        statement_timeout=_STATEMENT_TIMEOUT,
+        acquire_timeout=settings.postgres.connect_timeout,
+        statement_cache_size=settings.postgres.statement_cache_size,
+        application_name="chatlane-people",
+    ) as store:
+        yield store
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+@app.command()
+def erase(
+    person: ThePerson,
+    config: Config = None,
+    *,
+    scope: Scope = None,
+    yes: Yes = False,
+    overwrite: Overwrite = False,
+    patience: Patience = timedelta(seconds=30),
+    as_json: AsJson = False,
+) -> None:
+    """Delete everything of one person: in the database and in all streams, for good.
+
+    Their sessions go as a whole. In sessions that others share, what they wrote and what was
+    answered to it is blanked. What they write afterwards is a new conversation. Run it again when
+    it was interrupted: it goes on where it was. Ends with 1 where something is left.
+    """
+    whom = person.model_copy(update={"scope": scope})
+    if not yes:
+        typer.confirm(
+            f"Delete everything of {person.platform}/{person.account}/{person.id} for good?",
+            abort=True,
+        )
+    how = _How(patience, overwrite=overwrite)
+    erased = asyncio.run(_erase(config, whom, how))
+    _print_receipt(erased, as_json=as_json)
+    if erased.left:
+        left = ", ".join(f"{count} {store}" for store, count in erased.left.items())
+        raise CommandError(f"still there: {left}; run it again")
+
+
+async def _erase(config: Path | None, person: Person, how: _How) -> "Erased":
+    async with _opened(config) as its:
+        return await _erase_one(its, person, None, how)
+
+
+async def _erase_one(its: _Opened, person: Person, until: datetime | None, how: _How) -> "Erased":
+    from chatlane.routing.erasing import Erasing
+
+    platform = its.settings.catalog().platforms.get(person.platform)
+    account = platform.accounts.get(person.account) if platform else None
+    erasing = Erasing(
+        its.store,
+        its.streams,
+        its.get_key(),
+        own_ids=account.own_ids if account else frozenset(),
+        told=_say,
+        patience=how.patience,
+        overwrite=how.overwrite,
+    )
+    # Not whom: that is what is to be forgotten.
+    detail: dict[str, object] = {"platform": person.platform, "account": person.account}
+    async with audited(its.store, "people erase", detail) as told:
+        erased = await erasing.erase(person, until)
+        told["erasure"] = erased.id
+        if erased.left:
+            told["outcome"] = "left"
+    return erased
+
+
+@app.command()
+def export(
+    person: ThePerson,
+    config: Config = None,
+    *,
+    scope: Scope = None,
+    output: Output = None,
+) -> None:
+    """Write all that is kept of one person, as JSON Lines.
+
+    One record a line; each says in `record` what it is. Files are named, not copied. The last
+    line is of kind `end`: without it the file is not complete.
+    """
+    whom = person.model_copy(update={"scope": scope})
+    with open_output(output) as written:
+        asyncio.run(_export(config, whom, written))
+
+
+async def _export(config: Path | None, person: Person, written: IO[str]) -> None:
+    from chatlane.routing.exporting import Export
+    from chatlane.routing.finding import Finder
+
+    async with _opened(config) as its:
+        finder = Finder(its.store.transaction, its.streams)
+        where: dict[str, object] = {"platform": person.platform, "account": person.account}
+        async with audited(its.store, "people export", where) as told:
+            count = 0
+            async for record in Export(its.store, finder).run(person):
+                written.write(record.model_dump_json(exclude_none=True) + "\n")
+                count += 1
+            told["records"] = count
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[IO[str]]:
+    """Open a file that only its owner may read, or take the standard output."""
+    if path is None:
+        yield sys.stdout
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        yield opened
+
+
+@app.command("replay-erasures")
+def replay_erasures(
+    listed: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            exists=True,
+            dir_okay=False,
+            help="An erasure list that `erasure-list` wrote; else the list in the database.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Config = None,
+    *,
+    overwrite: Overwrite = False,
+    patience: Patience = timedelta(seconds=30),
+    as_json: AsJson = False,
+) -> None:
+    """Delete what a restored backup has brought back of people who were erased since.
+
+    Run it before the first router starts. The list knows people by keyed digests only; whoever
+    is found again is erased up to the end that the list says.
+    """
+    lines = listed.read_text("utf-8").splitlines() if listed is not None else []
+    how = _How(patience, overwrite=overwrite)
+    asyncio.run(_replay(config, lines, how, as_json=as_json))
+
+
+async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: bool) -> None:
+    from chatlane.routing.replaying import Replay
+    from chatlane.store import erasures
+
+    async with _opened(config) as its:
+        try:
+            known = [erasures.ListLine.parsed(line) for line in lines]
+        except ValueError as exc:
+            raise CommandError(f"the file is no erasure list: {exc}") from exc
+        async with its.store.transaction() as connection:
+            await erasures.restore_list(connection, known)
+        found = await Replay(its.store, its.streams, its.get_key()).find()
+        async with audited(its.store, "people replay-erasures", {"found": len(found)}):
+            for person, until in found:
+                erased = await _erase_one(its, person, until, how)
+                _print_receipt(erased, as_json=as_json)
+                if erased.left:
+                    raise CommandError("something is left; run it again")
+    _say(f"{len(found)} people of the list were found and erased")
+
+
+@app.command("erasure-list")
+def erasure_list(
+    config: Config = None,
+    *,
+    output: Output = None,
+) -> None:
+    """Write the erasure list, one JSON object a line: keep it where backups are kept.
+
+    It names nobody: people are keyed digests. After an older backup was restored,
+    `replay-erasures` deletes again what this list says.
+    """
+    with open_output(output) as written:
+        written.write(asyncio.run(_list(config)))
+
+
+async def _list(config: Path | None) -> str:
+    from chatlane.store import erasures
+
+    settings = read_settings(config)
+    async with open_patient_store(settings) as store:
+        lines: list[str] = []
+        after = b""
+        while True:
+            async with store.transaction() as connection:
+                some = await erasures.read_list(connection, after, 1000)
+            if not some:
+                return "".join(f"{line}\n" for line in lines)
+            lines += [erasures.ListLine.of(*one).text() for one in some]
+            after = some[-1][0].digest
+
+
+@app.command()
+def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List erasures, the newest first, with what each deleted."""
+
+    async def found() -> list[tuple["Erased", datetime, datetime | None]]:
+        from chatlane.routing.erasing import Erased
+        from chatlane.store import erasures as stored
+
+        settings = read_settings(config)
+        async with open_patient_store(settings) as store, store.transaction() as connection:
+            return [
+                (
+                    Erased(one.id, one.until, await stored.receipts(connection, one.id)),
+                    one.begun_at,
+                    one.finished_at,
+                )
+                for one in await stored.recent(connection, limit)
+            ]
+
+    every = asyncio.run(found())
+    if as_json:
+        for erased, begun_at, finished_at in every:
+            shown = {**_receipt(erased), "begun_at": begun_at, "finished_at": finished_at}
+            typer.echo(to_json(shown).decode())
+        return
+    listed = table("id", "begun", "up to", "finished", "deleted")
+    for erased, begun_at, finished_at in every:
+        deleted = sum(one.deleted for one in erased.receipt.values())
+        listed.add_row(
+            str(erased.id),
+            local_time(begun_at),
+            local_time(erased.until),
+            local_time(finished_at) if finished_at else "no: run it again",
+            str(deleted),
+        )
+    open_console().print(listed)
+
+
+def _receipt(erased: "Erased") -> dict[str, object]:
+    return {
+        "erasure": erased.id,
+        "until": erased.until,
+        "left": dict(erased.left),
+        "receipt": {
+            one.store: {"deleted": one.deleted, "ids": one.ids} for one in erased.receipt.values()
+        },
+    }
+
+
+def _print_receipt(erased: "Erased", *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(to_json(_receipt(erased)).decode())
+        return
+    listed = table("store", "deleted")
+    for one in erased.receipt.values():
+        listed.add_row(one.store, str(one.deleted))
+    open_console().print(listed)
+    typer.echo(f"erasure {erased.id}, up to {erased.until.isoformat()}")

@@ -1,0 +1,192 @@
+"""Exports what is kept of one person, record by record; nothing of it is held in memory.
+
+It finds a person as an erasure does, so what is exported is what would be deleted. In sessions
+that others share, only what they wrote and what was answered to it is theirs.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from chatlane.domain.erasing import Gone
+from chatlane.domain.export_records import (
+    AliasRecord,
+    DeadLetterRecord,
+    EndRecord,
+    EventRecord,
+    ExportRecord,
+    LaneRecord,
+    PersonRecord,
+    RevisionRecord,
+    RowRecord,
+    SessionRecord,
+    WaitingRecord,
+)
+from chatlane.store import exporting
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from uuid import UUID
+
+    from chatlane.routing.finding import Finder
+    from chatlane.store.pool import Store
+    from chatlane_schemas.people import Person
+
+_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+class Export:
+    """Reads what is kept of a person.
+
+    Args:
+        finder: Finds what is theirs.
+    """
+
+    def __init__(self, store: Store, finder: Finder) -> None:
+        self._transaction = store.transaction
+        self._finder = finder
+
+    async def run(self, person: Person) -> AsyncIterator[ExportRecord]:
+        """Yield all records, the last of them an `EndRecord`."""
+        count = 0
+        async for record in self._records(person):
+            count += 1
+            yield record
+        yield EndRecord(records=count)
+
+    async def _records(self, person: Person) -> AsyncIterator[ExportRecord]:
+        gone = Gone(await self._finder.find_ids(person), _FAR)
+        ids = gone.ids
+        yield PersonRecord(
+            platform=ids.platform,
+            account=ids.account,
+            scope=ids.scope,
+            ids=sorted(ids.forms),
+            exported_at=datetime.now(UTC),
+        )
+        for part in (self._names, self._conversations, self._elsewhere):
+            async for record in part(gone):
+                yield record
+
+    async def _names(self, gone: Gone) -> AsyncIterator[ExportRecord]:
+        ids = gone.ids
+        async with self._transaction() as connection:
+            known = await exporting.aliases(connection, (ids.platform, ids.account), ids.forms)
+        for alias, canonical, first_seen_at in known:
+            yield AliasRecord(id=alias, canonical=canonical, first_seen_at=first_seen_at)
+        for session_key, session_id in await self._finder.find_lanes(gone):
+            yield LaneRecord(session_key=session_key, session_id=session_id)
+
+    async def _conversations(self, gone: Gone) -> AsyncIterator[ExportRecord]:
+        own = await self._finder.find_sessions(gone)
+        gone.sessions |= own.keys()
+        for session_id, key in sorted(own.items()):
+            gone.add_chat(key)
+            async for record in self._session(session_id):
+                yield record
+        shared = await self._finder.find_shared(gone)
+        for session_id in sorted(shared.keys() - own.keys()):
+            async for record in self._shared(session_id, shared[session_id]):
+                yield record
+
+    async def _elsewhere(self, gone: Gone) -> AsyncIterator[ExportRecord]:
+        async for letters in self._finder.find_letters(gone):
+            for letter in letters:
+                yield DeadLetterRecord(
+                    id=letter.id,
+                    at=letter.at,
+                    stage=letter.stage,
+                    body=(letter.body or b"").decode(errors="backslashreplace"),
+                )
+        async for messages in self._finder.find_messages(gone, StreamName.INBOUND):
+            for one in messages:
+                yield EventRecord(
+                    sequence=one.sequence,
+                    stored_at=one.stored_at,
+                    event=one.body.decode(errors="backslashreplace"),
+                )
+
+    async def _session(self, session_id: UUID) -> AsyncIterator[ExportRecord]:
+        async with self._transaction() as connection:
+            known = await exporting.facts(connection, [session_id])
+            line = await exporting.waiting(connection, session_id)
+            before = await exporting.revisions(connection, session_id)
+        for its in known:
+            yield SessionRecord(
+                session_id=its.id,
+                session_key=its.session_key,
+                agent=its.agent,
+                platform=its.platform,
+                started_at=its.started_at,
+                ended_at=its.ended_at,
+                title=its.title,
+                note=its.note,
+            )
+        async for row in exporting.rows(self._transaction, session_id):
+            yield _row(session_id, row, is_theirs=row.role == "user")
+        for message_id, at, text, details, source in line:
+            yield WaitingRecord(
+                session_id=session_id,
+                id=message_id,
+                at=at,
+                text=text,
+                details=details,
+                source=source,
+            )
+        for revised_id, at, text, attachments in before:
+            yield RevisionRecord(
+                session_id=session_id,
+                message_id=revised_id,
+                at=at,
+                text=text,
+                attachments=attachments,
+            )
+
+    async def _shared(
+        self, session_id: UUID, whos: list[Mapping[str, Any]]
+    ) -> AsyncIterator[ExportRecord]:
+        async with self._transaction() as connection:
+            turns, said = await exporting.answered_in(connection, session_id, whos)
+            line = await exporting.waiting(connection, session_id)
+            before = await exporting.revisions(connection, session_id)
+        async for row in exporting.rows(self._transaction, session_id):
+            is_theirs = row.source is not None and self._finder.is_sender(row.source, whos)
+            is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in said)
+            if is_theirs or is_answer:
+                yield _row(session_id, row, is_theirs=is_theirs)
+        for message_id, at, text, details, source in line:
+            if self._finder.is_sender(source, whos):
+                yield WaitingRecord(
+                    session_id=session_id,
+                    id=message_id,
+                    at=at,
+                    text=text,
+                    details=details,
+                    source=source,
+                )
+        for revised_id, at, text, attachments in before:
+            if revised_id in said:
+                yield RevisionRecord(
+                    session_id=session_id,
+                    message_id=revised_id,
+                    at=at,
+                    text=text,
+                    attachments=attachments,
+                )
+
+
+def _row(session_id: UUID, row: exporting.Told, *, is_theirs: bool) -> RowRecord:
+    return RowRecord(
+        session_id=session_id,
+        seq=row.seq,
+        is_archived=row.removal > 0,
+        is_theirs=is_theirs,
+        role=row.role,
+        at=row.at,
+        id=row.id,
+        text=row.text,
+        details=None if row.details is None else dict(row.details),
+        source=None if row.source is None else dict(row.source),
+    )

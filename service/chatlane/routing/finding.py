@@ -1,0 +1,265 @@
+"""Finds what is one person's, in database and streams; looks only."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from chatlane.domain.erasing import ids_of, names_in
+from chatlane.domain.owners import alias_of
+from chatlane.store import aliases, erasing
+from chatlane_schemas.dead import Stage
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.bus.jetstream import StoredMessage, StreamState
+    from chatlane.domain.erasing import Gone, Ids
+    from chatlane.store.erasing import Letter, Reply
+    from chatlane_schemas.people import Person
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+_MESSAGES_AT_ONCE: Final = 1_000
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Advisories of the server have numbers only.
+STREAMS_OF_PEOPLE: Final = tuple(one for one in StreamName if one is not StreamName.ADVISORIES)
+_UUID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_STREAM_OF_STAGE: Final = {
+    Stage.INBOUND: StreamName.INBOUND,
+    Stage.RESULTS: StreamName.RESULTS,
+    Stage.TURNS: StreamName.TURNS,
+    Stage.ROUTED: StreamName.ROUTED,
+}
+_STREAM_OF_SUBJECT: Final = {
+    "routed": StreamName.ROUTED,
+    "turn": StreamName.TURNS,
+    "outbound": StreamName.OUTBOUND,
+    "event": StreamName.EVENTS,
+    "dead": StreamName.DEAD,
+}
+
+
+class Streams(Protocol):
+    """The streams as this sees them."""
+
+    async def clock(self) -> datetime:
+        """Return the time by the clock of the streams."""
+        ...
+
+    async def state(self, stream: StreamName) -> StreamState | None:
+        """Return how far a stream goes."""
+        ...
+
+    async def find_stored_at(self, stream: str, sequence: int) -> datetime | None:
+        """Return when a message was stored, if it is there."""
+        ...
+
+    async def first_stored_at(self, stream: StreamName) -> datetime | None:
+        """Return when the oldest message of a stream was stored."""
+        ...
+
+    def read(
+        self, stream: StreamName, account: tuple[str, str] | None = None
+    ) -> AsyncIterator[list[StoredMessage]]:
+        """Yield all messages of a stream, or those of INBOUND of an account."""
+        ...
+
+    async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
+        """Delete messages for good, and perhaps overwrite them on disk."""
+        ...
+
+
+class Finder:
+    """Finds a person.
+
+    Args:
+        transaction: Opens one for each piece of what is looked through.
+        streams: All streams.
+    """
+
+    def __init__(self, transaction: Transaction, streams: Streams) -> None:
+        self._transaction = transaction
+        self._streams = streams
+
+    async def find_ids(self, person: Person) -> Ids:
+        """Return all ids that are known of a person."""
+        alias = alias_of(person)
+        if alias is None:
+            return ids_of(person, ())
+        async with self._transaction() as connection:
+            known = await aliases.find_groups(connection, [alias])
+        return ids_of(person, (row.alias for row in known))
+
+    @staticmethod
+    def is_sender(source: Mapping[str, Any], whos: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether a source names somebody in one of these ways."""
+        sender = source.get("sender") or {}
+        who = {
+            **{name: source.get(name) for name in ("platform", "account", "scope")},
+            "sender": {name: sender.get(name) for name in ("id", "alt_id", "aliases")},
+        }
+        return who in whos
+
+    async def find_sessions(self, gone: Gone) -> dict[UUID, str]:
+        """Return the sessions of before the end that are theirs alone, with their keys."""
+        ids, found = gone.ids, {}
+        async with self._transaction() as connection:
+            every = await erasing.owned(connection, ids.owners)
+        like = f"agent:%:{ids.platform}:{ids.account}:%"
+        every += [
+            one
+            async for one in erasing.walk_sessions(self._transaction, like)
+            if ids.is_session(one.session_key, one.owner)
+        ]
+        later = []
+        for one in every:
+            if one.started_at is not None and one.started_at <= gone.until:
+                found[one.session_id] = one.session_key
+            else:
+                later.append(one)
+        async with self._transaction() as connection:
+            old = await erasing.with_old_rows(
+                connection, [one.session_id for one in later], gone.until
+            )
+        return found | {one.session_id: one.session_key for one in later if one.session_id in old}
+
+    async def find_shared(self, gone: Gone) -> dict[UUID, list[Mapping[str, Any]]]:
+        """Return the sessions they wrote in besides their own, and how sources name them there."""
+        found: dict[UUID, list[Mapping[str, Any]]] = {}
+        of = (gone.ids.platform, gone.ids.account)
+        async for spoken in erasing.walk_senders(self._transaction, gone.until, of):
+            if gone.ids.is_sender(spoken.who):
+                named = found.setdefault(spoken.session_id, [])
+                if spoken.who not in named:
+                    named.append(spoken.who)
+        return found
+
+    async def find_lanes(self, gone: Gone) -> list[tuple[str, UUID]]:
+        """Return keys of lanes of theirs alone, with the sessions they lead to."""
+        like = f"agent:%:{gone.ids.platform}:{gone.ids.account}:%"
+        return [
+            (lane.session_key, lane.session_id)
+            async for lane in erasing.walk_lanes(self._transaction, like)
+            # One that leads to what they began later is a new conversation.
+            if gone.ids.is_session(lane.session_key, None)
+            and (lane.started_at is None or lane.started_at <= gone.until)
+        ]
+
+    async def find_letters(self, gone: Gone) -> AsyncIterator[list[Letter]]:
+        """Yield dead letters of theirs, some at a time."""
+        after = (_BEGINNING, erasing.START)
+        while True:
+            async with self._transaction() as connection:
+                letters = await erasing.next_letters(connection, after)
+            if not letters:
+                return
+            after = (letters[-1].at, letters[-1].id)
+            if its := [one for one in letters if _is_letter(gone, one)]:
+                yield its
+
+    async def find_replies(
+        self, gone: Gone, answered_until: datetime
+    ) -> AsyncIterator[list[tuple[str, str]]]:
+        """Yield (principal, id) of requests whose kept answers may say something of theirs.
+
+        Args:
+            gone: Whose.
+            answered_until: What was answered up to then may tell of what was blanked since.
+        """
+        after = (_BEGINNING, "", "")
+        while True:
+            async with self._transaction() as connection:
+                replies = await erasing.next_replies(connection, after)
+            if not replies:
+                return
+            after = (replies[-1].at, replies[-1].principal, replies[-1].id)
+            its = [
+                (one.principal, one.id) for one in replies if _is_reply(gone, answered_until, one)
+            ]
+            if its:
+                yield its
+
+    async def find_audit_lines(self, gone: Gone) -> AsyncIterator[list[int]]:
+        """Yield ids of lines that name them, some at a time."""
+        after = 0
+        while True:
+            async with self._transaction() as connection:
+                lines = await erasing.next_audit_lines(connection, after)
+            if not lines:
+                return
+            after = lines[-1].id
+            its = [
+                one.id
+                for one in lines
+                if (one.at <= gone.until or one.session_id in gone.sessions)
+                and names_in(one.detail, gone.ids)
+            ]
+            if its:
+                yield its
+
+    async def count_in_outbox(self, gone: Gone, through: int) -> int:
+        """Return how many of the rows up to one are theirs."""
+        after, found = 0, 0
+        while True:
+            async with self._transaction() as connection:
+                rows = await erasing.next_outbox_rows(connection, after, through)
+            if not rows:
+                return found
+            after = rows[-1].id
+            found += sum(
+                gone.holds(StreamName(row.stream), row.created_at, row.payload) for row in rows
+            )
+
+    async def find_messages(
+        self, gone: Gone, stream: StreamName
+    ) -> AsyncIterator[list[StoredMessage]]:
+        """Yield messages of a stream that are theirs, some at a time."""
+        if await self._streams.state(stream) is None:
+            return
+        account = (gone.ids.platform, gone.ids.account) if stream is StreamName.INBOUND else None
+        found: list[StoredMessage] = []
+        async for messages in self._streams.read(stream, account):
+            found += [one for one in messages if gone.holds(stream, one.stored_at, one.body)]
+            if len(found) >= _MESSAGES_AT_ONCE:
+                yield found
+                found = []
+            # It shares a processor with nobody's traffic, but it may share one with a router.
+            await asyncio.sleep(0)
+        if found:
+            yield found
+
+
+def _is_letter(gone: Gone, letter: Letter) -> bool:
+    if letter.session_id in gone.sessions:
+        return True
+    if letter.body is None:
+        return False
+    return gone.holds(_stream_of(letter), letter.stored_at or letter.at, letter.body)
+
+
+def _stream_of(letter: Letter) -> StreamName:
+    """Return the stream that a dead letter was meant for, or came from."""
+    stream = _STREAM_OF_STAGE.get(Stage(letter.stage))
+    if stream is not None:
+        return stream
+    noun = (letter.subject or "").split(".")[2:3]
+    return _STREAM_OF_SUBJECT.get(noun[0] if noun else "", StreamName.OUTBOUND)
+
+
+def _is_reply(gone: Gone, answered_until: datetime, one: Reply) -> bool:
+    """Return whether what a request was answered may say something of a person."""
+    named = {text.decode() for text in _UUID.findall(one.reply)}
+    if any(str(session_id) in named for session_id in gone.sessions):
+        return True
+    if one.at <= answered_until and any(str(its) in named for its in gone.shared):
+        return True
+    return one.at <= gone.until and any(quoted in one.reply for quoted in gone.ids.quoted)

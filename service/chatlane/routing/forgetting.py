@@ -1,0 +1,158 @@
+"""Keeps what was erased from coming back: what routers do for people who were forgotten.
+
+A message that somebody wrote before that has no effect, however often it comes: from the log, from
+a log that was restored, or published once more. It is noted, and a sweep deletes it from its
+stream. The same goes for results that answer what was erased.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from chatlane.bus.topology import LOG_STREAMS
+from chatlane.domain.dedupe import digests
+from chatlane.domain.effects import Effects, ErasedRow, SeenRow
+from chatlane.domain.erasing import is_before
+from chatlane.errors import SchemaMismatchError
+from chatlane.logs import get_logger
+from chatlane.routing.erasing import delete_noted
+from chatlane.routing.sweeper import Job
+from chatlane.store import erasures
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.erasing import ErasureKey
+    from chatlane.domain.log import LogMessage, LogName
+    from chatlane.routing.finding import Streams
+    from chatlane.routing.inbound import Prepared
+    from chatlane.store.erasures import Holes
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+_AT_ONCE: Final = 200
+_LOGS: Final = frozenset({StreamName.INBOUND, StreamName.RESULTS})
+
+_log = get_logger("forgetting")
+
+
+def note_erased(effects: Effects, stream: StreamName, sequence: int, stored_at: datetime) -> None:
+    """Let a message that had no effect be deleted from its stream."""
+    effects.erased.append(ErasedRow(stream, sequence, stored_at))
+    effects.count(("erased", stream))
+
+
+async def leave_out_erased(
+    connection: PoolConnectionProxy,
+    key: ErasureKey,
+    prepared: Sequence[Prepared],
+    effects: Effects,
+) -> tuple[list[Prepared], dict[LogMessage, datetime]]:
+    """Return what is to be decided, and, of people who were forgotten, up to when they were.
+
+    The list is read in the transaction that has moved the cursors: whoever changes it waits for
+    those that moved theirs before.
+    """
+    names = {id(one): key.digests_of(one.heard.address) for one in prepared}
+    every = frozenset().union(*names.values())
+    listed = await erasures.who_is_listed(connection, every) if every else {}
+    if not listed:
+        return list(prepared), {}
+    kept: list[Prepared] = []
+    forgotten: dict[LogMessage, datetime] = {}
+    for one in prepared:
+        ends = [listed[digest] for digest in names[id(one)] if digest in listed]
+        message, event = one.heard.message, one.heard.event
+        if not ends:
+            kept.append(one)
+        elif is_before(max(ends), message.stored_at, event.sent_at):
+            # Should it be published once more after days, its mark tells.
+            marks = digests(event, one.heard.address)
+            effects.seen.extend(SeenRow(mark, None, None) for mark in marks)
+            note_erased(effects, StreamName.INBOUND, message.sequence, message.stored_at)
+        else:
+            kept.append(one)
+            forgotten[message] = max(ends)
+    return kept, forgotten
+
+
+async def require_keys(connection: PoolConnectionProxy, key: ErasureKey | None) -> None:
+    """Refuse to route where the erasure list cannot be read: that would undo it.
+
+    Raises:
+        SchemaMismatchError: The key is missing, or is another one.
+    """
+    known = await erasures.key_ids(connection)
+    if known - {key.id if key else None}:
+        problem = (
+            "people were erased under another erasure.key: set it to the secret that was in use "
+            "then, or what they wrote can come back"
+        )
+        raise SchemaMismatchError((problem,))
+
+
+async def erased_of_log(
+    transaction: Transaction, log: LogName, generation: str, first: int, last: int
+) -> Holes:
+    """Return how many messages of a log were deleted because their people were forgotten."""
+    async with transaction() as connection:
+        return await erasures.count_holes(connection, LOG_STREAMS[log], generation, first, last)
+
+
+class Forgetting:
+    """What a router does besides: it says that it knows the list, and deletes what was noted.
+
+    Args:
+        streams: The logs; who erases deletes from the other streams.
+    """
+
+    def __init__(
+        self, transaction: Transaction, streams: Streams, router: UUID, key: ErasureKey | None
+    ) -> None:
+        self._transaction = transaction
+        self._streams = streams
+        self._router = router
+        self._key = key
+
+    def jobs(self) -> Iterable[Job]:
+        """Return what to do how often."""
+        yield Job("erased messages", timedelta(seconds=1), self.delete_noted)
+        if self._key is not None:
+            yield Job("erasure list", timedelta(seconds=1), self.heed)
+
+    async def heed(self) -> None:
+        """Tell that this router asks the erasure list."""
+        if self._key is not None:
+            async with self._transaction() as connection:
+                await erasures.heed(connection, self._router, self._key.id)
+
+    async def delete_noted(self) -> int:
+        """Delete messages of the logs that had no effect; returns how many.
+
+        Raises:
+            TransientError: Next time.
+        """
+        async with self._transaction() as connection:
+            pending = await erasures.pending_messages(connection, sorted(_LOGS), _AT_ONCE)
+        for stream in sorted(_LOGS):
+            rows = [row for row in pending if row.stream == stream]
+            there = [
+                row
+                for row in rows
+                # A log that was replaced since has others at these places.
+                if await self._streams.find_stored_at(stream, row.sequence) == row.stored_at
+            ]
+            if there:
+                await delete_noted(self._transaction, self._streams, there, overwrite=True)
+                _log.info("erased_messages_deleted", stream=stream, count=len(there))
+            if gone := [row for row in rows if row not in there]:
+                async with self._transaction() as connection:
+                    await erasures.messages_gone(connection, gone)
+        return len(pending)

@@ -1,0 +1,142 @@
+"""Finds people of the erasure list in what was restored: by the digests of all who are there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import from_json
+
+from chatlane.domain.keys import MalformedKeyError, parse_session_key, unescaped
+from chatlane.domain.people import person_form
+from chatlane.routing.erasing import NotErasedError
+from chatlane.store import erasing, erasures
+from chatlane_schemas.people import Person
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from chatlane.domain.erasing import ErasureKey
+    from chatlane.routing.finding import Streams
+    from chatlane.store.pool import Store
+
+_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_AT_ONCE: Final = 1000
+# Platform, account, scope and id.
+Name = tuple[str, str, str | None, str]
+
+
+class Replay:
+    """Tells whom of the erasure list a database or the log holds again.
+
+    Args:
+        key: Under which the list was written.
+    """
+
+    def __init__(self, store: Store, streams: Streams, key: ErasureKey) -> None:
+        self._transaction = store.transaction
+        self._streams = streams
+        self._key = key
+        self._listed: dict[bytes, datetime] = {}
+        self._known: set[Name] = set()
+        self._found: dict[Name, datetime] = {}
+
+    async def find(self) -> list[tuple[Person, datetime]]:
+        """Return the people of the list who are found, and up to when they were forgotten.
+
+        Raises:
+            NotErasedError: The list was written under another key.
+        """
+        await self._read_list()
+        async for spoken in erasing.walk_senders(self._transaction, _FAR):
+            self._look_at(spoken.who)
+        async for session in erasing.walk_sessions(self._transaction, "%"):
+            self._look_at_session(session.session_key, session.owner)
+        async for lane in erasing.walk_lanes(self._transaction, "%"):
+            self._look_at_session(lane.session_key, None)
+        async with self._transaction() as connection:
+            for platform, account, alias in await erasing.known_people(connection):
+                self._look_at_name((platform, account, None, alias))
+        await self._look_at_letters()
+        async for messages in self._streams.read(StreamName.INBOUND):
+            for one in messages:
+                self._look_at_body(one.body)
+        return [
+            (Person(platform=name[0], account=name[1], scope=name[2], id=name[3]), until)
+            for name, until in self._found.items()
+        ]
+
+    async def _read_list(self) -> None:
+        after = b""
+        while True:
+            async with self._transaction() as connection:
+                listed = await erasures.read_list(connection, after, _AT_ONCE)
+            if not listed:
+                return
+            for one, key_id, _ in listed:
+                if key_id != self._key.id:
+                    raise NotErasedError(
+                        "the erasure list was written under another erasure.key: set it to the "
+                        "secret that was in use then"
+                    )
+                self._listed[one.digest] = one.until
+            after = listed[-1][0].digest
+
+    def _look_at(self, source: Mapping[str, Any]) -> None:
+        platform, account = source.get("platform"), source.get("account")
+        sender = source.get("sender")
+        if not (isinstance(platform, str) and isinstance(account, str)):
+            return
+        if isinstance(sender, dict):
+            raw = (sender.get("alt_id"), sender.get("id"), *(sender.get("aliases") or ()))
+            self._look_at_ids(platform, account, source.get("scope") or None, raw)
+
+    def _look_at_ids(
+        self, platform: str, account: str, scope: str | None, raw: Iterable[object]
+    ) -> None:
+        for one in raw:
+            if isinstance(one, str) and one:
+                form = person_form(platform, one) or one
+                self._look_at_name((platform, account, scope, form))
+
+    def _look_at_name(self, name: Name) -> None:
+        if name in self._known:
+            return
+        self._known.add(name)
+        until = self._listed.get(self._key.digest(*name))
+        if until is not None:
+            self._found[name] = until
+
+    def _look_at_session(self, session_key: str, owner: str | None) -> None:
+        if owner is not None:
+            names = [unescaped(part) for part in owner.split(":")]
+            scope = names[3] if len(names) > 3 else None  # noqa: PLR2004 - as owner_text has it
+            self._look_at_ids(names[0], names[1], scope, [names[2]])
+        try:
+            key = parse_session_key(session_key)
+        except MalformedKeyError:
+            return
+        self._look_at_ids(key.platform, key.account, key.scope, [key.user, key.chat])
+
+    async def _look_at_letters(self) -> None:
+        after = (_BEGINNING, erasing.START)
+        while True:
+            async with self._transaction() as connection:
+                letters = await erasing.next_letters(connection, after)
+            if not letters:
+                return
+            for one in letters:
+                self._look_at_body(one.body or b"")
+            after = (letters[-1].at, letters[-1].id)
+
+    def _look_at_body(self, body: bytes) -> None:
+        try:
+            said = from_json(body)
+        except ValueError:
+            return
+        if isinstance(said, dict):
+            for one in (said, said.get("source"), said.get("target")):
+                if isinstance(one, dict):
+                    self._look_at(one)

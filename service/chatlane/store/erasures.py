@@ -1,0 +1,432 @@
+"""The erasure list, what was deleted for it, and which messages of streams have gone or are to go."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.effects import ErasedRow
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class Erasure(NamedTuple):
+    """That somebody is to be forgotten.
+
+    Attributes:
+        until: What they wrote up to then.
+        key_id: Under which key its digests were made.
+        is_fenced: Whether everybody who decides knew of it before `until` came.
+        finished_at: None while it is not done.
+    """
+
+    id: UUID
+    begun_at: datetime
+    until: datetime
+    key_id: str
+    is_fenced: bool
+    finished_at: datetime | None
+
+
+WHO_IS_LISTED_SQL: Final[LiteralString] = """
+-- erased_people: which of these are on the list, and up to when
+SELECT digest, until FROM erased_people WHERE digest = ANY($1::bytea[])
+"""
+
+
+async def who_is_listed(
+    connection: "PoolConnectionProxy", digests: "Iterable[bytes]"
+) -> dict[bytes, datetime]:
+    """Return those of the digests that are on the erasure list."""
+    rows = await connection.fetch(WHO_IS_LISTED_SQL, list(digests))
+    return {row[0]: row[1] for row in rows}
+
+
+FIND_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: which of these ids are of something that was erased
+SELECT id FROM erased_ids WHERE id = ANY($1::uuid[]) AND kind <> 'shared'
+"""
+
+
+async def find_ids(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> set[UUID]:
+    """Return those ids under which something was erased."""
+    return {row[0] for row in await connection.fetch(FIND_IDS_SQL, list(ids))}
+
+
+KEY_IDS_SQL: Final[LiteralString] = """
+-- erasures: under which keys the list was written
+WITH RECURSIVE known (key_id) AS (
+    (SELECT key_id FROM erasures ORDER BY key_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT erasures.key_id FROM erasures WHERE erasures.key_id > known.key_id
+            ORDER BY erasures.key_id LIMIT 1)
+    FROM known WHERE known.key_id IS NOT NULL
+)
+SELECT key_id FROM known WHERE key_id IS NOT NULL
+"""
+
+
+async def key_ids(connection: "PoolConnectionProxy") -> set[str]:
+    """Return the ids of all keys that the list needs."""
+    return {row[0] for row in await connection.fetch(KEY_IDS_SQL)}
+
+
+FIND_SQL: Final[LiteralString] = """
+-- erasures: the newest that has one of these people
+SELECT erasures.id, begun_at, erasures.until, key_id, is_fenced, finished_at
+FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
+WHERE digest = ANY($1::bytea[]) ORDER BY begun_at DESC LIMIT 1
+"""
+BEGIN_SQL: Final[LiteralString] = """
+-- erasures: a new one, or another end of one that is not under way yet
+INSERT INTO erasures (id, until, key_id) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET until = excluded.until, is_fenced = false
+"""
+LIST_PEOPLE_SQL: Final[LiteralString] = """
+-- erased_people: on the list with them, up to then
+INSERT INTO erased_people (digest, until, erasure)
+SELECT digest, $2, $3 FROM unnest($1::bytea[]) AS new (digest) ORDER BY digest
+ON CONFLICT (digest) DO UPDATE SET
+    until = greatest(erased_people.until, excluded.until), erasure = excluded.erasure
+"""
+
+
+async def find(connection: "PoolConnectionProxy", digests: "Iterable[bytes]") -> Erasure | None:
+    """Return the newest erasure of a person."""
+    row = await connection.fetchrow(FIND_SQL, list(digests))
+    return None if row is None else Erasure(*row.values())
+
+
+async def begin(
+    connection: "PoolConnectionProxy",
+    erasure_id: UUID,
+    until: datetime,
+    key_id: str,
+    digests: "Iterable[bytes]",
+) -> None:
+    """Put a person on the list; again with a later end while an erasure is not fenced."""
+    await connection.execute(BEGIN_SQL, erasure_id, until, key_id)
+    await connection.execute(LIST_PEOPLE_SQL, list(digests), until, erasure_id)
+
+
+FENCE_SQL: Final[LiteralString] = """
+-- partitions: wait until every decision that was begun before is over
+SELECT FROM partitions ORDER BY log, id FOR SHARE
+"""
+FENCED_SQL: Final[LiteralString] = """
+-- erasures: everybody knows of it
+UPDATE erasures SET is_fenced = true WHERE id = $1
+"""
+FINISH_SQL: Final[LiteralString] = """
+-- erasures: done, and nothing was found any more
+UPDATE erasures SET finished_at = coalesce(finished_at, clock_timestamp()) WHERE id = $1
+"""
+
+
+async def fence(connection: "PoolConnectionProxy") -> None:
+    """Return once all batches are over that may not have seen what was committed before.
+
+    A batch locks the rows of its partitions first, and reads the list after that.
+    """
+    await connection.execute(FENCE_SQL)
+
+
+async def fenced(connection: "PoolConnectionProxy", erasure_id: UUID) -> None:
+    """Note that the end of an erasure stands."""
+    await connection.execute(FENCED_SQL, erasure_id)
+
+
+async def finish(connection: "PoolConnectionProxy", erasure_id: UUID) -> None:
+    """Note that an erasure is done."""
+    await connection.execute(FINISH_SQL, erasure_id)
+
+
+NOTE_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: what is erased in this transaction
+INSERT INTO erased_ids (id, kind, erasure)
+SELECT id, $2, $3 FROM unnest($1::uuid[]) AS new (id) ORDER BY id
+ON CONFLICT (id) DO NOTHING
+"""
+READ_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: what an erasure has taken
+SELECT id FROM erased_ids WHERE erasure = $1 AND kind = $2
+"""
+EXPIRE_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: away with those that no result can name any more
+DELETE FROM erased_ids WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM erased_ids
+    WHERE erased_at < (SELECT clock_timestamp() - $1::interval) ORDER BY erased_at LIMIT $2))
+"""
+
+
+async def note_ids(
+    connection: "PoolConnectionProxy", erasure_id: UUID, kind: str, ids: "Iterable[UUID]"
+) -> None:
+    """Remember ids: of `session`, `turn` or `message` that go, of `shared` sessions that stay."""
+    gone = list(ids)
+    if gone:
+        await connection.execute(NOTE_IDS_SQL, gone, kind, erasure_id)
+
+
+async def read_ids(connection: "PoolConnectionProxy", erasure_id: UUID, kind: str) -> set[UUID]:
+    """Return the ids of one kind that an erasure has taken so far."""
+    return {row[0] for row in await connection.fetch(READ_IDS_SQL, erasure_id, kind)}
+
+
+NOTE_RECEIPT_SQL: Final[LiteralString] = """
+-- erasure_receipts: what a piece of work has deleted
+INSERT INTO erasure_receipts (erasure, store, count, ids) VALUES ($1, $2, $3, $4::jsonb)
+"""
+RECEIPTS_SQL: Final[LiteralString] = """
+-- erasure_receipts: all lines of an erasure
+SELECT store, count, ids FROM erasure_receipts WHERE erasure = $1 ORDER BY id
+"""
+
+
+class Receipt(NamedTuple):
+    """What was deleted from a store: how much, and under which ids of ours."""
+
+    store: str
+    deleted: int
+    ids: "Sequence[object]" = ()
+
+
+async def note_receipt(connection: "PoolConnectionProxy", erasure_id: UUID, its: Receipt) -> None:
+    """Add a line to the receipt, in the transaction that deletes."""
+    if its.deleted:
+        ids = to_json(its.ids).decode()
+        await connection.execute(NOTE_RECEIPT_SQL, erasure_id, its.store, its.deleted, ids)
+
+
+async def receipts(connection: "PoolConnectionProxy", erasure_id: UUID) -> "Mapping[str, Receipt]":
+    """Return the receipt of an erasure by store."""
+    found: dict[str, Receipt] = {}
+    for store, count, ids in await connection.fetch(RECEIPTS_SQL, erasure_id):
+        before = found.get(store, Receipt(store, 0))
+        found[store] = Receipt(store, before.deleted + count, [*before.ids, *from_json(ids)])
+    return found
+
+
+RECENT_SQL: Final[LiteralString] = """
+-- erasures: the newest
+SELECT id, begun_at, until, key_id, is_fenced, finished_at FROM erasures
+WHERE begun_at > '-infinity' ORDER BY begun_at DESC LIMIT $1
+"""
+
+
+async def recent(connection: "PoolConnectionProxy", limit: int) -> list[Erasure]:
+    """Return erasures, the newest first."""
+    return [Erasure(*row.values()) for row in await connection.fetch(RECENT_SQL, limit)]
+
+
+class Listed(NamedTuple):
+    """A person of the list."""
+
+    digest: bytes
+    until: datetime
+    erasure: UUID
+
+
+READ_LIST_SQL: Final[LiteralString] = """
+-- erased_people: the next of the list
+SELECT digest, erased_people.until, erasure, key_id, begun_at
+FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
+WHERE digest > $1 ORDER BY digest LIMIT $2
+"""
+
+
+async def read_list(
+    connection: "PoolConnectionProxy", after: bytes, limit: int
+) -> list[tuple[Listed, str, datetime]]:
+    """Return the next of the list, with the key it was written under and since when it is there."""
+    rows = await connection.fetch(READ_LIST_SQL, after, limit)
+    return [(Listed(*row[:3]), row[3], row[4]) for row in map(tuple, rows)]
+
+
+class ListLine(NamedTuple):
+    """A line of the list as it is kept outside of the database."""
+
+    digest: bytes
+    until: datetime
+    erasure: UUID
+    key_id: str
+    begun_at: datetime
+
+    @classmethod
+    def of(cls, listed: Listed, key_id: str, begun_at: datetime) -> "ListLine":
+        """Return the line of a person."""
+        return cls(*listed, key_id, begun_at)
+
+    @classmethod
+    def parsed(cls, text: str) -> "ListLine":
+        """Return a line that `text` wrote.
+
+        Raises:
+            ValueError: It is none.
+        """
+        said = from_json(text)
+        try:
+            return cls(
+                bytes.fromhex(said["digest"]),
+                datetime.fromisoformat(said["until"]),
+                UUID(said["erasure"]),
+                str(said["key_id"]),
+                datetime.fromisoformat(said["begun_at"]),
+            )
+        except (KeyError, TypeError) as exc:
+            raise ValueError("not a line of an erasure list") from exc
+
+    def text(self) -> str:
+        """Return the line as JSON text."""
+        return to_json({**self._asdict(), "digest": self.digest.hex()}).decode()
+
+
+RESTORE_LIST_SQL: Final[LiteralString] = """
+-- erasures → erased_people: what a database of before did not know yet
+WITH these AS (
+    SELECT * FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[], $4::text[], $5::timestamptz[])
+        AS new (digest, until, erasure, key_id, begun_at)
+), begun AS (
+    INSERT INTO erasures (id, until, key_id, begun_at)
+    SELECT erasure, max(until), min(key_id), min(begun_at) FROM these GROUP BY erasure
+    ON CONFLICT (id) DO NOTHING
+)
+INSERT INTO erased_people (digest, until, erasure)
+SELECT digest, until, erasure FROM these ORDER BY digest
+ON CONFLICT (digest) DO UPDATE SET until = greatest(erased_people.until, excluded.until)
+"""
+
+
+async def restore_list(connection: "PoolConnectionProxy", lines: "Sequence[ListLine]") -> None:
+    """Add a list that was kept elsewhere."""
+    if lines:
+        await connection.execute(RESTORE_LIST_SQL, *columns(lines, 5))
+
+
+NOTE_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: what is to go from streams
+INSERT INTO erased_messages (stream, sequence, stored_at)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[])
+    AS new (stream, sequence, stored_at)
+ORDER BY stream, sequence, stored_at
+ON CONFLICT DO NOTHING
+"""
+PENDING_SQL: Final[LiteralString] = """
+-- erased_messages: the next that are to go, the oldest notes first
+SELECT stream, sequence, stored_at FROM erased_messages
+WHERE erased_at IS NULL AND stream = ANY($1::text[]) ORDER BY noted_at LIMIT $2
+"""
+PLACE_SQL: Final[LiteralString] = """
+-- erased_messages: in which stream they are, before they go
+UPDATE erased_messages AS gone SET generation = $4
+FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
+WHERE gone.stream = these.stream AND gone.sequence = these.sequence
+  AND gone.stored_at = these.stored_at
+"""
+GONE_SQL: Final[LiteralString] = """
+-- erased_messages: they are gone
+UPDATE erased_messages AS gone SET erased_at = clock_timestamp()
+FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
+WHERE gone.stream = these.stream AND gone.sequence = these.sequence
+  AND gone.stored_at = these.stored_at
+"""
+EXPIRE_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: away with notes of what streams do not keep so long
+DELETE FROM erased_messages WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM erased_messages
+    WHERE noted_at < (SELECT clock_timestamp() - $1::interval) ORDER BY noted_at LIMIT $2))
+"""
+
+
+async def note_messages(connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]") -> None:
+    """Note messages of streams that are to be deleted."""
+    if rows:
+        await connection.execute(NOTE_MESSAGES_SQL, *columns(rows, 3))
+
+
+async def pending_messages(
+    connection: "PoolConnectionProxy", streams: "Sequence[str]", limit: int
+) -> list[ErasedRow]:
+    """Return noted messages of streams that are not deleted yet."""
+    rows = await connection.fetch(PENDING_SQL, streams, limit)
+    return [ErasedRow(*row.values()) for row in rows]
+
+
+async def place_messages(
+    connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]", generation: str
+) -> None:
+    """Note in which stream messages are that go next."""
+    await connection.execute(PLACE_SQL, *columns(rows, 3), generation)
+
+
+async def messages_gone(connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]") -> None:
+    """Note that messages are deleted, or were not there."""
+    await connection.execute(GONE_SQL, *columns(rows, 3))
+
+
+async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
+    """Forget ids and positions of what was erased long ago; returns how many, of each at most.
+
+    Nobody can send a result of it any more, and no stream was compared before.
+    """
+    count = 0
+    for query in (EXPIRE_IDS_SQL, EXPIRE_MESSAGES_SQL):
+        status = await connection.execute(query, kept, limit)
+        count += int(status.rpartition(" ")[2])
+    return count
+
+
+class Holes(NamedTuple):
+    """Messages of a stream that we deleted ourselves, between two places.
+
+    Attributes:
+        noted: Deleted, or about to be.
+        gone: Deleted for certain.
+    """
+
+    noted: int
+    gone: int
+
+
+HOLES_SQL: Final[LiteralString] = """
+-- erased_messages: how many between two places of a stream, both included
+SELECT count(DISTINCT sequence), count(DISTINCT sequence) FILTER (WHERE erased_at IS NOT NULL)
+FROM erased_messages
+WHERE stream = $1 AND sequence >= $3 AND sequence <= $4 AND generation = $2
+"""
+
+
+async def count_holes(
+    connection: "PoolConnectionProxy", stream: str, generation: str, first: int, last: int
+) -> Holes:
+    """Return how many messages of a stream are missing because they were erased."""
+    row = await connection.fetchrow(HOLES_SQL, stream, generation, first, last)
+    return Holes(0, 0) if row is None else Holes(*row.values())
+
+
+HEED_SQL: Final[LiteralString] = """
+-- routers: under which key this one asks the erasure list
+UPDATE routers SET erasure_key = $2 WHERE id = $1 AND erasure_key IS DISTINCT FROM $2
+"""
+HEEDLESS_SQL: Final[LiteralString] = """
+-- routers: how many of those alive do not ask the list under a key
+SELECT count(*) FROM routers
+WHERE seen_until > clock_timestamp() AND erasure_key IS DISTINCT FROM $1
+"""
+
+
+async def heed(connection: "PoolConnectionProxy", router: UUID, key_id: str) -> None:
+    """Tell that a router asks the erasure list."""
+    await connection.execute(HEED_SQL, router, key_id)
+
+
+async def count_heedless(connection: "PoolConnectionProxy", key_id: str) -> int:
+    """Return how many live routers would let erased messages in again."""
+    count: int = await connection.fetchval(HEEDLESS_SQL, key_id)
+    return count

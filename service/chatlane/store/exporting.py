@@ -1,0 +1,169 @@
+"""Reads what is kept of a person, some rows at a time."""
+
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+_ROWS_AT_ONCE: Final = 500
+
+
+class Told(NamedTuple):
+    """A row of a transcript with all that it says; `removal` is 0 unless it is in the archive."""
+
+    removal: int
+    seq: int
+    role: str
+    at: "datetime"
+    id: "UUID | None"
+    turn_id: "UUID | None"
+    reply_to: "UUID | None"
+    text: str | None
+    details: "Mapping[str, Any] | None"
+    source: "Mapping[str, Any] | None"
+
+
+ROWS_SQL: Final[LiteralString] = """
+-- messages: the next rows of a session with all they say
+SELECT 0::bigint, seq, role, created_at, id, turn_id, reply_to, content, details, source
+FROM messages WHERE session_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+"""
+ARCHIVE_SQL: Final[LiteralString] = """
+-- removed_messages: the next archived rows of a session with all they say
+SELECT removal, seq, role, created_at, id, turn_id, reply_to, content, details, source
+FROM removed_messages WHERE session_id = $1 AND (removal, seq) > ($2, $3)
+ORDER BY removal, seq LIMIT $4
+"""
+
+
+async def rows(transaction: "Transaction", session_id: "UUID") -> "AsyncIterator[Told]":
+    """Yield the rows of a session, those of the archive last."""
+    after = 0
+    while True:
+        async with transaction() as connection:
+            some = await connection.fetch(ROWS_SQL, session_id, after, _ROWS_AT_ONCE)
+        for row in some:
+            yield _told(tuple(row))
+        if len(some) < _ROWS_AT_ONCE:
+            break
+        after = some[-1]["seq"]
+    place = (0, 0)
+    while True:
+        async with transaction() as connection:
+            some = await connection.fetch(ARCHIVE_SQL, session_id, *place, _ROWS_AT_ONCE)
+        for row in some:
+            yield _told(tuple(row))
+        if len(some) < _ROWS_AT_ONCE:
+            return
+        place = (some[-1]["removal"], some[-1]["seq"])
+
+
+def _told(row: "tuple[Any, ...]") -> Told:
+    removal, seq, role, at, row_id, turn_id, reply_to, text, details, source = row
+    return Told(
+        removal,
+        seq,
+        role,
+        at,
+        row_id,
+        turn_id,
+        reply_to,
+        text,
+        details and from_json(details),
+        source and from_json(source),
+    )
+
+
+ANSWERED_SQL: Final[LiteralString] = """
+-- messages: which turns and messages of a session are of somebody
+SELECT turn_id, id FROM (
+    SELECT turn_id, id, sender_of(source) AS who FROM messages WHERE session_id = $1
+    UNION ALL
+    SELECT turn_id, id, sender_of(source) FROM removed_messages WHERE session_id = $1
+) AS said WHERE who = ANY($2::jsonb[])
+"""
+
+
+async def answered_in(
+    connection: "PoolConnectionProxy", session_id: "UUID", whos: "Iterable[Mapping[str, Any]]"
+) -> "tuple[set[UUID], set[UUID]]":
+    """Return the turns and messages of somebody in a session that others share."""
+    names = [to_json(one).decode() for one in whos]
+    found = await connection.fetch(ANSWERED_SQL, session_id, names)
+    return {row[0] for row in found if row[0]}, {row[1] for row in found if row[1]}
+
+
+class Facts(NamedTuple):
+    """What there is to know of a session."""
+
+    id: "UUID"
+    session_key: str
+    agent: str
+    platform: str
+    started_at: "datetime"
+    ended_at: "datetime | None"
+    title: str | None
+    note: str | None
+
+
+FACTS_SQL: Final[LiteralString] = """
+-- sessions: what there is to know of some
+SELECT id, session_key, agent, platform, started_at, ended_at, title, carry_over FROM sessions
+WHERE id = ANY($1::uuid[]) ORDER BY id
+"""
+WAITING_SQL: Final[LiteralString] = """
+-- waiting: the line of a session
+SELECT message_id, stored_at, content, details, source FROM waiting
+WHERE session_id = $1 ORDER BY arrival
+"""
+REVISIONS_SQL: Final[LiteralString] = """
+-- message_revisions: what messages of a session said before
+SELECT message_id, at, content, attachments FROM message_revisions
+WHERE session_id = $1 ORDER BY platform_message_id, id
+"""
+ALIASES_SQL: Final[LiteralString] = """
+-- aliases: all that is known of the ids of a person
+SELECT alias, canonical, first_seen_at FROM aliases
+WHERE platform = $1 AND account = $2 AND kind = 'person'
+  AND (alias = ANY($3::text[]) OR canonical = ANY($3::text[]))
+"""
+
+
+async def facts(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> list[Facts]:
+    """Return what there is to know of sessions."""
+    return [Facts(*row.values()) for row in await connection.fetch(FACTS_SQL, ids)]
+
+
+async def waiting(
+    connection: "PoolConnectionProxy", session_id: "UUID"
+) -> "list[tuple[UUID, datetime, str | None, dict[str, Any], dict[str, Any]]]":
+    """Return id, time, text, details and source of what waits in a session."""
+    found = await connection.fetch(WAITING_SQL, session_id)
+    return [
+        (row[0], row[1], row[2], from_json(row[3]), from_json(row[4])) for row in map(tuple, found)
+    ]
+
+
+async def revisions(
+    connection: "PoolConnectionProxy", session_id: "UUID"
+) -> "list[tuple[UUID | None, datetime, str | None, list[dict[str, Any]] | None]]":
+    """Return message id, time, text and attachments of what messages of a session said before."""
+    found = await connection.fetch(REVISIONS_SQL, session_id)
+    return [(row[0], row[1], row[2], row[3] and from_json(row[3])) for row in map(tuple, found)]
+
+
+async def aliases(
+    connection: "PoolConnectionProxy", account: tuple[str, str], ids: "Iterable[str]"
+) -> "list[tuple[str, str, datetime]]":
+    """Return alias, canonical id and first time of the ids of a person."""
+    found = await connection.fetch(ALIASES_SQL, *account, sorted(ids))
+    return [(row[0], row[1], row[2]) for row in map(tuple, found)]

@@ -1,0 +1,119 @@
+"""Every command that changes something leaves lines in the audit: who ran it, and how it ended."""
+
+import getpass
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import pytest
+import typer.main
+
+import nats
+from chatlane.cli.commands import app
+from chatlane_schemas import subjects
+from tests.support.eventually import eventually
+from tests.support.installation import CONFIG, Installation
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+
+KEY: Final = '\n[erasure]\nkey = "an erasure key of at least 32 bytes"\n'
+
+# What commands change by asking a router is audited there: tests/integration/cases.
+BY_ROUTERS: Final = {
+    *("sessions title", "sessions reset", "sessions resume", "sessions fork", "sessions remove"),
+}
+# Looking, servers of one's own, files, and what has its own audit: people who write.
+CHANGES_NOTHING: Final = {
+    *("demo", "dev", "chat", "router", "echo-worker", "explain", "dead", "session"),
+    *("admin verify", "admin nats-config", "admin nats-keys"),
+    *("dead-letters list", "dead-letters show", "people erasures", "people erasure-list"),
+    *("sessions list", "sessions show", "sessions tail", "sessions export"),
+}
+HERE: Final = {
+    *("admin migrate", "admin apply", "admin repartition", "admin retain"),
+    *("dead-letters retry", "dead-letters drop"),
+    *("people erase", "people export", "people replay-erasures"),
+}
+# tests/integration/adoption runs it, and looks at its line.
+ELSEWHERE: Final = {"import hermes"}
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - of typer's own click
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name))
+
+
+def test_every_command_is_said_to_change_something_or_nothing() -> None:
+    known = BY_ROUTERS | CHANGES_NOTHING | HERE | ELSEWHERE
+    assert set(commands(typer.main.get_command(app))) == known
+
+
+async def test_commands_that_change_something_leave_lines(
+    bare: Installation, empty_database_url: str
+) -> None:
+    config = bare.directory / "chatlane.toml"
+    config.write_text(CONFIG + KEY)
+    await bare.done("admin", "migrate")
+    await bare.done("admin", "apply")
+    async with bare.running("router"):
+        await eventually(bare.is_ready, timedelta(seconds=60))
+        await bare.done("admin", "repartition")
+        client = await nats.connect(bare.nats_url)
+        for _ in range(2):
+            subject = subjects.inbound("terminal", "local", subjects.chat_token("ann"))
+            await client.jetstream().publish(subject, b"not json")
+
+        async def letters() -> list[str]:
+            listed = await bare.done("dead-letters", "list", "--json")
+            found = [json.loads(line)["id"] for line in listed.splitlines()]
+            return found if len(found) == 2 else []
+
+        first, second = await eventually(letters, timedelta(seconds=60))
+        await client.close()
+        await bare.done("dead-letters", "drop", first)
+        await bare.done("dead-letters", "retry", second, "--out-of-order")
+        await bare.done("people", "export", "terminal/local/ann", "-o", str(Path("ann.jsonl")))
+        await bare.done("people", "erase", "terminal/local/ann", "--yes")
+        await bare.done("people", "replay-erasures")
+        await bare.done("admin", "retain")
+    database = await asyncpg.connect(empty_database_url)
+    try:
+        lines = await database.fetch(
+            "SELECT action, outcome, actor, db_role, detail::text FROM audit"
+            " WHERE actor IS NOT NULL ORDER BY id"
+        )
+    finally:
+        await database.close()
+    by = f"os:{getpass.getuser()}"
+    assert {line["actor"] for line in lines} == {by}
+    assert all(line["db_role"] for line in lines)
+    ended = [(line["action"], line["outcome"]) for line in lines if line["outcome"] != "begun"]
+    assert ended == [
+        ("admin migrate", "done"),
+        ("admin apply", "done"),
+        ("admin repartition", "done"),
+        ("admin repartition", "done"),
+        ("dead_letter_dropped", "done"),
+        ("dead_letter_retried", "done"),
+        ("people export", "done"),
+        ("people erase", "done"),
+        ("people replay-erasures", "done"),
+        ("admin retain", "done"),
+    ]
+    # Whom it was about is what was to be forgotten.
+    assert not any("ann" in line["detail"] for line in lines if "erase" in line["action"])
+
+
+async def test_a_command_that_fails_leaves_how_it_failed(bare: Installation) -> None:
+    (bare.directory / "chatlane.toml").write_text(CONFIG + KEY)
+    await bare.done("admin", "migrate")
+    ended = await bare.run("people", "erase", "telegram/bot/1087968824", "--yes")
+    assert ended.code == 1
+    shown = await bare.done("people", "erasures", "--json")
+    assert shown == ""

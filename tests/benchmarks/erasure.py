@@ -1,0 +1,128 @@
+"""Measures an erasure beside traffic: `python -m tests.benchmarks.erasure`.
+
+One person writes 10,000 messages, to turn agents and stream agents, alone and in rooms with others, and
+all are answered. Then, while 300 others write one message a second each, `chatlane people erase` runs.
+Told is how long that took and what is found of the person afterwards, byte by byte, in a dump of
+the database, in every message of every stream, and in the files of the streams.
+"""
+
+import asyncio
+import json
+import sys
+from argparse import ArgumentParser
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import asyncpg
+
+import nats
+from chatlane.dev.binaries import server_directory
+from chatlane.dev.servers import open_nats, open_postgres
+from chatlane.store.migrations import migrate
+from tests.support.databases import open_database
+from tests.support.forgetting import ANN, BOB, MORE, SETTLED_WITHIN, World
+from tests.support.remains import on_disk
+from tests.support.service import STREAM_AGENT, open_service
+
+RESULT: Final = Path("var/erasure.json")
+MESSAGES: Final = 10_000
+PER_SECOND: Final = 300
+WITHIN: Final = timedelta(seconds=60)
+_ROOMS: Final = 20
+_AT_ONCE: Final = 100
+_OTHERS: Final = 300
+
+
+async def fill(world: World, messages: int) -> None:
+    """Let the person write that much, and somebody else into the same rooms."""
+    for begin in range(0, messages, _AT_ONCE):
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(begin, min(begin + _AT_ONCE, messages)):
+                chat = None if number % 2 else f"room{number % _ROOMS}"
+                profile = STREAM_AGENT if number % 4 < 2 else None
+                tasks.create_task(world.write(ANN, chat, profile=profile))
+        await world.write(BOB, f"room{begin % _ROOMS}")
+    await world.until_settled(10 * SETTLED_WITHIN)
+
+
+async def flow(world: World, per_second: int, stop: asyncio.Event) -> int:
+    """Let others write steadily until told to stop; returns how many messages it were."""
+    began, said = monotonic(), 0
+    async with asyncio.TaskGroup() as tasks:
+        while not stop.is_set():
+            due = int((monotonic() - began) * per_second)
+            for number in range(said, due):
+                tasks.create_task(world.write(f"other{number % _OTHERS}"))
+            said = max(said, due)
+            await asyncio.sleep(0.02)
+    return said
+
+
+async def measure(world: World, nats_directory: Path, messages: int, rate: int) -> dict[str, Any]:
+    """Return what the command took and what is left."""
+    await fill(world, messages)
+    stop = asyncio.Event()
+    flowing = asyncio.create_task(flow(world, rate, stop))
+    began = monotonic()
+    told = await world.erase(ANN)
+    took = monotonic() - began
+    stop.set()
+    said = await flowing
+    await world.until_settled(10 * SETTLED_WITHIN)
+    # Each word of theirs begins so.
+    words = [ANN, f"canaryname{ANN}", f"canary{ANN[:3]}"]
+    found = await world.found(*words)
+    files = on_disk(nats_directory, words)
+    return {
+        "messages": messages,
+        "seconds": round(took, 1),
+        "others_per_second": round(said / took),
+        "found": {str(store): sum(its.values()) for store, its in found.items()},
+        "files": sum(map(len, files.values())),
+        "deleted": {store: its["deleted"] for store, its in told["receipt"].items()},
+    }
+
+
+async def run(messages: int, rate: int) -> dict[str, Any]:
+    """Start everything, measure, and end everything."""
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(server_directory())
+        server = await stack.enter_async_context(open_nats(directory / "nats"))
+        postgres = await stack.enter_async_context(open_postgres(directory / "postgres"))
+        name = await stack.enter_async_context(open_database(postgres.url))
+        dsn = postgres.dsn(name)
+        await migrate(dsn)
+        (directory / "service").mkdir()
+        service = await stack.enter_async_context(
+            open_service(directory / "service", server.url, dsn, more=MORE)
+        )
+        router = service.router("router-1")
+        service.worker("worker-1", think=timedelta(0), slots=64)
+        service.subscriber("subscriber-1")
+        await service.until_started(router)
+        client = await nats.connect(server.url)
+        stack.push_async_callback(client.close)
+        database = await asyncpg.connect(dsn)
+        stack.push_async_callback(database.close)
+        return await measure(World(service, client, database), directory / "nats", messages, rate)
+
+
+def main() -> int:
+    """Measure, write the figures, and fail where they are not what is promised."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=MESSAGES)
+    parser.add_argument("--rate", type=int, default=PER_SECOND)
+    arguments = parser.parse_args()
+    figures = asyncio.run(run(arguments.messages, arguments.rate))
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(figures, indent=2) + "\n", "utf-8")
+    sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+    is_kept = figures["seconds"] < WITHIN.total_seconds()
+    return 0 if is_kept and not figures["found"] and not figures["files"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""What was erased does not come back by way of the logs."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from chatlane.bus.inspection import LogTruncated
+from chatlane.domain.effects import ErasedRow
+from chatlane.domain.erasing import ErasureKey
+from chatlane.domain.log import PartitionId
+from chatlane.errors import SchemaMismatchError
+from chatlane.routing.deciding import Deciding, decoded
+from chatlane.routing.forgetting import require_keys
+from chatlane.routing.losses import bury_loss
+from chatlane.store import erasures
+from tests.support.kernel import SLOTS, Kernel, event, open_kernel
+
+pytestmark = pytest.mark.integration
+
+KEY = ErasureKey(b"k" * 32)
+NOW = datetime(2026, 5, 11, 9, tzinfo=UTC)
+EARLIER, LATER = NOW - timedelta(minutes=5), NOW + timedelta(minutes=5)
+
+
+@pytest.fixture
+async def kernel(database_url: str) -> AsyncIterator[Kernel]:
+    async with open_kernel(database_url) as opened:
+        yield opened
+
+
+async def forget(kernel: Kernel, form: str, until: datetime) -> None:
+    async with kernel.store.transaction() as connection:
+        digests = [KEY.digest("telegram", "bot", None, form)]
+        await erasures.begin(connection, uuid4(), until, KEY.id, digests)
+
+
+async def hear(kernel: Kernel, stored_at: datetime, **fields: object) -> list[str]:
+    """Let somebody write; returns what the transcripts and lines hold after that."""
+    message = kernel.logged(event(**fields), stored_at)
+    async with kernel.writer.writing() as writing:
+        await Deciding(kernel.catalog, SLOTS, KEY).run(writing, [decoded(message, kernel.catalog)])
+    rows = await kernel.fetch("SELECT content FROM waiting ORDER BY stored_at")
+    return [row["content"] for row in rows]
+
+
+async def test_what_was_written_before_has_no_effect_however_it_comes(kernel: Kernel) -> None:
+    await forget(kernel, "701", NOW)
+    ann = {"chat": "701", "user": "701"}
+    assert await hear(kernel, EARLIER, **ann, mid="1", text="old") == []
+    again = {**ann, "mid": "2", "text": "old", "sent_at": EARLIER.isoformat()}
+    assert await hear(kernel, LATER, **again) == []
+    assert await hear(kernel, LATER, chat="-1", kind_of_chat="group", user="702", text="b") == ["b"]
+    pending = await kernel.fetch("SELECT stream, erased_at FROM erased_messages")
+    assert [tuple(row) for row in pending] == [("INBOUND", None)] * 2
+    # Without its time it is known by its mark.
+    assert await hear(kernel, LATER, **ann, mid="2", text="old") == ["b"]
+    assert await hear(kernel, LATER, **ann, mid="3", text="new") == ["b", "new"]
+
+
+async def test_what_is_written_later_opens_another_session(kernel: Kernel) -> None:
+    ann = {"chat": "701", "user": "701"}
+    await hear(kernel, EARLIER, **ann, mid="1", text="old")
+    await forget(kernel, "701", NOW)
+    await hear(kernel, LATER, **ann, mid="2", text="new")
+    await hear(kernel, LATER + timedelta(seconds=1), **ann, mid="3", text="newer")
+    rows = await kernel.fetch(
+        "SELECT started_at, array_agg(content ORDER BY arrival) AS said, parent_id, start_reason"
+        " FROM sessions JOIN waiting ON session_id = id GROUP BY id ORDER BY started_at"
+    )
+    assert [(row["started_at"], row["said"]) for row in rows] == [
+        (EARLIER, ["old"]),
+        (LATER, ["new", "newer"]),
+    ]
+    assert (rows[1]["parent_id"], rows[1]["start_reason"]) == (None, None)
+
+
+async def test_sessions_that_others_share_go_on(kernel: Kernel) -> None:
+    room = {"chat": "-1", "kind_of_chat": "group", "thr": "5"}
+    first = await hear(kernel, EARLIER, **room, user="701", mid="1", text="old")
+    await forget(kernel, "701", NOW)
+    await hear(kernel, LATER, **room, user="701", mid="2", text="new")
+    assert first == ["old"]
+    assert await kernel.value("SELECT count(*) FROM sessions") == 1
+
+
+async def test_a_log_that_begins_later_because_it_was_erased_is_no_loss(kernel: Kernel) -> None:
+    rows = [ErasedRow("INBOUND", sequence, NOW) for sequence in (3, 4, 5)]
+    loss = LogTruncated(first_missing=3, cursor=5, generation="g")
+    partition = PartitionId("inbound", 0)
+    async with kernel.store.transaction() as connection:
+        await erasures.note_messages(connection, rows)
+        await erasures.place_messages(connection, rows, "g")
+        assert not await bury_loss(connection, partition, loss)
+        other = LogTruncated(first_missing=3, cursor=6, generation="g")
+        assert await bury_loss(connection, partition, other)
+        assert await bury_loss(
+            connection, partition, LogTruncated(first_missing=3, cursor=5, generation="another")
+        )
+    assert await kernel.value("SELECT count(*) FROM dead_letters") == 2
+
+
+async def test_nobody_routes_without_the_key_of_the_list(kernel: Kernel) -> None:
+    async with kernel.store.transaction() as connection:
+        await require_keys(connection, None)
+        await require_keys(connection, KEY)
+    await forget(kernel, "701", NOW)
+    async with kernel.store.transaction() as connection:
+        await require_keys(connection, KEY)
+        for key in (None, ErasureKey(b"x" * 32)):
+            with pytest.raises(SchemaMismatchError):
+                await require_keys(connection, key)

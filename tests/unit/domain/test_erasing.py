@@ -1,0 +1,235 @@
+"""What is a person's, and what goes from where others wrote, too."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from chatlane.domain.erasing import (
+    ErasureKey,
+    Gone,
+    Ids,
+    Row,
+    ids_of,
+    is_before,
+    names_in,
+    ranges,
+    rows_to_blank,
+    why_not_to_forget,
+)
+from chatlane.domain.sources import Address
+from chatlane_schemas.people import Person
+from chatlane_schemas.streams import StreamName
+
+UNTIL = datetime(2026, 5, 11, 9, tzinfo=UTC)
+BEFORE, AFTER = UNTIL - timedelta(minutes=1), UNTIL + timedelta(minutes=1)
+ANN = Ids("telegram", "bot", None, frozenset({"701"}))
+SESSION, TURN, MESSAGE, LETTER, OTHER = (UUID(int=number) for number in range(1, 6))
+KEY = ErasureKey(b"a" * 32)
+
+
+def source(sender: object = "701", **fields: object) -> dict[str, object]:
+    return {
+        "platform": "telegram",
+        "account": "bot",
+        "chat": {"id": "-1", "kind": "group"},
+        "sender": {"id": sender},
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    ("named", "is_theirs"),
+    [
+        (source(), True),
+        (source("702"), False),
+        (source(sender={"id": "x"}), False),
+        ({**source("x"), "sender": {"id": "x", "alt_id": "701"}}, True),
+        ({**source("x"), "sender": {"id": "x", "aliases": ["y", "701"]}}, True),
+        ({**source(), "account": "other"}, False),
+        ({**source(), "platform": "slack"}, False),
+        ({**source(), "scope": "T1"}, False),
+        ({**source(), "scope": ""}, True),
+        ({**source(), "sender": None}, False),
+    ],
+)
+def test_a_source_names_its_sender(named: dict[str, object], is_theirs: bool) -> None:  # noqa: FBT001
+    assert ANN.is_sender(named) is is_theirs
+
+
+def test_every_form_of_an_id_is_the_person() -> None:
+    person = Person(platform="whatsapp", account="bot", id="+49170:3@s.whatsapp.net")
+    ids = ids_of(person, ["99@lid"])
+    assert ids.forms == {"49170", "99@lid"}
+    for raw in ("49170@s.whatsapp.net", "49170:7@s.whatsapp.net", "+49170", "99:2@lid"):
+        assert ids.is_sender({**source(raw), "platform": "whatsapp"})
+
+
+@pytest.mark.parametrize(
+    ("key", "owner", "is_theirs"),
+    [
+        ("agent:main:telegram:bot:dm:701", None, True),
+        ("agent:desk:telegram:bot:dm:701", None, True),
+        ("agent:main:telegram:bot:dm:D9", "telegram:bot:701", True),
+        ("agent:main:telegram:bot:dm:D9", "telegram:bot:702", False),
+        ("agent:main:telegram:bot:group:-1:user=701", None, True),
+        ("agent:main:telegram:bot:group:-1", None, False),
+        ("agent:main:telegram:bot:group:701", None, False),
+        ("agent:main:telegram:other:dm:701", None, False),
+        ("agent:main:telegram:bot:dm:701:scope=T1", None, False),
+        ("acp:1234", "telegram:bot:701", True),
+        ("acp:1234", None, False),
+    ],
+)
+def test_sessions_are_theirs_by_owner_or_key(
+    key: str,
+    owner: str | None,
+    is_theirs: bool,  # noqa: FBT001
+) -> None:
+    assert ANN.is_session(key, owner) is is_theirs
+
+
+def test_nobody_forgets_the_platform_or_us() -> None:
+    anonymous = Ids("telegram", "bot", None, frozenset({"1087968824"}))
+    assert why_not_to_forget(anonymous, frozenset()) is not None
+    assert why_not_to_forget(ANN, frozenset({"701"})) is not None
+    assert why_not_to_forget(ANN, frozenset({"1"})) is None
+
+
+def said(seq: int, *, theirs: bool = False, turn: UUID | None = None) -> Row:
+    return Row(seq, "user", theirs, uuid4(), turn, None)
+
+
+def answered(seq: int, turn: UUID | None = None, reply_to: UUID | None = None) -> Row:
+    return Row(
+        seq,
+        "assistant",
+        is_theirs=False,
+        id=None,
+        turn_id=turn,
+        reply_to=reply_to,
+        has_source=False,
+    )
+
+
+def test_answers_go_with_what_they_answer_and_others_stay() -> None:
+    other = uuid4()
+    rows = [
+        said(1, theirs=True, turn=TURN),
+        said(2, turn=TURN),
+        answered(3, TURN),
+        said(4, turn=other),
+        answered(5, other),
+        answered(6, reply_to=MESSAGE),
+        answered(7, reply_to=uuid4()),
+    ]
+    assert rows_to_blank(rows, frozenset({TURN}), frozenset({MESSAGE})) == [1, 3, 6]
+
+
+def test_rows_without_a_link_go_with_the_message_before_them() -> None:
+    rows = [
+        said(1),
+        answered(2),
+        said(3, theirs=True),
+        answered(4),
+        answered(5),
+        said(6),
+        answered(7),
+    ]
+    assert rows_to_blank(rows, frozenset(), frozenset()) == [3, 4, 5]
+
+
+def test_a_summary_of_theirs_goes_and_what_comes_behind_it_stays() -> None:
+    summary = Row(
+        1, "user", is_theirs=False, id=None, turn_id=None, reply_to=None, has_source=False
+    )
+    rows = [summary, answered(2), said(3, turn=TURN), answered(4, TURN)]
+    assert rows_to_blank(rows, frozenset(), frozenset(), has_summary=True) == [1, 2]
+    assert rows_to_blank(rows, frozenset(), frozenset()) == []
+
+
+@pytest.mark.parametrize(
+    ("stream", "said_then", "stored_at", "is_theirs"),
+    [
+        (StreamName.INBOUND, source(), BEFORE, True),
+        (StreamName.INBOUND, source(), AFTER, False),
+        (StreamName.INBOUND, source("702"), BEFORE, False),
+        (StreamName.INBOUND, {**source("1"), "chat": {"id": "D9"}}, BEFORE, True),
+        (StreamName.INBOUND, {**source("1"), "chat": {"id": "D9", "kind": "group"}}, BEFORE, False),
+        (StreamName.ROUTED, {"session_id": str(SESSION)}, AFTER, True),
+        (StreamName.ROUTED, {"session_id": str(OTHER), "id": str(MESSAGE)}, AFTER, True),
+        (StreamName.ROUTED, {"source": source()}, BEFORE, True),
+        (StreamName.ROUTED, {"source": source()}, AFTER, False),
+        (StreamName.TURNS, {"turn_id": str(TURN)}, AFTER, True),
+        (StreamName.RESULTS, {"session_id": str(OTHER), "turn_id": str(TURN)}, AFTER, True),
+        (StreamName.RESULTS, {"session_id": str(OTHER), "reply_to": str(MESSAGE)}, AFTER, True),
+        (StreamName.RESULTS, {"session_id": str(OTHER), "reply_to": "no id"}, AFTER, False),
+        (StreamName.OUTBOUND, {"target": source()}, BEFORE, True),
+        (StreamName.OUTBOUND, {"target": source()}, AFTER, False),
+        (StreamName.EVENTS, {"source": source()}, BEFORE, True),
+        (StreamName.EVENTS, {"session_id": str(SESSION)}, AFTER, True),
+        (StreamName.DEAD, {"id": str(LETTER)}, AFTER, True),
+        (StreamName.DEAD, {"id": str(OTHER)}, AFTER, False),
+    ],
+)
+def test_messages_of_streams_are_theirs(
+    stream: StreamName,
+    said_then: dict[str, object],
+    stored_at: datetime,
+    is_theirs: bool,  # noqa: FBT001
+) -> None:
+    gone = Gone(ANN, UNTIL, {SESSION}, {TURN}, {MESSAGE}, set(), {LETTER}, {"D9"})
+    assert gone.holds(stream, stored_at, json.dumps(said_then).encode()) is is_theirs
+
+
+def test_what_cannot_be_decoded_is_theirs_when_it_names_them() -> None:
+    gone = Gone(ANN, UNTIL)
+    assert gone.holds(StreamName.INBOUND, BEFORE, b'{"sender": {"id": "701"')
+    assert not gone.holds(StreamName.INBOUND, AFTER, b'{"sender": {"id": "701"')
+    assert not gone.holds(StreamName.INBOUND, BEFORE, b'{"sender": {"id": "7011"')
+    assert not gone.holds(StreamName.INBOUND, BEFORE, b"[1]")
+
+
+def test_the_end_counts_by_either_time() -> None:
+    assert is_before(UNTIL, UNTIL, None)
+    assert not is_before(UNTIL, AFTER, None)
+    assert is_before(UNTIL, AFTER, BEFORE)
+    # The clock of a platform may be a little behind ours: then the message is a new one.
+    assert not is_before(UNTIL, AFTER, UNTIL - timedelta(seconds=1))
+
+
+def test_digests_tell_nothing_without_the_key() -> None:
+    digest = KEY.digest("telegram", "bot", None, "701")
+    assert digest == KEY.digest("telegram", "bot", None, "701")
+    others = {
+        KEY.digest("telegram", "bot", None, "702"),
+        KEY.digest("telegram", "bot", "T1", "701"),
+        KEY.digest("telegram", "other", None, "701"),
+        KEY.digest("slack", "bot", None, "701"),
+        ErasureKey(b"b" * 32).digest("telegram", "bot", None, "701"),
+    }
+    assert len(others) == 5
+    assert digest not in others
+    assert ErasureKey(b"b" * 32).id != KEY.id
+
+
+def test_an_event_is_looked_up_by_all_ids_of_its_sender() -> None:
+    address = Address("telegram", "bot", chat_id="701", sender_id="701", sender_alt_id="a")
+    assert KEY.digests_of(address) == {
+        KEY.digest("telegram", "bot", None, "701"),
+        KEY.digest("telegram", "bot", None, "a"),
+    }
+    assert KEY.digests_of(Address("telegram", "bot", chat_id="-1", chat_kind="group")) == set()
+
+
+def test_details_name_people_by_ids_and_keys() -> None:
+    assert names_in({"origin_key": "agent:main:telegram:bot:dm:701"}, ANN)
+    assert names_in({"a": [{"b": "701"}]}, ANN)
+    assert names_in({"owner": "telegram:bot:701"}, ANN)
+    assert not names_in({"origin_key": "agent:main:telegram:bot:dm:7011", "n": 701}, ANN)
+
+
+def test_numbers_are_told_as_ranges() -> None:
+    assert ranges([5, 1, 2, 3, 9, 2]) == [[1, 3], [5, 5], [9, 9]]
+    assert ranges([]) == []
