@@ -133,8 +133,8 @@ class World:
     async def found(self, *words: str, dsn: str | None = None) -> dict[str, dict[str, int]]:
         """Return where words are found, and how often."""
         found = {"database": hits(await dumped(dsn or self.service.dsn), words)}
-        async for stream, _, data in stored(self.service.nats_url):
-            for word, count in hits(data, words).items():
-                its = found.setdefault(stream, {})
+        async for kept in stored(self.service.nats_url):
+            for word, count in hits(kept.data, words).items():
+                its = found.setdefault(kept.stream, {})
                 its[word] = its.get(word, 0) + count
         return {store: its for store, its in found.items() if its}

@@ -5,14 +5,20 @@ import base64
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
 
 from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig
 
 import nats
 from chatlane_schemas.streams import StreamName
 
+_READ_AT_ONCE = 256
+_PATIENCE_SECONDS = 30
 _PROGRAMS = Path(sys.prefix) / "lib"
 
 
@@ -38,27 +44,39 @@ async def dumped(dsn: str) -> bytes:
     return out
 
 
-async def stored(url: str) -> AsyncIterator[tuple[str, int, bytes]]:
-    """Yield stream, sequence and all bytes of every message that the streams hold."""
+class Kept(NamedTuple):
+    """A message of a stream, with its subject and the values of its headers."""
+
+    stream: str
+    sequence: int
+    stored_at: datetime
+    data: bytes
+
+
+async def stored(url: str) -> AsyncIterator[Kept]:
+    """Yield every message that the streams hold."""
     client = await nats.connect(url)
     try:
         for stream in StreamName:
-            async for sequence, data in _of_stream(client, stream):
-                yield stream, sequence, data
+            async for kept in _of_stream(client, stream):
+                yield kept
     finally:
         await client.close()
 
 
-async def _of_stream(client: Client, stream: str) -> AsyncIterator[tuple[int, bytes]]:
-    jetstream = client.jetstream()
-    info = await jetstream.stream_info(stream)
-    for sequence in range(max(info.state.first_seq, 1), info.state.last_seq + 1):
-        try:
-            message = await jetstream.get_msg(stream, sequence)
-        except nats.js.errors.NotFoundError:
-            continue
-        headers = " ".join((message.headers or {}).values())
-        yield sequence, f"{message.subject} {headers} ".encode() + (message.data or b"")
+async def _of_stream(client: Client, stream: str) -> AsyncIterator[Kept]:
+    jetstream, name = client.jetstream(), uuid4().hex
+    config = ConsumerConfig(name=name, ack_policy=AckPolicy.NONE, mem_storage=True)
+    wanted = (await jetstream.add_consumer(stream, config)).num_pending or 0
+    reader = await jetstream.pull_subscribe_bind(consumer=name, stream=stream)
+    while wanted > 0:
+        for message in await reader.fetch(min(wanted, _READ_AT_ONCE), timeout=_PATIENCE_SECONDS):
+            wanted -= 1
+            headers = " ".join((message.headers or {}).values())
+            data = f"{message.subject} {headers} ".encode() + message.data
+            its = message.metadata
+            yield Kept(stream, its.sequence.stream, its.timestamp, data)
+    await jetstream.delete_consumer(stream, name)
 
 
 def hits(data: bytes, words: Iterable[str]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -36,7 +37,7 @@ async def forget(kernel: Kernel, form: str, until: datetime) -> None:
         await erasures.begin(connection, uuid4(), until, KEY.id, digests)
 
 
-async def hear(kernel: Kernel, stored_at: datetime, **fields: object) -> list[str]:
+async def hear(kernel: Kernel, stored_at: datetime, **fields: Any) -> list[str]:  # noqa: ANN401 - any field of an event
     """Let somebody write; returns what the transcripts and lines hold after that."""
     message = kernel.logged(event(**fields), stored_at)
     async with kernel.writer.writing() as writing:
