@@ -25,14 +25,52 @@ RETENTION = {
     "originals.EXPIRE_EARLY_SQL",
     "seen_days.DROP_SEEN_DAY_SQL",
 }
+# What `chatlane people` and `chatlane admin retain` run: whole modules, and some of others.
+PEOPLE = ("erasing.", "erasures.", "exporting.", "retention.", "removals.REMOVE_SQL", "audit.")
+RETENTION |= {
+    "aliases.FIND_GROUPS_SQL",
+    "sessions.LOCK_SESSIONS_SQL",
+    "sessions.LOCK_FREE_SESSIONS_SQL",
+    "turns.LOCK_TURNS_SQL",
+    "search_index.BEGIN_SQL",
+    "search_index.WAIT_SQL",
+    "search_index.FORGET_EACH_SQL",
+    "search_index.LOCK_PROGRESS_SQL",
+    "search_index.FORGET_SESSIONS_SQL",
+    *(name for name in queries() if name.startswith(PEOPLE) and name != "erasures.HEED_SQL"),
+}
+# What a router asks the erasure list, and notes for it.
+BY_ROUTERS = {
+    "erasures.FIND_IDS_SQL",
+    "erasures.GONE_SQL",
+    "erasures.HEED_SQL",
+    "erasures.HOLES_SQL",
+    "erasures.KEY_IDS_SQL",
+    "erasures.NOTE_MESSAGES_SQL",
+    "erasures.PENDING_SQL",
+    "erasures.PLACE_SQL",
+    "erasures.WHO_IS_LISTED_SQL",
+}
 # Statements that no router runs, nor any command with the rights of one.
-NO_ROUTER = {"grants.HELD_SQL"}
+NO_ROUTER = {
+    "grants.HELD_SQL",
+    "audit.EXPIRE_SQL",
+    *(
+        name
+        for name in queries()
+        if name.startswith(("erasing.", "erasures.", "exporting.", "retention."))
+        and name not in BY_ROUTERS
+    ),
+}
 
 # SQL that is handed on under other names than the constants', or needs no right at all.
 REVIEWED = {
     ("adoption/home.py", "query"),  # of another system's file
     ("adoption/home.py", "'SELECT count(*) FROM sqlite_master'"),
     ("store/dead_letters.py", "query"),  # one of two constants
+    ("store/erasing.py", "edge_sql"),  # constants of a list
+    ("store/erasing.py", "senders_sql"),
+    ("store/erasures.py", "query"),  # one of two constants
     ("store/grants.py", "statements(roles)"),  # the owner's
     ("store/migrations.py", "\"SELECT to_regclass('schema_migrations') IS NOT NULL\""),
     ("store/partitions.py", "query"),  # a constant of its caller

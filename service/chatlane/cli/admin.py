@@ -92,9 +92,11 @@ async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
     from chatlane.store.migrations import verify_schema
 
     try:
-        async with store_of(settings) as store, store.transaction() as connection:
-            await verify_schema(connection)
-            return await grant(connection, roles)
+        async with store_of(settings) as store:
+            async with store.transaction() as connection:
+                await verify_schema(connection)
+            async with audited(store, "admin grants"), store.transaction() as connection:
+                return await grant(connection, roles)
     except StoreUnavailableError as exc:
         if exc.sqlstate != _NOT_ALLOWED:
             raise

@@ -33,7 +33,7 @@ CHANGES_NOTHING: Final = {
     *("sessions list", "sessions show", "sessions tail", "sessions export"),
 }
 HERE: Final = {
-    *("admin migrate", "admin apply", "admin repartition", "admin retain"),
+    *("admin migrate", "admin grants", "admin apply", "admin repartition", "admin retain"),
     *("dead-letters retry", "dead-letters drop"),
     *("people erase", "people export", "people replay-erasures"),
 }
@@ -60,6 +60,9 @@ async def test_commands_that_change_something_leave_lines(
     config = bare.directory / "chatlane.toml"
     config.write_text(CONFIG + KEY)
     await bare.done("admin", "migrate")
+    names = [f"{bare.directory.name}_{role}" for role in ("application", "retention", "reader")]
+    roles = zip(("--application", "--retention", "--reader"), names, strict=True)
+    await bare.done("admin", "grants", "--apply", *(text for pair in roles for text in pair))
     await bare.done("admin", "apply")
     async with bare.running("router"):
         await eventually(bare.is_ready, timedelta(seconds=60))
@@ -88,6 +91,9 @@ async def test_commands_that_change_something_leave_lines(
             "SELECT action, outcome, actor, db_role, detail::text FROM audit"
             " WHERE actor IS NOT NULL ORDER BY id"
         )
+        await database.execute(
+            "".join(f'DROP OWNED BY "{name}"; DROP ROLE "{name}";' for name in names)
+        )
     finally:
         await database.close()
     by = f"os:{getpass.getuser()}"
@@ -96,6 +102,7 @@ async def test_commands_that_change_something_leave_lines(
     ended = [(line["action"], line["outcome"]) for line in lines if line["outcome"] != "begun"]
     assert ended == [
         ("admin migrate", "done"),
+        ("admin grants", "done"),
         ("admin apply", "done"),
         ("admin repartition", "done"),
         ("admin repartition", "done"),
