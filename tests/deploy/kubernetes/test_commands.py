@@ -33,5 +33,7 @@ def test_what_containers_run_are_commands_of_this_release(overlay: str) -> None:
             "chatlane-provision": [["admin", "apply"]],
             "chatlane-router": [["router"]],
             "chatlane-toolbox": [],
+            "chatlane-erasure": [],
+            "chatlane-retention": [["admin", "retain"]],
         }
     )

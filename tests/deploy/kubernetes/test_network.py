@@ -44,6 +44,7 @@ INSIDE: Final = {
     ("chatlane-router", "nats", 4222),
     ("chatlane-provision", "nats", 4222),
     ("chatlane-toolbox", "nats", 4222),
+    ("chatlane-erasure", "nats", 4222),
     ("team", "nats", 4222),
     ("keda", "nats", 8222),
     ("prometheus", "chatlane-router", 8080),
@@ -53,6 +54,8 @@ USERS_OF_POSTGRES: Final = (
     "chatlane-migrate",
     "chatlane-provision",
     "chatlane-toolbox",
+    "chatlane-erasure",
+    "chatlane-retention",
 )
 # With the chart: the servers among themselves, and their exporter.
 CLUSTERED: Final = {("nats", "nats", 6222), ("prometheus", "nats", 7777)}

@@ -41,7 +41,9 @@ def settings_of(overlay: str, workload: Workload, container: Manifest, folder: P
     for path, (_, key) in files.items():
         name = path.removeprefix(f"{SECRETS}/")
         (data / name).write_text(
-            "postgresql://user@host/chatlane" if key == "dsn" else "a secret of that name\n"
+            "postgresql://user@host/chatlane"
+            if key == "dsn"
+            else "a secret of that name, and of 32 bytes\n"
         )
         (secrets / name).symlink_to(Path("..data", name))
     environ = {
@@ -274,6 +276,8 @@ def test_only_the_owner_of_the_tables_migrates_and_only_the_provisioner_makes_st
             "chatlane-provision": {"chatlane-nats-provisioner", "chatlane-postgres-application"},
             "chatlane-router": {"chatlane-nats-router", "chatlane-postgres-application"},
             "chatlane-toolbox": {"chatlane-nats-operator", "chatlane-postgres-application"},
+            "chatlane-erasure": {"chatlane-nats-eraser", "chatlane-postgres-retention"},
+            "chatlane-retention": {"chatlane-postgres-retention"},
         }
     )
 
