@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
+import nats
 import pytest
 
-import nats
 from chatlane.dev.servers import NatsServer
 from chatlane_client import SessionApi
 from tests.support.backends import RunningPostgres, RunningServer

@@ -16,11 +16,10 @@ from time import perf_counter, process_time
 from typing import Final
 from uuid import uuid4
 
+import nats
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-
-import nats
 
 STREAM: Final = "BARE"
 _FETCH: Final = 256

@@ -17,8 +17,8 @@ from time import monotonic
 from typing import Any, Final
 
 import asyncpg
-
 import nats
+
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import open_nats, open_postgres
 from chatlane.store.migrations import migrate

@@ -23,11 +23,11 @@ from time import perf_counter
 from typing import Final
 from uuid import uuid4
 
+import nats
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy, PubAck
 
-import nats
 from chatlane_schemas import Chat, InboundEvent, Kind, Sender, encode, new_envelope_id, subjects
 from tests.benchmarks import bare_loop
 from tests.benchmarks.figures import percentiles

@@ -14,11 +14,10 @@ from time import perf_counter
 from typing import Final, LiteralString, NamedTuple
 
 import asyncpg
+import nats
 from faststream.nats import JStream, NatsBroker, NatsMessage
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from pydantic import BaseModel
-
-import nats
 
 _LOG: Final = "chat.v1.log.>"
 _STREAM: Final = "NAIVE"

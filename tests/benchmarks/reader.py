@@ -14,9 +14,9 @@ from itertools import cycle
 from time import perf_counter
 from typing import Final
 
+import nats
 from nats.aio.client import Client
 
-import nats
 from chatlane_client import SessionApi, TranscriptApi
 from chatlane_schemas.people import Person
 from tests.benchmarks.figures import percentiles

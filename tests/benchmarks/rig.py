@@ -13,10 +13,10 @@ from typing import Any, Final, LiteralString, NamedTuple
 from uuid import uuid4
 
 import asyncpg
+import nats
 import psutil
 from nats.aio.client import Client
 
-import nats
 from chatlane.app import bus_options, declared_topology
 from chatlane.bus import topology
 from chatlane.bus.connection import open_bus

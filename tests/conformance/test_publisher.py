@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import nats
 import pytest
 from typing_extensions import override
 
-import nats
 from chatlane.bus.connection import BusOptions, open_bus
 from chatlane.bus.publisher import Publisher as BusPublisher
 from chatlane.bus.publisher import open_publisher

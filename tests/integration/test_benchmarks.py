@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from itertools import islice
 
 import asyncpg
+import nats
 import pytest
 
-import nats
 from tests.benchmarks import existing, naive_worker
 from tests.benchmarks.generator import Backlog, fill
 from tests.support.log_streams import PARTITIONS, open_logs

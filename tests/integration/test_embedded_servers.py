@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
+import nats
 import psutil
 import pytest
 
-import nats
 from chatlane.dev import servers
 from chatlane.dev.binaries import (
     _copy_programs,

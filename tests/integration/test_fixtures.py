@@ -1,9 +1,9 @@
 """The fixtures give every test clean servers of its own."""
 
 import asyncpg
+import nats
 import pytest
 
-import nats
 from tests.support.backends import RunningPostgres, RunningServer
 
 pytestmark = pytest.mark.integration

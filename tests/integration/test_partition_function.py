@@ -2,10 +2,10 @@
 
 from uuid import UUID, uuid5
 
+import nats
 import pytest
 from nats.js import JetStreamContext, api
 
-import nats
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import StreamName, StreamSpec, declared_streams
 from chatlane_schemas.subjects import partition_of

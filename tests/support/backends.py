@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import nats
 from typing_extensions import override
 
-import nats
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import open_nats, open_postgres
 from tests.support import containers

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import asyncpg
 import docker
+import nats
 from docker.errors import DockerException
 from testcontainers.core.container import DockerContainer
 from typing_extensions import override
 
-import nats
 from chatlane.dev.servers import free_port
 
 _START_PATIENCE: Final = timedelta(seconds=60)

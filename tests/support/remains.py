@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+import nats
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig
 
-import nats
 from chatlane_schemas.streams import StreamName
 
 _READ_AT_ONCE = 256

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+import nats
 import pytest
 import typer.main
 
-import nats
 from chatlane.cli.commands import app
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually

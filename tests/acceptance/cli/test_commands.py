@@ -6,9 +6,9 @@ import os
 from datetime import timedelta
 
 import httpx
+import nats
 import pytest
 
-import nats
 from chatlane.dev.servers import free_port
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
+import nats
 import pytest
 from nats.aio.client import Client
 
-import nats
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 from uuid import UUID, uuid4
 
+import nats
 import pytest
 
-import nats
 from chatlane.bus import topology
 from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
