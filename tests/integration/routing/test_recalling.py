@@ -1,12 +1,13 @@
 """Results whose claims a restored database has forgotten."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from chatlane.domain.log import LogMessage, LogPosition, PartitionId
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from chatlane.bus.log_access import LogAccess
 
 pytestmark = pytest.mark.integration
+
+Forget: TypeAlias = Callable[[], Awaitable[None]]
 
 _FACTS: Final = """
 SELECT session_id::text, seq, role, content, turn_id::text FROM messages ORDER BY session_id, seq
@@ -81,17 +84,27 @@ async def talk(kernel: Kernel) -> Log:
     return log
 
 
-async def forget(kernel: Kernel) -> None:
-    """Restore the database to the beginning."""
-    async with kernel.store.transaction() as connection:
-        await empty(connection)
+@pytest.fixture
+def forget(database_url: str) -> Forget:
+    """Restores the database to the beginning, as its owner."""
+
+    async def forgetting() -> None:
+        connection = await asyncpg.connect(database_url)
+        try:
+            await empty(connection)
+        finally:
+            await connection.close()
+
+    return forgetting
 
 
-async def test_answers_in_the_log_count_though_their_claims_are_forgotten(kernel: Kernel) -> None:
+async def test_answers_in_the_log_count_though_their_claims_are_forgotten(
+    kernel: Kernel, forget: Forget
+) -> None:
     log = await talk(kernel)
     facts, turns = await kernel.fetch(_FACTS), await kernel.fetch(_TURNS)
     told = [one["id"] for one in await kernel.published("OUTBOUND")]
-    await forget(kernel)
+    await forget()
     await log.read_again(kernel)
     assert await kernel.fetch(_FACTS) == facts
     # The last one has nobody answered: it is named by what it follows now.
@@ -103,9 +116,9 @@ async def test_answers_in_the_log_count_though_their_claims_are_forgotten(kernel
     assert texts(claimed) == ["four"]
 
 
-async def test_a_result_that_was_read_twice_counts_once(kernel: Kernel) -> None:
+async def test_a_result_that_was_read_twice_counts_once(kernel: Kernel, forget: Forget) -> None:
     log = await talk(kernel)
-    await forget(kernel)
+    await forget()
     await log.read_again(kernel)
     facts = await kernel.fetch(_FACTS)
     await log.read_again(kernel)
@@ -145,9 +158,9 @@ async def test_a_turn_of_another_session_is_left_alone(kernel: Kernel) -> None:
     assert await kernel.waiting(other.session) == ["two"]
 
 
-async def test_a_worker_that_names_nothing_is_asked_again(kernel: Kernel) -> None:
+async def test_a_worker_that_names_nothing_is_asked_again(kernel: Kernel, forget: Forget) -> None:
     log = await talk(kernel)
-    await forget(kernel)
+    await forget()
     await kernel.decide(log.inbound)
     body = json.loads(log.results[0].body)
     del body["message_ids"]
@@ -157,9 +170,11 @@ async def test_a_worker_that_names_nothing_is_asked_again(kernel: Kernel) -> Non
 
 
 @pytest.mark.parametrize("read", [0, 1])
-async def test_a_result_waits_for_what_it_answers(kernel: Kernel, read: int) -> None:
+async def test_a_result_waits_for_what_it_answers(
+    kernel: Kernel, forget: Forget, read: int
+) -> None:
     log = await talk(kernel)
-    await forget(kernel)
+    await forget()
     await kernel.decide(log.inbound[: 2 * read])
     with pytest.raises(ResultAheadError):
         await kernel.decide([log.results[read]], is_old=True)
@@ -169,22 +184,24 @@ async def test_a_result_waits_for_what_it_answers(kernel: Kernel, read: int) -> 
     assert said == ["one", "to one", "two", "three", "to two and three"]
 
 
-async def test_what_is_not_known_is_tried_alone(kernel: Kernel) -> None:
+async def test_what_is_not_known_is_tried_alone(kernel: Kernel, forget: Forget) -> None:
     log = await talk(kernel)
-    await forget(kernel)
+    await forget()
     await kernel.decide(log.inbound)
     with pytest.raises(ResultAheadError):
         await kernel.decide(log.results, is_old=True)
 
 
-async def test_what_never_comes_is_set_aside(kernel: Kernel) -> None:
+async def test_what_never_comes_is_set_aside(kernel: Kernel, forget: Forget) -> None:
     log = await talk(kernel)
-    await forget(kernel)
+    await forget()
     await _decide_finally(kernel, log.results[1])
     assert await kernel.dead() == [("results", "unknown_session")]
-    await kernel.decide(log.inbound[1:])
-    await _decide_finally(kernel, log.results[0])
+    await log.read_again(kernel)
+    body = json.loads(log.results[0].body) | {"id": "another", "turn_id": str(log.session)}
+    await _decide_finally(kernel, kernel.result(log.session, body, at("09:06")))
     assert await kernel.dead() == [("results", "unknown_session"), ("results", "unknown_turn")]
+    assert await kernel.waiting(log.session) == ["four"]
 
 
 async def _decide_finally(kernel: Kernel, message: LogMessage) -> None:
