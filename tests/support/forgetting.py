@@ -2,19 +2,23 @@
 
 import asyncio
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
 from nats.aio.client import Client
 
+from chatlane.settings import load_settings
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.subjects import inbound_for
+from tests.support.databases import login_of, with_database
 from tests.support.eventually import eventually
 from tests.support.remains import dumped, hits, stored
 from tests.support.service import ACCOUNT, PLATFORM, Service
@@ -102,7 +106,11 @@ class World:
     async def start(
         self, *arguments: str, config: Path | None = None
     ) -> asyncio.subprocess.Process:
-        """Start a command."""
+        """Start a command with the rights of what deletes on request."""
+        settings = load_settings(config or self.service.config, {})
+        dsn = settings.postgres.dsn.get_secret_value()
+        name = urlsplit(dsn).path.removeprefix("/")
+        login = await login_of(with_database(self.service.dsn, name), "chatlane_retention")
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -110,6 +118,7 @@ class World:
             *arguments,
             "--config",
             str(config or self.service.config),
+            env={**os.environ, "CHATLANE_POSTGRES__DSN": login},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

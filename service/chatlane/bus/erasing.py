@@ -53,7 +53,7 @@ _STORED_AS: Final = {
 }
 # What is left out, advisories of the server, has numbers only.
 STREAMS: Final = tuple(_STORED_AS)
-_NOT_THERE: Final = frozenset({"no message found", "message not found", "stream store eof"})
+_NO_SUCH_SEQUENCE: Final = 10043
 
 
 class StreamErasure:
@@ -175,9 +175,14 @@ class StreamErasure:
             async with free:
                 await self._delete(stream, sequence, overwrite=overwrite)
 
-        async with asyncio.TaskGroup() as tasks:
-            for sequence in sequences:
-                tasks.create_task(one(sequence))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for sequence in sequences:
+                    tasks.create_task(one(sequence))
+        except ExceptionGroup as group:
+            if group.split(BusUnavailableError)[1] is not None:
+                raise
+            raise BusUnavailableError("deleting failed") from group
 
     async def _delete(self, stream: str, sequence: int, *, overwrite: bool) -> None:
         try:
@@ -185,5 +190,6 @@ class StreamErasure:
                 f"STREAM.MSG.DELETE.{stream}", {"seq": sequence, "no_erase": not overwrite}
             )
         except ApiRefusedError as error:
-            if not any(text in str(error).lower() for text in _NOT_THERE):
+            is_there = "no message found" not in str(error).lower()
+            if is_there and error.err_code != _NO_SUCH_SEQUENCE:
                 raise

@@ -465,8 +465,12 @@ class Erasing:
             if stream is StreamName.INBOUND:
                 for one in messages:
                     run.early |= _edited_in(one.body, run.ids)
+            state = await self._streams.state(stream)
             async with self._transaction() as connection:
                 await erasures.note_messages(connection, rows)
+                if state is not None:
+                    # Where they are placed, routers leave them to us.
+                    await erasures.place_messages(connection, rows, state.generation)
             await delete_noted(self._transaction, self._streams, rows, overwrite=self._overwrite)
             async with self._transaction() as connection:
                 places = ranges(one.sequence for one in rows)

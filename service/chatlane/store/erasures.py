@@ -318,9 +318,11 @@ ORDER BY stream, sequence, stored_at
 ON CONFLICT DO NOTHING
 """
 PENDING_SQL: Final[LiteralString] = """
--- erased_messages: the next that are to go, the oldest notes first
+-- erased_messages: the next that are to go and that nobody deletes now, the oldest notes first
 SELECT stream, sequence, stored_at FROM erased_messages
-WHERE erased_at IS NULL AND stream = ANY($1::text[]) ORDER BY noted_at LIMIT $2
+WHERE erased_at IS NULL AND stream = ANY($1::text[])
+  AND (generation IS NULL OR noted_at < clock_timestamp() - interval '5 minutes')
+ORDER BY noted_at LIMIT $2
 """
 PLACE_SQL: Final[LiteralString] = """
 -- erased_messages: in which stream they are, before they go

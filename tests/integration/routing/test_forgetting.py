@@ -32,7 +32,7 @@ async def kernel(database_url: str) -> AsyncIterator[Kernel]:
 
 
 async def forget(kernel: Kernel, form: str, until: datetime) -> None:
-    async with kernel.store.transaction() as connection:
+    async with kernel.owner.transaction() as connection:
         digests = [KEY.digest("telegram", "bot", None, form)]
         await erasures.begin(connection, uuid4(), until, KEY.id, digests)
 

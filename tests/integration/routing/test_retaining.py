@@ -36,7 +36,7 @@ async def ids(kernel: Kernel) -> set[UUID]:
 async def test_without_ages_nothing_that_was_said_goes(kernel: Kernel) -> None:
     session = await talk(kernel, "1")
     await kernel.fetch("UPDATE sessions SET ended_at = '2020-01-01', end_reason = 'pruned'")
-    done = await Retaining(kernel.store, NEVER).run()
+    done = await Retaining(kernel.owner, NEVER).run()
     assert sum(done.values()) == 0
     assert await ids(kernel) == {session}
 
@@ -54,7 +54,7 @@ async def test_sessions_that_ended_long_ago_go_and_leave_a_line(kernel: Kernel) 
     # A chat would find it again with its next message.
     await kernel.fetch("DELETE FROM lanes WHERE session_id <> $1", led)
     ages = Ages(2 * DAY, None, None, 3650 * DAY, 3650 * DAY)
-    done = await Retaining(kernel.store, ages).run()
+    done = await Retaining(kernel.owner, ages).run()
     assert done["sessions"] == len(old)
     assert await ids(kernel) == {led, young, open_one}
     assert await kernel.value("SELECT count(*) FROM messages") == 6
@@ -94,7 +94,7 @@ async def test_turns_revisions_archive_holds_and_audit_go_by_their_ages(kernel: 
         long_ago,
     )
     ages = Ages(None, 2 * DAY, 2 * DAY, 2 * DAY, 2 * DAY)
-    done = await Retaining(kernel.store, ages).run()
+    done = await Retaining(kernel.owner, ages).run()
     assert {name: count for name, count in done.items() if count} == {
         "turns": 1,
         "message_revisions": 1,
