@@ -23,11 +23,11 @@ from nats.errors import Error as NatsError
 from chatlane.api.direct import answering_turns
 from chatlane.bus.hardening import harden
 from chatlane.logs import get_logger
-from chatlane_client.secured import OnRefused, read_key_again, refusal_in
+from chatlane_client.secured import OnRefused, read_key_again, refusal_in, without_chats
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from faststream.nats import NatsRouter
     from nats.aio.client import Client
@@ -62,13 +62,6 @@ def build_broker(
     async def closed() -> None:
         on_closed()
 
-    async def failed(error: Exception) -> None:
-        # The rest is logged by the other connection to the same server.
-        if refusal := refusal_in(error):
-            _log.warning("api_refused", kind=refusal.what, detail=refusal.detail)
-            if on_refused is not None:
-                on_refused(refusal)
-
     async def disconnected() -> None:
         if error := read_key_again(broker.connection):
             _log.warning("api_key_unreadable", kind=type(error).__name__)
@@ -86,7 +79,7 @@ def build_broker(
         max_outstanding_pings=arguments["max_outstanding_pings"],
         max_reconnect_attempts=-1,
         pending_size=_PENDING_BYTES,
-        error_cb=failed,
+        error_cb=_failed(on_refused),
         disconnected_cb=disconnected,
         closed_cb=closed,
         graceful_timeout=_GRACEFUL_SECONDS,
@@ -110,6 +103,9 @@ async def open_api(
     harden()
     broker = build_broker(options, router, on_closed=on_closed, on_refused=on_refused)
     await broker.start()
+    # FastStream raises a login that is refused, as one is while passwords change, out of the loop
+    # in which nats-py tries again, and nobody would ever hear a request again (a test pins it).
+    broker.connection._error_cb = _failed(on_refused)  # noqa: SLF001
     try:
         async with answering_turns(broker.connection, turns):
             # If the server goes away meanwhile, the client subscribes again with the reconnect.
@@ -122,6 +118,18 @@ async def open_api(
         except* NatsError as group:
             # The connection is gone for good, and `on_closed` has been told.
             _log.warning("api_stopped_unconnected", errors=len(group.exceptions))
+
+
+def _failed(on_refused: OnRefused | None) -> Callable[[Exception], Awaitable[None]]:
+    async def failed(error: Exception) -> None:
+        # The rest is logged by the other connection to the same server.
+        if refusal := refusal_in(error):
+            detail = without_chats(refusal.detail)
+            _log.warning("api_refused", kind=refusal.what, detail=detail)
+            if on_refused is not None:
+                on_refused(refusal)
+
+    return failed
 
 
 async def _subscriptions_known(client: Client) -> None:
