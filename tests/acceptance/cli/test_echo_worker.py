@@ -2,8 +2,12 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.installation import Installation
+
+pytestmark = pytest.mark.acceptance
 
 
 async def test_it_shows_that_it_is_well_where_it_is_told_to(installed: Installation) -> None:
