@@ -3,6 +3,7 @@
 import os
 from typing import Final
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -17,6 +18,8 @@ class InMemory(ProtocolMachine):
         super().__init__(MemoryWorld)
 
 
+# Many steps in one test, and the sooner over the faster the machine.
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_doubled_or_out_of_order() -> None:
     chosen = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)
     run_state_machine_as_test(InMemory, settings=chosen)
