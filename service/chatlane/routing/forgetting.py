@@ -18,7 +18,7 @@ from chatlane.errors import SchemaMismatchError
 from chatlane.logs import get_logger
 from chatlane.routing.erasing import delete_noted
 from chatlane.routing.sweeper import Job
-from chatlane.store import erasures
+from chatlane.store import erasures, seen
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ async def leave_out_erased(
     if not listed:
         return list(prepared), {}
     kept: list[Prepared] = []
+    marks: set[bytes] = set()
     forgotten: dict[LogMessage, datetime] = {}
     for one in prepared:
         ends = [listed[digest] for digest in names[id(one)] if digest in listed]
@@ -74,12 +75,13 @@ async def leave_out_erased(
             kept.append(one)
         elif is_before(max(ends), message.stored_at, event.sent_at):
             # Should it be published once more after days, its mark tells.
-            marks = digests(event, one.heard.address)
-            effects.seen.extend(SeenRow(mark, None, None) for mark in marks)
+            marks.update(digests(event, one.heard.address))
             note_erased(effects, StreamName.INBOUND, message.sequence, message.stored_at)
         else:
             kept.append(one)
             forgotten[message] = max(ends)
+    # Not with the others: it may have been marked when it came first, or come twice in a batch.
+    await seen.insert_new(connection, [SeenRow(mark, None, None) for mark in marks])
     return kept, forgotten
 
 

@@ -51,15 +51,24 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -
             session can meet that: the others are probed under its lock.
         StoreUnavailableError: The day has no partition yet; the sweep makes it.
     """
+    if await insert_new(connection, rows) != len(rows):
+        raise SupersededError("seen")
+
+
+async def insert_new(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> int:
+    """Mark those digests as done that are not marked yet today; returns how many.
+
+    Raises:
+        StoreUnavailableError: The day has no partition yet; the sweep makes it.
+    """
     if not rows:
-        return
+        return 0
     try:
         status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
     except CheckViolationError as error:
         # There is no other check: today has no partition, for which no message is to blame.
         raise StoreUnavailableError(error.sqlstate or "", "seen has no partition") from error
-    if int(status.rpartition(" ")[2]) != len(rows):
-        raise SupersededError("seen")
+    return int(status.rpartition(" ")[2])
 
 
 RESUME_SEEN_SQL: Final[LiteralString] = """
