@@ -251,6 +251,7 @@ async def test_a_restored_database_forgets_again_and_an_old_message_stays_away(
             return await world.found(again, ANN, dsn=dsn) == {}
 
         await eventually(is_gone, timedelta(seconds=30))
+        assert [name for name in ALARMS if router.events(name)] == []
 
 
 @pytest.mark.timeout(180)

@@ -273,7 +273,7 @@ async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: 
 
     async with _opened(config) as its:
         try:
-            known = [erasures.ListLine.parsed(line) for line in lines]
+            known = [erasures.parsed_line(line) for line in lines]
         except ValueError as exc:
             raise CommandError(f"the file is no erasure list: {exc}") from exc
         async with its.store.transaction() as connection:
@@ -296,8 +296,9 @@ def erasure_list(
 ) -> None:
     """Write the erasure list, one JSON object a line: keep it where backups are kept.
 
-    It names nobody: people are keyed digests. After an older backup was restored,
-    `replay-erasures` deletes again what this list says.
+    It names nobody: people are keyed digests, and what was deleted from streams is positions.
+    After an older backup was restored, `replay-erasures` deletes again what this list says, and
+    routers know again that nothing is lost at these positions.
     """
     with open_output(output) as written:
         written.write(asyncio.run(_list(config)))
@@ -314,9 +315,17 @@ async def _list(config: Path | None) -> str:
             async with store.transaction() as connection:
                 some = await erasures.read_list(connection, after, 1000)
             if not some:
-                return "".join(f"{line}\n" for line in lines)
+                break
             lines += [erasures.ListLine.of(*one).text() for one in some]
             after = some[-1][0].digest
+        last: erasures.Position | None = None
+        while True:
+            async with store.transaction() as connection:
+                positions = await erasures.read_positions(connection, last, 1000)
+            if not positions:
+                return "".join(f"{line}\n" for line in lines)
+            lines += [one.text() for one in positions]
+            last = positions[-1]
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """The erasure list, what was deleted for it, and which messages of streams have gone or are to go."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 from pydantic_core import from_json, to_json
@@ -264,13 +264,12 @@ class ListLine(NamedTuple):
         return cls(*listed, key_id, begun_at)
 
     @classmethod
-    def parsed(cls, text: str) -> "ListLine":
+    def parsed(cls, said: "Mapping[str, Any]") -> "ListLine":
         """Return a line that `text` wrote.
 
         Raises:
             ValueError: It is none.
         """
-        said = from_json(text)
         try:
             return cls(
                 bytes.fromhex(said["digest"]),
@@ -303,10 +302,97 @@ ON CONFLICT (digest) DO UPDATE SET until = greatest(erased_people.until, exclude
 """
 
 
-async def restore_list(connection: "PoolConnectionProxy", lines: "Sequence[ListLine]") -> None:
+async def restore_list(
+    connection: "PoolConnectionProxy", lines: "Sequence[ListLine | Position]"
+) -> None:
     """Add a list that was kept elsewhere."""
-    if lines:
-        await connection.execute(RESTORE_LIST_SQL, *columns(lines, 5))
+    people = [line for line in lines if isinstance(line, ListLine)]
+    if people:
+        await connection.execute(RESTORE_LIST_SQL, *columns(people, 5))
+    positions = [line for line in lines if isinstance(line, Position)]
+    for begin in range(0, len(positions), _POSITIONS_AT_ONCE):
+        some = positions[begin : begin + _POSITIONS_AT_ONCE]
+        await connection.execute(RESTORE_MESSAGES_SQL, *columns(some, 5))
+
+
+class Position(NamedTuple):
+    """A line of the list as it is kept outside: which message of a stream was deleted.
+
+    Attributes:
+        erased_at: None while it may be there still.
+    """
+
+    stream: str
+    sequence: int
+    stored_at: datetime
+    generation: str
+    erased_at: datetime | None
+
+    @classmethod
+    def parsed(cls, said: "Mapping[str, Any]") -> "Position":
+        """Return a line that `text` wrote.
+
+        Raises:
+            ValueError: It is none.
+        """
+        try:
+            erased_at = said["erased_at"]
+            return cls(
+                str(said["stream"]),
+                int(said["sequence"]),
+                datetime.fromisoformat(said["stored_at"]),
+                str(said["generation"]),
+                None if erased_at is None else datetime.fromisoformat(erased_at),
+            )
+        except (KeyError, TypeError) as exc:
+            raise ValueError("not a position of an erasure list") from exc
+
+    def text(self) -> str:
+        """Return the line as JSON text."""
+        return to_json(self._asdict()).decode()
+
+
+_POSITIONS_AT_ONCE: Final = 10_000
+_FIRST_POSITION: Final = ("", 0, datetime(1970, 1, 1, tzinfo=UTC))
+
+READ_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: the next that are known to have been in a certain stream
+SELECT stream, sequence, stored_at, generation, erased_at FROM erased_messages
+WHERE (stream, sequence, stored_at) > ($1::text, $2::bigint, $3::timestamptz)
+  AND generation IS NOT NULL
+ORDER BY stream, sequence, stored_at LIMIT $4
+"""
+RESTORE_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: what a database of before did not know yet
+INSERT INTO erased_messages (stream, sequence, stored_at, generation, erased_at)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::text[], $5::timestamptz[])
+    AS new (stream, sequence, stored_at, generation, erased_at)
+ORDER BY stream, sequence, stored_at
+ON CONFLICT (stream, sequence, stored_at) DO UPDATE SET
+    generation = excluded.generation,
+    erased_at = coalesce(erased_messages.erased_at, excluded.erased_at)
+"""
+
+
+async def read_positions(
+    connection: "PoolConnectionProxy", after: Position | None, limit: int
+) -> list[Position]:
+    """Return the next positions of what was deleted from streams, in order."""
+    place = _FIRST_POSITION if after is None else after[:3]
+    rows = await connection.fetch(READ_MESSAGES_SQL, *place, limit)
+    return [Position(*row.values()) for row in rows]
+
+
+def parsed_line(text: str) -> ListLine | Position:
+    """Return a line of a list that is kept outside.
+
+    Raises:
+        ValueError: It is none.
+    """
+    said = from_json(text)
+    if not isinstance(said, dict):
+        raise ValueError("not a line of an erasure list")  # noqa: TRY004 - of what a file says
+    return ListLine.parsed(said) if "digest" in said else Position.parsed(said)
 
 
 NOTE_MESSAGES_SQL: Final[LiteralString] = """

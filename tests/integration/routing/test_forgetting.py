@@ -60,6 +60,43 @@ async def test_what_was_written_before_has_no_effect_however_it_comes(kernel: Ke
     assert await hear(kernel, LATER, **ann, mid="3", text="new") == ["b", "new"]
 
 
+async def test_what_was_marked_before_it_was_erased_comes_again_without_effect(
+    kernel: Kernel,
+) -> None:
+    ann = {"chat": "701", "user": "701", "mid": "1", "text": "old"}
+    sent = {"sent_at": EARLIER.isoformat()}
+    assert await hear(kernel, EARLIER, **ann, **sent) == ["old"]
+    await forget(kernel, "701", NOW)
+    await hear(kernel, LATER, **ann, **sent)
+    pending = await kernel.fetch("SELECT stream, stored_at FROM erased_messages")
+    assert [tuple(row) for row in pending] == [("INBOUND", LATER)]
+    assert await kernel.value("SELECT count(*) FROM waiting") == 1
+
+
+async def test_a_restored_database_knows_again_where_erasures_left_gaps(kernel: Kernel) -> None:
+    rows = [ErasedRow("INBOUND", sequence, NOW) for sequence in (3, 4, 5)]
+    loss = LogTruncated(first_missing=3, cursor=5, generation="g")
+    partition = PartitionId("inbound", 0)
+    async with kernel.owner.transaction() as connection:
+        await erasures.note_messages(connection, [*rows, ErasedRow("INBOUND", 9, NOW)])
+        await erasures.place_messages(connection, rows, "g")
+        await erasures.messages_gone(connection, rows[:2])
+        first = await erasures.read_positions(connection, None, 2)
+        kept = [*first, *await erasures.read_positions(connection, first[-1], 2)]
+        assert [(one.sequence, one.erased_at is None) for one in kept] == [
+            (3, False),
+            (4, False),
+            (5, True),
+        ]
+        lines = [one.text() for one in kept]
+        await connection.execute("DELETE FROM erased_messages")
+        for _ in range(2):
+            restored = [erasures.parsed_line(line) for line in lines]
+            await erasures.restore_list(connection, restored)
+        assert await erasures.read_positions(connection, None, 9) == kept
+        assert not await bury_loss(connection, partition, loss)
+
+
 async def test_what_is_written_later_opens_another_session(kernel: Kernel) -> None:
     ann = {"chat": "701", "user": "701"}
     await hear(kernel, EARLIER, **ann, mid="1", text="old")
