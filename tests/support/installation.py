@@ -48,6 +48,7 @@ class Installation:
         database_url: As whom most commands connect.
         environment: More of their environment.
         owner_url: As whom those do that change tables and rights; else as the others.
+        retention_url: As whom those do that delete on request or by age; else as the others.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Installation:
         environment: Mapping[str, str] | None = None,
         *,
         owner_url: str | None = None,
+        retention_url: str | None = None,
     ) -> None:
         self.owner_url = owner_url or database_url
+        self._retention_url = retention_url or database_url
         self.directory = directory
         self.nats_url = nats_url
         self.port = port
@@ -81,6 +84,8 @@ class Installation:
         environment = self._environment
         if arguments[:2] in {("admin", "migrate"), ("admin", "grants")}:
             environment = {**environment, "CHATLANE_POSTGRES__DSN": self.owner_url}
+        elif arguments[0] == "people" or arguments[:2] == ("admin", "retain"):
+            environment = {**environment, "CHATLANE_POSTGRES__DSN": self._retention_url}
         streams = asyncio.subprocess.PIPE if terminal is None else terminal
         return await asyncio.create_subprocess_exec(
             sys.executable,

@@ -16,9 +16,13 @@ from tests.support.installation import CONFIG, Installation
 async def bare(tmp_path: Path, nats_url: str, empty_database_url: str) -> Installation:
     """An installation of which only chatlane.toml exists."""
     (tmp_path / "chatlane.toml").write_text(CONFIG)
-    application_url = await login_of(empty_database_url)
     return Installation(
-        tmp_path, nats_url, application_url, free_port(), owner_url=empty_database_url
+        tmp_path,
+        nats_url,
+        await login_of(empty_database_url),
+        free_port(),
+        owner_url=empty_database_url,
+        retention_url=await login_of(empty_database_url, "chatlane_retention"),
     )
 
 
