@@ -1,6 +1,7 @@
 """Leaves a line in the audit for what a command changes: who ran it, on what, and how it ended."""
 
 import getpass
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -10,8 +11,12 @@ if TYPE_CHECKING:
 
 
 def actor() -> str:
-    """Return who runs this command: the user of the operating system."""
-    return f"os:{getpass.getuser()}"
+    """Return who runs this command: the user of the operating system, by number if nameless."""
+    try:
+        return f"os:{getpass.getuser()}"
+    except (KeyError, OSError):
+        # In a container: nothing there knows a name for the number that its user is given.
+        return f"os:{os.getuid()}"
 
 
 @asynccontextmanager
