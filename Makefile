@@ -178,6 +178,10 @@ up: image ## Start NATS, Postgres, two routers and an echo worker in containers
 down: ## Stop them and remove their volumes
 	$(COMPOSE) down --volumes --timeout 25
 
+.PHONY: cluster
+cluster: $(READY) ## Play the feed on three NATS, two Postgres, three routers in containers, and disturb them
+	@$(BIN)/python -m chatlane.dev.cluster
+
 .PHONY: image
 image: ## Build the container image
 	docker build --file deploy/Dockerfile --tag $(CHATLANE_IMAGE) --build-arg UV_VERSION=$(UV_VERSION) \

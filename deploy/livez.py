@@ -1,4 +1,7 @@
-"""Exits with 0 while the router in this container is alive: the image's health check."""
+"""Exits with 0 while the router in this container is alive: the image's health check.
+
+`python livez.py /readyz` asks whether it is ready, instead.
+"""
 
 import sys
 from http import HTTPStatus
@@ -9,12 +12,12 @@ from os import environ
 PORT = int(environ.get("CHATLANE_HTTP__PORT") or 8080)
 
 
-def main() -> int:
+def main(path: str = "/livez") -> int:
     """Ask, and return the exit code."""
     connection = HTTPConnection("127.0.0.1", PORT, timeout=2)
     try:
-        connection.request("GET", "/livez")
-        return int(connection.getresponse().status != HTTPStatus.NO_CONTENT)
+        connection.request("GET", path)
+        return int(connection.getresponse().status >= HTTPStatus.MULTIPLE_CHOICES)
     except (OSError, HTTPException):
         return 1
     finally:
@@ -22,4 +25,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -7,12 +7,16 @@ from faststream import AckPolicy, FastStream
 from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
 
 from chatlane_schemas import RoutedMessage, answer_to, decode, encode, streams, subjects
+from chatlane_schemas.permissions import inbox_prefix
 
 AGENT, SLOTS = env.get("AGENT", "notes"), int(env.get("SLOTS", streams.DEFAULT_SLOTS))
 # MANUAL: what is not acknowledged comes again after the agent's ack_wait, before anything newer.
-policy, url = AckPolicy.MANUAL, env["NATS_URL"]
+policy, url = AckPolicy.MANUAL, env["NATS_URL"].split(",")
+# Where NATS has users: the key of this one. Answers arrive where only the principal may listen.
+key, inbox = env.get("NKEY_SEED_FILE"), inbox_prefix(env.get("PRINCIPAL", "subscriber"))
+user = {"nkeys_seed": key, "inbox_prefix": inbox}
 # Pings, 5 s apart: a server that is gone without a word is left when it does not answer two.
-broker = NatsBroker(url, max_reconnect_attempts=-1, ping_interval=5, ack_policy=policy)
+broker = NatsBroker(url, max_reconnect_attempts=-1, ping_interval=5, ack_policy=policy, **user)
 routed_stream = JStream("ROUTED", declare=False)
 
 
@@ -27,7 +31,7 @@ async def answer(message: NatsMessage) -> None:
 
 for slot in range(SLOTS):
     source, durable = subjects.routed_filter(AGENT, slot), streams.routed_durable(AGENT, slot)
-    pull = PullSub(timeout=1)
-    broker.subscriber(source, durable=durable, stream=routed_stream, pull_sub=pull)(answer)
+    pull = {"pull_sub": PullSub(timeout=1), "inbox_prefix": f"{inbox}.".encode()}
+    broker.subscriber(source, durable=durable, stream=routed_stream, **pull)(answer)
 
 asyncio.run(FastStream(broker).run())

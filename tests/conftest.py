@@ -1,6 +1,6 @@
 """Fixtures of every tier: real servers and a database of its own for each test."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import hypothesis
 import pytest
@@ -21,6 +21,7 @@ hypothesis.settings.register_profile("chatlane", deadline=None)
 hypothesis.settings.load_profile("chatlane")
 
 _BACKENDS = pytest.StashKey[Backends]()
+_TOLD = pytest.StashKey[list[str]]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,6 +31,27 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         reporter.write_line(f"test backends: {backends}")
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Tell something that is shown at the end of the run, such as how long a recovery took."""
+    told = request.config.stash.setdefault(_TOLD, [])
+
+    def add(line: str) -> None:
+        told.append(f"{request.node.name}: {line}")
+
+    return add
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Show what was told."""
+    if told := config.stash.get(_TOLD, []):
+        terminalreporter.section("recoveries")
+        for line in sorted(told):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

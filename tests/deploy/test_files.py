@@ -16,7 +16,12 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_tex
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name for name, its in SERVICES.items() if "build" in its}
 
-each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+CLUSTER: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy/cluster.yaml").read_text())[
+    "services"
+]
+ALL = {**SERVICES, **{f"cluster {name}": its for name, its in CLUSTER.items()}}
+
+each_service = pytest.mark.parametrize("service", ALL.values(), ids=ALL)
 
 
 def tag_of(image: str) -> str:
@@ -49,6 +54,18 @@ def test_ports_are_published_on_loopback_only(service: dict[str, Any]) -> None:
 
 def test_only_postgres_gets_capabilities_back() -> None:
     assert [name for name, its in SERVICES.items() if "cap_add" in its] == ["postgres"]
+
+
+def test_a_cluster_gives_no_capability_back_and_publishes_no_port() -> None:
+    assert [name for name, its in CLUSTER.items() if its.keys() & {"cap_add", "ports"}] == []
+
+
+def test_every_server_of_a_cluster_is_the_same_but_for_its_name() -> None:
+    for kind in ("nats", "router", "worker"):
+        servers = [its for name, its in CLUSTER.items() if re.fullmatch(rf"{kind}-\d", name)]
+        texts = {re.sub(r"nats-\d", "", str(its)) for its in servers}
+        assert len(texts) == 1
+        assert len(servers) == (2 if kind == "worker" else 3)
 
 
 def test_jobs_and_servers_come_before_routers() -> None:

@@ -7,27 +7,27 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, timedelta
 from hashlib import sha256
 from typing import Any, Final, LiteralString
 
 import asyncpg
 from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import RawStreamMsg
+from nats.js.errors import NotFoundError
 
 from chatlane.dev.history import DeadLetter, Leftovers, LogEntry, Row, Session
 
 _PATIENCE: Final = timedelta(seconds=30)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
-_PAGE: Final = 500
+_AT_ONCE: Final = 50
 _AWAY: Final = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
 )
-_FETCH_TIMEOUT: Final = timedelta(seconds=5)
 
 OWNERS_SQL: Final[LiteralString] = """
 -- demo: how many partitions of the log each router owns
@@ -83,7 +83,7 @@ SELECT (SELECT count(*) FROM outbox) AS outbox,
 
 
 class Observer:
-    """A connection to the database that outlives restarts of the server."""
+    """A connection to the database that outlives restarts of the server, and another primary."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -155,7 +155,12 @@ class Observer:
                 await asyncio.sleep(_LOOK_AGAIN.total_seconds())
 
     async def _connect(self) -> asyncpg.Connection:
-        self._connection = await asyncpg.connect(self._dsn, timeout=_PATIENCE.total_seconds())
+        self._connection = await asyncpg.connect(
+            self._dsn,
+            timeout=_PATIENCE.total_seconds(),
+            # Of several servers the primary: a standby is behind, and one that was may be no more.
+            target_session_attrs=asyncpg.connect_utils.SessionAttribute.read_write,
+        )
         return self._connection
 
 
@@ -166,21 +171,22 @@ async def read_log(client: Client) -> list[LogEntry]:
 
 async def read_dead_notices(client: Client) -> list[DeadLetter]:
     """Return everything that DEAD keeps."""
-    notices = (json.loads(message.data) for message in await _read_stream(client, "DEAD"))
+    notices = [json.loads(its.data or b"") for its in await _read_stream(client, "DEAD")]
     return [
         DeadLetter(its["digest"], its["reason"], its["size_bytes"], its.get("detail", ""))
         for its in notices
     ]
 
 
-def _log_entry(message: Msg) -> LogEntry:
-    metadata = message.metadata
+def _log_entry(message: RawStreamMsg) -> LogEntry:
+    if message.seq is None or message.time is None or message.subject is None:
+        raise ValueError("the server tells sequence, time and subject of every message")
     return LogEntry(
-        sequence=metadata.sequence.stream,
-        stored_at=metadata.timestamp.astimezone(UTC),
+        sequence=message.seq,
+        stored_at=message.time.astimezone(UTC),
         chat=chat_of(message.subject),
         nats_id=(message.headers or {}).get("Nats-Msg-Id", ""),
-        digest=sha256(message.data).hexdigest(),
+        digest=sha256(message.data or b"").hexdigest(),
     )
 
 
@@ -189,20 +195,20 @@ def chat_of(subject: str) -> str:
     return ".".join(subject.split(".")[-3:])
 
 
-async def _read_stream(client: Client, stream: str) -> list[Msg]:
-    """Return all messages of a stream that nobody writes to any more."""
-    config = ConsumerConfig(
-        deliver_policy=DeliverPolicy.ALL,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=_PATIENCE.total_seconds(),
-        mem_storage=True,
-    )
-    subscription = await client.jetstream().pull_subscribe("", stream=stream, config=config)
-    try:
-        pending = (await subscription.consumer_info()).num_pending or 0
-        messages: list[Msg] = []
-        while len(messages) < pending:
-            messages += await subscription.fetch(_PAGE, timeout=_FETCH_TIMEOUT.total_seconds())
-        return messages
-    finally:
-        await subscription.unsubscribe()
+async def _read_stream(client: Client, stream: str) -> list[RawStreamMsg]:
+    """Return all messages of a stream that nobody writes to any more.
+
+    One by one, for which no consumer is needed that somebody would have to be allowed to make.
+    """
+    jetstream = client.jetstream(timeout=_PATIENCE.total_seconds())
+    state = (await jetstream.stream_info(stream)).state
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(sequence: int) -> RawStreamMsg | None:
+        async with places:
+            with suppress(NotFoundError):
+                return await jetstream.get_msg(stream, sequence)
+            return None
+
+    numbers = range(max(state.first_seq, 1), state.last_seq + 1)
+    return [its for its in await asyncio.gather(*map(read, numbers)) if its is not None]

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +17,7 @@ from chatlane.bus.tasks import end_task
 from chatlane.dev.feed import Address, Cue, Pause, Publication, Settle, Step
 from chatlane.dev.history import Answer
 from chatlane.dev.observer import Observer, chat_of
+from chatlane.dev.silence import Silence
 from chatlane.dev.waiting import until
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.connection import until_connected
@@ -44,6 +45,7 @@ class Score:
         refused_copies: Envelopes that NATS itself recognised as copies.
         answers: Everything that was received, in the order of arrival.
         last_answer_at: Monotonic time of the newest answer.
+        silence: The gaps in which people waited.
     """
 
     published: int = 0
@@ -54,6 +56,7 @@ class Score:
     refused_copies: int = 0
     answers: list[Answer] = field(default_factory=list)
     last_answer_at: float = 0.0
+    silence: Silence = field(default_factory=Silence)
 
 
 class Player:
@@ -65,31 +68,31 @@ class Player:
 
     def __init__(
         self,
-        client: Client,
+        clients: Mapping[tuple[str, str], Client],
         observer: Observer,
         score: Score,
         *,
         partitions: int,
-        lines_per_second: float,
+        pace: Callable[[], float],
         on_cue: Callable[[str], Awaitable[None]],
         patience: timedelta,
     ) -> None:
         """Make a player.
 
         Args:
-            client: An open connection.
+            clients: By platform and account, the open connection of its adapter.
             observer: Tells how far the log is decided.
             score: Kept while playing.
             partitions: Of the log.
-            lines_per_second: The pace of the feed.
+            pace: Lines of the feed a second; asked before each.
             on_cue: Lets something break; the play goes on meanwhile.
             patience: Longest wait for the answers to what was published.
         """
         self.score = score
-        self._client = client
+        self._clients = clients
         self._observer = observer
         self._partitions = partitions
-        self._lines_per_second = lines_per_second
+        self._pace = pace
         self._on_cue = on_cue
         self._patience = patience
         self._adapters: dict[tuple[str, str], AdapterClient] = {}
@@ -100,10 +103,10 @@ class Player:
         self._next_at = 0.0
 
     @asynccontextmanager
-    async def receiving(self, accounts: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
-        """Receive the answers to these accounts during the block."""
-        for platform, account in accounts:
-            adapter = AdapterClient(self._client, platform=platform, account=account)
+    async def receiving(self) -> AsyncIterator[None]:
+        """Receive the answers to all accounts during the block."""
+        for (platform, account), client in self._clients.items():
+            adapter = AdapterClient(client, platform=platform, account=account)
             self._adapters[platform, account] = adapter
         deliveries = [
             asyncio.create_task(adapter.deliver(self._receive))
@@ -162,11 +165,13 @@ class Player:
     async def _keep_pace(self) -> None:
         """Wait until the next line is due; what was late is made up for in small part only."""
         now = monotonic()
-        self._next_at = max(self._next_at + 1 / self._lines_per_second, now - _CATCH_UP)
+        self._next_at = max(self._next_at + 1 / self._pace(), now - _CATCH_UP)
         await asyncio.sleep(self._next_at - now)
 
     async def _begin(self, publication: Publication) -> None:
         await self._slots.acquire()
+        if publication.expect == "accepted":
+            self.score.silence.begin()
         # Tasks start in the order of their making, so each chat's lock is asked for in order.
         task = self._spawn(self._publish(publication))
         task.add_done_callback(lambda _: self._slots.release())
@@ -198,12 +203,19 @@ class Player:
         self._note(publication, subject, sequence, is_repeat=is_repeat)
 
     async def _publish_raw(self, subject: str, body: bytes, nats_id: str) -> int:
-        """Publish what no adapter would, until it is confirmed."""
+        """Publish what no adapter would, until it is confirmed.
+
+        Goes out on the connection of the account that it claims to be of; on anybody's, where
+        there is no such account.
+        """
+        platform, account = subject.split(".")[-3:-1]
+        anybody = next(iter(self._clients.values()))
+        client = self._clients.get((platform, account), anybody)
         async with self._locks.setdefault(subject, asyncio.Lock()):
             for _ in itertools.count():
-                await until_connected(self._client)
+                await until_connected(client)
                 try:
-                    confirmation = await self._client.jetstream().publish(
+                    confirmation = await client.jetstream().publish(
                         subject,
                         body,
                         timeout=_ANSWER_WITHIN.total_seconds(),
@@ -229,7 +241,9 @@ class Player:
     async def _receive(self, message: OutboundMessage) -> None:
         answer = answer_of(message)
         self.score.answers.append(answer)
-        self.score.heard += sum(1 for _ in answer.heard())
+        heard = sum(1 for _ in answer.heard())
+        self.score.heard += heard
+        self.score.silence.end(heard)
         if message.kind is OutboundKind.NOTICE and message.reply_to is not None:
             self.score.told.add(message.reply_to)
         self.score.last_answer_at = monotonic()

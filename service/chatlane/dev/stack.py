@@ -73,24 +73,6 @@ class Stack:
         """How many partitions the log has."""
         return self.settings.router.partitions
 
-    @property
-    def idle_after(self) -> dict[str, timedelta]:
-        """Return by platform the silence after which a session ends."""
-        return {
-            name: its.reset.idle
-            for name, its in self.settings.platforms.items()
-            if its.reset and its.reset.mode == "idle"
-        }
-
-    @property
-    def accounts(self) -> list[tuple[str, str]]:
-        """Return every declared platform and account."""
-        return [
-            (platform, account)
-            for platform, its in self.settings.platforms.items()
-            for account in its.accounts
-        ]
-
     async def start_router(self, name: str) -> None:
         """Start a router and return when it works; its log tells under which id.
 

@@ -151,15 +151,15 @@ class Stage:
         self, *steps: Step, on_cue: OnCue = never, patience: timedelta = PATIENCE
     ) -> None:
         player = Player(
-            self.client,
+            {("telegram", "assistant"): self.client},
             self.observer,
             self.score,
             partitions=PARTITIONS,
-            lines_per_second=1000,
+            pace=lambda: 1000,
             on_cue=on_cue,
             patience=patience,
         )
-        async with player.receiving([("telegram", "assistant")]):
+        async with player.receiving():
             await player.play(steps)
 
 
