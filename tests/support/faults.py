@@ -71,8 +71,10 @@ async def refuse_once(store: "Store", table: str) -> None:
     async with store.transaction() as connection:
         # A sequence counts on although the transaction that asked it is rolled back.
         await connection.execute(f"CREATE SEQUENCE refusals_{table}")
+        # As the owner of both, because nobody else has a right on a sequence of a test.
         await connection.execute(
-            f"CREATE FUNCTION refuse_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f"CREATE FUNCTION refuse_{table}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+            " AS $$ BEGIN"
             f" IF nextval('refusals_{table}') = 1 THEN RAISE EXCEPTION 'refused'; END IF;"
             " RETURN NEW; END $$"
         )
