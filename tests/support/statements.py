@@ -21,6 +21,24 @@ _RUNS_SQL: Final = frozenset(
     {"cursor", "execute", "executemany", "fetch", "fetchmany", "fetchrow", "fetchval", "prepare"}
 )
 
+# What is done with the rights of other roles, in whole modules, and what routers run of these.
+_OTHER_MODULES: Final = ("erasing.", "erasures.", "exporting.", "retention.")
+_NO_ROUTER: Final = frozenset({"audit.EXPIRE_SQL", "grants.HELD_SQL"})
+# What a router asks the erasure list, and notes for it.
+_OF_ERASURE_LIST: Final = frozenset(
+    {
+        "erasures.FIND_IDS_SQL",
+        "erasures.GONE_SQL",
+        "erasures.HEED_SQL",
+        "erasures.HOLES_SQL",
+        "erasures.KEY_IDS_SQL",
+        "erasures.NOTE_MESSAGES_SQL",
+        "erasures.PENDING_SQL",
+        "erasures.PLACE_SQL",
+        "erasures.WHO_IS_LISTED_SQL",
+    }
+)
+
 
 class Need(NamedTuple):
     """Something that may be done with an object of the database, as `rights.csv` writes both."""
@@ -50,6 +68,16 @@ def queries() -> dict[str, str]:
             if isinstance(value, type) and value.__module__ == module.__name__:
                 found.update(_constants(value, f"{path}.{name}"))
     return found
+
+
+def queries_of_routers() -> dict[str, str]:
+    """Return the statements that routers run, or commands with the rights of one."""
+    return {
+        name: sql
+        for name, sql in queries().items()
+        if name not in _NO_ROUTER
+        and (not name.startswith(_OTHER_MODULES) or name in _OF_ERASURE_LIST)
+    }
 
 
 def queries_of_previous(directory: Path) -> dict[str, str]:

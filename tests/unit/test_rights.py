@@ -14,6 +14,7 @@ from tests.support.statements import (
     needs,
     queries,
     queries_of_previous,
+    queries_of_routers,
 )
 
 # What deletes because of age: routers do it, and so may a job of the retention role.
@@ -38,29 +39,6 @@ RETENTION |= {
     "search_index.LOCK_PROGRESS_SQL",
     "search_index.FORGET_SESSIONS_SQL",
     *(name for name in queries() if name.startswith(PEOPLE) and name != "erasures.HEED_SQL"),
-}
-# What a router asks the erasure list, and notes for it.
-BY_ROUTERS = {
-    "erasures.FIND_IDS_SQL",
-    "erasures.GONE_SQL",
-    "erasures.HEED_SQL",
-    "erasures.HOLES_SQL",
-    "erasures.KEY_IDS_SQL",
-    "erasures.NOTE_MESSAGES_SQL",
-    "erasures.PENDING_SQL",
-    "erasures.PLACE_SQL",
-    "erasures.WHO_IS_LISTED_SQL",
-}
-# Statements that no router runs, nor any command with the rights of one.
-NO_ROUTER = {
-    "grants.HELD_SQL",
-    "audit.EXPIRE_SQL",
-    *(
-        name
-        for name in queries()
-        if name.startswith(("erasing.", "erasures.", "exporting.", "retention."))
-        and name not in BY_ROUTERS
-    ),
 }
 
 # SQL that is handed on under other names than the constants', or needs no right at all.
@@ -133,13 +111,13 @@ def needed(statements: dict[str, str], schema: Declared) -> set[Need]:
 
 
 def test_routers_have_every_right_that_their_statements_need(schema: Declared) -> None:
-    statements = {name: sql for name, sql in queries().items() if name not in NO_ROUTER}
+    statements = queries_of_routers()
     assert sorted(needed(statements, schema) - given("application")) == []
 
 
 def test_routers_have_no_right_that_no_statement_needs(schema: Declared, tmp_path: Path) -> None:
     """While they are replaced, those of the release before run with the same rights."""
-    statements = {name: sql for name, sql in queries().items() if name not in NO_ROUTER}
+    statements = queries_of_routers()
     try:
         before = queries_of_previous(unpack(tmp_path / "previous").directory)
     except HistoryMissingError as missing:
