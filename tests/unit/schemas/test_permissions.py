@@ -27,13 +27,28 @@ ROLES = {
     "operator": permissions.operator("operator"),
     "observer": permissions.observer("observer"),
     "provisioner": permissions.provisioner("provisioner"),
+    "eraser": permissions.eraser("eraser"),
 }
 
 
 def test_nobody_may_delete_a_stream() -> None:
     for role in ROLES.values():
-        forbidden = ("STREAM.DELETE", "STREAM.RESTORE", "STREAM.MSG.DELETE")
+        forbidden = ("STREAM.DELETE", "STREAM.RESTORE")
         assert not any(verb in subject for subject in role.publish for verb in forbidden)
+
+
+def test_messages_are_deleted_by_who_erases_and_from_the_logs_by_routers() -> None:
+    """Messages of people who were forgotten; routers delete those that come again."""
+    deletes = {
+        (name, subject.removeprefix("$JS.API.STREAM.MSG.DELETE."))
+        for name, role in ROLES.items()
+        for subject in role.publish
+        if ".MSG.DELETE." in subject
+    }
+    assert deletes == {
+        *(("router", stream) for stream in ("INBOUND", "RESULTS")),
+        *(("eraser", stream) for stream in StreamName if stream is not StreamName.ADVISORIES),
+    }
 
 
 def test_only_routers_purge_and_only_the_logs() -> None:
@@ -64,6 +79,10 @@ def test_only_the_provisioner_makes_streams_and_durables() -> None:
             assert of_agents == ["$JS.API.CONSUMER.CREATE.ROUTED.comparing.>"]
         elif name == "provisioner":
             assert {subject.split(".")[4] for subject in makes} == {*StreamName}
+        elif name == "eraser":
+            # What it reads with, and ends again.
+            assert {subject.split(".")[2] for subject in makes} == {"CONSUMER"}
+            assert {subject.split(".")[5] for subject in makes} == {"erasing"}
         else:
             assert makes == []
 
