@@ -22,6 +22,12 @@ from typing import Final
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _NO_RIGHT: Final = "42501"
+# Also what Postgres says of a table in a schema that one has no right on.
+_NO_TABLE: Final = "42P01"
+_HINTS: Final = {
+    _NO_RIGHT: "; a right is missing: run `chatlane admin grants`",
+    _NO_TABLE: "; a table or a right is missing: run `chatlane admin migrate`, then `chatlane admin grants`",
+}
 
 
 class ChatlaneError(Exception):
@@ -43,7 +49,7 @@ class StoreUnavailableError(TransientError):
     def __init__(self, sqlstate: str = "", kind: str = "") -> None:
         self.sqlstate = sqlstate
         self.is_held_up = sqlstate == _LOCK_NOT_AVAILABLE
-        hint = "; a right is missing: run `chatlane admin grants`" if sqlstate == _NO_RIGHT else ""
+        hint = _HINTS.get(sqlstate, "")
         super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip() + hint)
 
 

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 # Whole classes and single codes that a later attempt may not meet: connection (08), a login that
 # is refused (28), serialization and deadlock, lock and statement timeouts, resources (53),
 # shutdown (57P0x), and a demoted primary that answers reads only (25006). No message is to blame
-# for a right that is missing (42501) or a database that is (3D000), so none may be set aside.
+# for a right that is missing (42501), a table that is or is out of sight without a right on its
+# schema (42P01), or a database that is (3D000), so none may be set aside.
 _TRANSIENT_CLASSES: Final = ("08", "28", "53", "57P")
-_TRANSIENT_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "25006", "42501", "3D000"})
+_TRANSIENT_CODES: Final = frozenset(
+    {"40001", "40P01", "55P03", "57014", "25006", "42501", "42P01", "3D000"}
+)
 # After these the connection may be pinned to a server that will never take a write again.
 _STALE_SERVER: Final = ("25006", "57P", "08")
 

@@ -17,7 +17,7 @@ from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.sweeper import Job, Sweeper
 from chatlane.store.pool import Store, open_store
-from tests.support.databases import with_database, with_login
+from tests.support.databases import login_of, with_database, with_login
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -137,11 +137,18 @@ async def test_a_changed_password_is_used_by_new_connections(database_url: str) 
 
 async def test_a_right_that_is_missing_is_no_fault_of_what_needed_it(database_url: str) -> None:
     """No message may be set aside because somebody has forgotten a grant."""
+    async with open_store(await login_of(database_url, "chatlane_reader")) as store:
+        with pytest.raises(StoreUnavailableError, match=r"42501.*chatlane admin grants"):
+            await refused(store, "DELETE FROM messages")
+
+
+async def test_tables_out_of_sight_are_no_fault_of_what_needed_them(database_url: str) -> None:
+    """Without a right on the schema, Postgres finds no table in it."""
     async with (
         login(database_url, "some") as name,
         open_store(with_login(database_url, name, "some")) as store,
     ):
-        with pytest.raises(StoreUnavailableError, match="42501"):
+        with pytest.raises(StoreUnavailableError, match=r"42P01.*chatlane admin grants"):
             await refused(store, "SELECT 1 FROM messages")
 
 
