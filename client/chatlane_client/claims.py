@@ -12,7 +12,12 @@ from uuid import UUID
 import nats.errors
 from nats.aio.client import Client
 
-from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
+from chatlane_client.errors import (
+    InvalidAnswerError,
+    RefusedRequestError,
+    TransientError,
+    UnansweredRequestError,
+)
 from chatlane_client.requests import Requests
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.wire import ask, publish_unstored
@@ -123,9 +128,15 @@ class ClaimClient:
                 if not (isinstance(exc, UnansweredRequestError) and exc.reached_nobody):
                     heard_at = heard_at or asked_at
                 _log.info("claim_unanswered", extra={"turn_id": str(turn_id), "error": str(exc)})
+            except (InvalidAnswerError, RefusedRequestError):
+                await self._tell_unusable(request)
+                raise
             else:
                 guard.check()
-                return self._outcome(reply, heard_at or asked_at)
+                if outcome := self._outcome(reply, heard_at or asked_at):
+                    return outcome
+                await self._tell_unusable(request)
+                raise InvalidAnswerError(self._claim_subject, "a claimed turn lacks a field")
             guard.check()
             if await was_set_within(stopping, pause):
                 break
@@ -154,17 +165,25 @@ class ClaimClient:
     async def tell_begin(self, grant: Grant) -> None:
         """Say that work on a turn begins now; what is lost with it counts from here on.
 
-        Nobody waits for an answer: what is begun because of one could have been lost before. It
-        has left this process when this returns, unless there is no connection.
-
         Raises:
             ConnectionClosedError: Nothing will ever be sent again.
         """
-        request = _renewal(grant, has_begun=True)
+        await self._tell(self._renew_subject, _renewal(grant, has_begun=True))
+
+    async def _tell_unusable(self, claim: ClaimRequest) -> None:
+        """Let an attempt count that may have been granted by an answer we can do nothing with.
+
+        It would come back for ever, with everything behind it waiting.
+        """
+        await self._tell(self._claim_subject, claim.model_copy(update={"tells_begin": False}))
+
+    async def _tell(self, subject: str, request: ClaimRequest | RenewRequest) -> None:
+        """Send a request without waiting for its answer, which would change nothing.
+
+        It has left this process when this returns, unless there is no connection.
+        """
         # Routers answer only where somebody could be waiting.
-        await publish_unstored(
-            self._client, self._renew_subject, request, reply=self._client.new_inbox()
-        )
+        await publish_unstored(self._client, subject, request, reply=self._client.new_inbox())
         guard = CancellationGuard()
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await self._client.flush(timeout=_SENT_WITHIN_SECONDS)
@@ -187,12 +206,11 @@ class ClaimClient:
         )
         return await self._requests.ask("turn", "take", request, TakeReply)
 
-    def _outcome(self, reply: ClaimReply, asked_at: float) -> Grant | ClaimStatus:
+    def _outcome(self, reply: ClaimReply, asked_at: float) -> Grant | ClaimStatus | None:
+        """Return what came of a claim; None when the answer is incomplete."""
         if reply.status is not ClaimStatus.CLAIMED:
             return reply.status
-        if grant := _grant(reply, asked_at):
-            return grant
-        raise InvalidAnswerError(self._claim_subject, "a claimed turn lacks a field")
+        return _grant(reply, asked_at)
 
 
 def _renewal(grant: Grant, *, has_begun: bool) -> RenewRequest:

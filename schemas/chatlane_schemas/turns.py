@@ -109,7 +109,8 @@ class ClaimRequest(Envelope):
     tells_begin: Flag = Field(
         default=False,
         description="The worker says when it begins an attempt after the first, by a renewal with "
-        "`begun`; one that it never began is no interruption.",
+        "`begun`; one that it never began is no interruption. Who cannot use the answer asks again "
+        "under the same id without it, and the attempt counts.",
     )
 
 

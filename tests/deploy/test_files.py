@@ -78,7 +78,7 @@ def test_jobs_and_servers_come_before_routers() -> None:
         "nats": {},
         "postgres": {},
         "migrate": {"postgres": healthy},
-        "apply": {"nats": healthy},
+        "apply": {"nats": healthy, "migrate": done},
         "router-1": {"migrate": done, "apply": done},
         "router-2": {"migrate": done, "apply": done},
         "echo-worker": {"apply": done},

@@ -238,6 +238,12 @@ class Crowd:
         """Whether so much is unanswered that people write no more."""
         return len(self.unheard) >= self.most_unheard
 
+    @property
+    def longest_wait(self) -> timedelta:
+        """For how long what was written first has been without an answer."""
+        first = next(iter(self.unheard.values()), monotonic())
+        return timedelta(seconds=monotonic() - first)
+
     async def _until_few_are_unheard(self, stop: asyncio.Event) -> None:
         begin = monotonic()
         while self.is_held_back and not stop.is_set():  # noqa: ASYNC110 # many places end it

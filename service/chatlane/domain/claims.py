@@ -57,6 +57,19 @@ def grant(
     turn.due_in = lease
 
 
+def answer_again(turn: Turn, *, tells_begin: bool) -> bool:
+    """Answer the claim that opened the current attempt once more.
+
+    Returns:
+        Whether the turn has changed: who no longer promises to tell when it begins cannot use the
+        answer, and the attempt counts.
+    """
+    if turn.is_begun or tells_begin:
+        return False
+    turn.is_begun = True
+    return True
+
+
 def go_on(turn: Turn) -> None:
     """Note that who holds the current attempt is there after all, should its lease have ended.
 

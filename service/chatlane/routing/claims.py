@@ -226,6 +226,8 @@ class _Serving:
                 self._grant(turn, asked)
                 if is_first:
                     fresh.append(asked)
+            elif claims.answer_again(turn, tells_begin=asked.request.tells_begin):
+                self._effects.changed_turns.append(turn)
         takings = [self._freeze(asked, lines) for asked in fresh]
         await waiting.take(connection, takings)
         await sessions.update(connection, self._changed.values())

@@ -203,6 +203,22 @@ async def test_a_first_attempt_that_asks_for_time_before_it_begins_is_not_counte
     assert await counted(kernel, session) == 0
 
 
+async def test_attempts_whose_answer_nobody_can_use_are_counted(kernel: Kernel) -> None:
+    """Their worker asks again without its promise: what it cannot read it will never begin."""
+    stuck = await say(kernel, "1")
+    for attempt in range(1, 4):
+        claim_id = f"claim-{attempt}"
+        turn = await kernel.live_turn(stuck)
+        assert turn is not None
+        granted = await kernel.claim(turn, claim_id=claim_id, tells_begin=True)
+        again = await kernel.claim(turn, claim_id=claim_id)
+        assert (again.attempt, again.token) == (granted.attempt, granted.token)
+        await kernel.expire(turn)
+
+    assert await kernel.dead() == [("turns", "turn_failed")]
+    assert await say(kernel, "2") != stuck
+
+
 async def test_a_worker_that_says_nothing_counts_as_having_begun(kernel: Kernel) -> None:
     """One of an earlier release: with every attempt it may have done something."""
     session = await say(kernel, "1")

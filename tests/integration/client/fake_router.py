@@ -78,6 +78,7 @@ class Faults:
     """What goes wrong, how many times more."""
 
     lost_claim_replies: int = 0
+    incomplete_claim_replies: int = 0
     lost_renew_replies: int = 0
     unavailable_answers: int = 0
 
@@ -386,6 +387,9 @@ class FakeRouter:
         if self.faults.lost_claim_replies:
             self.faults.lost_claim_replies -= 1
             return None
+        if self.faults.incomplete_claim_replies:
+            self.faults.incomplete_claim_replies -= 1
+            return reply.model_copy(update={"token": None})
         return reply
 
     def _decide_claim(self, request: ClaimRequest) -> ClaimReply:

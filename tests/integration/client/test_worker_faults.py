@@ -61,6 +61,20 @@ async def test_a_lost_claim_reply_costs_no_attempt(client: Client, router: FakeR
     assert router.told_begun[:2] == [(1, False), (1, True)]
 
 
+async def test_a_claim_whose_answer_is_of_no_use_is_sent_again_without_a_promise(
+    client: Client, router: FakeRouter
+) -> None:
+    chats, agent = Chats(), Agent()
+    router.faults.incomplete_claim_replies = 1
+    async with working(client, agent.answer), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("hello"))
+
+        await chats.until_said("hello")
+    unusable, told, *_ = router.claims
+    assert (told.id, told.tells_begin) == (unusable.id, False)
+    assert agent.attempts == [2]
+
+
 async def test_a_first_attempt_begins_without_a_word(client: Client, router: FakeRouter) -> None:
     chats, agent = Chats(), Agent()
     async with working(client, agent.answer), delivering(client, chats.deliver) as adapter:

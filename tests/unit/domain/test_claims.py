@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.catalog import Agent
-from chatlane.domain.claims import claim_status, grant, is_granted, renew
+from chatlane.domain.claims import answer_again, claim_status, grant, is_granted, renew
 from chatlane.domain.states import Turn
 
 AGENT = Agent("main", lease=timedelta(seconds=30))
@@ -118,6 +118,17 @@ def test_a_later_attempt_counts_once_its_worker_says_that_it_began(
     assert one.is_begun is is_begun
     renew(one, AGENT, attempt, token, begun=True)
     assert one.is_begun
+
+
+def test_an_attempt_counts_once_its_worker_takes_back_that_it_tells() -> None:
+    one = turn(attempt=1)
+    token = "t1"  # noqa: S105 - a made-up one
+    grant(one, claim_id="c1", worker="w1", token=token, lease=LEASE, tells_begin=True)
+    assert not answer_again(one, tells_begin=True)
+    assert not one.is_begun
+    assert answer_again(one, tells_begin=False)
+    assert one.is_begun
+    assert not answer_again(one, tells_begin=False)
 
 
 def expired() -> Turn:
