@@ -19,6 +19,7 @@ MESSAGES, FAULTS = 20_000, 100
 PLAN: Final = Plan(
     seed=1,
     messages=MESSAGES,
+    faults=FAULTS,
     per_second=350,
     pause=timedelta(milliseconds=420),
     # A worker that is hit has turns in work.

@@ -34,7 +34,7 @@ TURN_LEASE: Final = timedelta(seconds=1)
 MAX_ATTEMPTS: Final = 20
 _MOST_SHOWN: Final = 40
 # A process that is to end at a point may take a while to get there and end after it.
-_PATIENCE_OF_ALL: Final = LONGEST_WAIT / 4
+_PATIENCE_OF_ALL: Final = LONGEST_WAIT / 3
 
 
 Script = Callable[["Stage"], Awaitable[None]]
@@ -46,6 +46,7 @@ class Plan:
 
     Attributes:
         messages: At least so many are written, repeats included.
+        faults: At least so many are made; people write until then.
         per_second: By all people together, whether they are answered or not, up to
             `most_unheard` messages without an answer.
         pause: Between two faults, on average.
@@ -66,6 +67,7 @@ class Plan:
     messages: int
     per_second: float
     pause: timedelta
+    faults: int = 0
     patience: timedelta = timedelta(minutes=5)
     people: int = 60
     most_unheard: int = 2_000
@@ -233,7 +235,7 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
 def has_enough(crowd: Crowd) -> bool:
     """Return whether a slow machine has so much to make up for that nothing more may be broken.
 
-    Half of what counts as a stall is left for it; what does not come by then is found all the same.
+    Most of what counts as a stall is left for it; what does not come by then is found all the same.
     """
     return crowd.is_held_back or crowd.longest_wait > _PATIENCE_OF_ALL
 
@@ -251,7 +253,12 @@ async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
     breaking = asyncio.create_task(nemesis.run(plan.pause))
     try:
         async with scene.crowd.talking(plan.per_second):
-            await eventually(lambda: len(scene.crowd.sent) >= plan.messages, plan.patience)
+            await eventually(
+                lambda: (
+                    len(scene.crowd.sent) >= plan.messages and nemesis.fault_count >= plan.faults
+                ),
+                plan.patience,
+            )
     finally:
         nemesis.stop()
         await breaking

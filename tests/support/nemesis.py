@@ -107,6 +107,11 @@ class Nemesis:
         await asyncio.gather(*self._tasks)
         self._start_what_ended()
 
+    @property
+    def fault_count(self) -> int:
+        """How many faults were made; that one came to its point is no other."""
+        return self.made.total() - self.made[CRASH_POINT]
+
     def stop(self) -> None:
         """Let `run` come to its end."""
         self._stop.set()
