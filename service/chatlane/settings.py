@@ -668,6 +668,7 @@ def load_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
         SettingsError: A file or value cannot be used; its text says what to change.
     """
     _refuse_unknown_groups(environ)
+    _refuse_unread_secrets(environ)
     return _read(_sourced(_config_file(config, environ), environ))
 
 
@@ -747,6 +748,45 @@ def _refuse_unknown_groups(environ: Mapping[str, str]) -> None:
         if match and match[1].lower() not in Settings.model_fields:
             groups = ", ".join(Settings.model_fields)
             raise SettingsError(f"{variable} names no group of settings; there are: {groups}")
+
+
+def _refuse_unread_secrets(environ: Mapping[str, str]) -> None:
+    """Refuse a secret file that would not be read for its name; certificates may lie beside them.
+
+    Within a group the models refuse what they do not know, here as in the environment.
+    """
+    directory = environ.get(SECRETS_VARIABLE)
+    if not directory or not Path(directory).is_dir():
+        # What reads them says so.
+        return
+    for name in sorted(path.name for path in Path(directory).iterdir()):
+        if (wanted := _name_of_a_setting(name)) is not None:
+            raise SettingsError(f"the file {name} in {SECRETS_VARIABLE} is not read: {wanted}")
+
+
+def _name_of_a_setting(name: str) -> str | None:
+    """Return how to call a file that looks like a setting and is none; None for any other file."""
+    bare = name.upper().removeprefix(ENV_PREFIX)
+    group, delimiter, rest = bare.partition("__")
+    is_known = group.lower() in Settings.model_fields
+    if name.upper().startswith(ENV_PREFIX):
+        if is_known and delimiter and rest:
+            return None
+        return f"files are called {ENV_PREFIX}<GROUP>__<NAME>, such as {ENV_PREFIX}POSTGRES__DSN"
+    if is_known and delimiter:
+        return f"call it {ENV_PREFIX}{bare}"
+    places = [place for place in _SECRETS if place.endswith(f"__{bare}")]
+    return f"call it {' or '.join(places)}" if places else None
+
+
+def _secret_settings() -> Iterator[str]:
+    for group, its in Settings.model_fields.items():
+        for name, field in getattr(its.annotation, "model_fields", {}).items():
+            if field.annotation in {SecretStr, SecretStr | None}:
+                yield f"{ENV_PREFIX}{group}__{name}".upper()
+
+
+_SECRETS: Final = tuple(_secret_settings())
 
 
 def problem_sentences(error: ValidationError) -> Iterator[str]:

@@ -115,6 +115,55 @@ def test_secrets_are_found_as_kubernetes_mounts_them_and_again_when_they_have_ch
     assert fresh.postgres.address() == "postgresql://chatlane:new@127.0.0.1:5432/chatlane"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("CHATLANE_POSTGRES_PASSWORD", "files are called CHATLANE_<GROUP>__<NAME>"),
+        ("chatlane_database__dsn", "files are called CHATLANE_<GROUP>__<NAME>"),
+        ("CHATLANE_POSTGRES__", "files are called CHATLANE_<GROUP>__<NAME>"),
+        ("POSTGRES__DSN", "call it CHATLANE_POSTGRES__DSN"),
+        ("dsn", "call it CHATLANE_POSTGRES__DSN"),
+        ("password", "call it CHATLANE_NATS__PASSWORD or CHATLANE_POSTGRES__PASSWORD"),
+        ("digest_key", "call it CHATLANE_LOG__DIGEST_KEY"),
+    ],
+)
+def test_a_secret_file_that_no_setting_is_read_from_is_refused(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / name).write_text(CANARY)
+    monkeypatch.setenv("CHATLANE_SECRETS_DIR", str(tmp_path / "secrets"))
+
+    said = config.refusal("")
+
+    assert f"the file {name} in CHATLANE_SECRETS_DIR is not read: {told}" in said
+    assert CANARY not in said
+
+
+def test_a_secret_file_with_a_misspelt_name_is_refused_as_a_setting_is(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "CHATLANE_POSTGRES__PASWORD").write_text(CANARY)
+    monkeypatch.setenv("CHATLANE_SECRETS_DIR", str(tmp_path / "secrets"))
+
+    assert config.refusal("") == "postgres.pasword: there is no such setting"
+
+
+def test_certificates_may_lie_beside_secrets(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    for name in ("postgres-ca.crt", "tls.key", "username", "router.nk"):
+        (tmp_path / "secrets" / name).write_text("a certificate")
+    (tmp_path / "secrets" / "CHATLANE_NATS__TOKEN").write_text("token")
+    monkeypatch.setenv("CHATLANE_SECRETS_DIR", str(tmp_path / "secrets"))
+
+    settings = config.load()
+
+    assert settings.nats.token is not None
+
+
 def test_settings_that_cannot_be_read_again_are_refused(config: Config) -> None:
     settings = config.load('[nats]\ntoken = "old"\n')
     config.path.write_text("half a fi")
