@@ -98,3 +98,13 @@ def test_help_imports_no_server_and_no_broker() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)  # noqa: S603
 
     assert ended.stdout.decode().strip() == "[]"
+
+
+def test_a_person_need_not_stand_on_the_command_line(cli: CliRunner) -> None:
+    asked = cli.invoke(app, ["people", "erase", "-"], input="telegram/bot/1087968824\nn\n")
+    assert asked.exit_code == 1
+    assert "Delete everything of telegram/bot/1087968824 for good?" in asked.output
+
+    wrong = cli.invoke(app, ["people", "export", "-"], input="1087968824\n")
+    assert wrong.exit_code == 2
+    assert "write it as PLATFORM/ACCOUNT/ID" in wrong.stderr

@@ -184,7 +184,8 @@ def unknown_in(line: str) -> list[str]:
     options = options_of(words)
     if options is None:
         return [line]
-    named = {word.partition("=")[0] for word in words if word.startswith("-")}
+    # A dash alone is the standard input.
+    named = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
     return [f"{line}: {name}" for name in sorted(named - options)]
 
 

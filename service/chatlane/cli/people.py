@@ -45,12 +45,22 @@ Overwrite = Annotated[
         "milliseconds each; else it does so when it tidies up.",
     ),
 ]
+
+
+def _person_given(text: str) -> Person:
+    """Return the person that an argument names, or the first line of the standard input.
+
+    Others on the machine can read what stands on a command line, and shells remember it.
+    """
+    return person_named(sys.stdin.readline().strip() if text == "-" else text)
+
+
 ThePerson = Annotated[
     Person,
     typer.Argument(
-        parser=person_named,
+        parser=_person_given,
         metavar="PLATFORM/ACCOUNT/ID",
-        help="Whom: an id of theirs, as events have it.",
+        help="Whom: an id of theirs, as events have it; `-` reads it from the standard input.",
     ),
 ]
 Scope = Annotated[
