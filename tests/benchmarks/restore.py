@@ -12,6 +12,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -27,6 +28,7 @@ from tests.support.restore_drill import Drill, open_drill
 
 RESULT: Final = Path("var/restore.json")
 ROWS_EACH: Final = 100
+WITHIN: Final = timedelta(minutes=10)
 PER_SECOND: Final = 20
 ANSWERS: Final = 20
 
@@ -86,17 +88,22 @@ async def measure(rows: int) -> tuple[int, dict[str, float]]:
             async with clock.step("restore the streams"):
                 await drill.restore_streams()
                 await drill.widen_window()
-            async with clock.step("read what is newer"):
-                await drill.catch_up()
-            async with clock.step("answer"), drill.crowd.talking(PER_SECOND):
-                await drill.scene.until_answers_flow(ANSWERS)
-            await drill.settle()
+            # One that remembers numbers may take new answers for repeats.
+            drill.crowd.stop_adapter()
+            drill.crowd.restart_adapter()
+            async with drill.crowd.listening():
+                async with clock.step("read what is newer"):
+                    await drill.catch_up()
+                async with clock.step("answer"), drill.crowd.talking(PER_SECOND):
+                    await drill.scene.until_answers_flow(ANSWERS)
+                await drill.settle()
             return await drill.scene.witness.value(_COUNT_SQL), clock.seconds
 
 
 async def _fill(drill: Drill, sessions: int) -> None:
     connection = await asyncpg.connect(drill.scene.service.dsn)
     try:
+        # Of an agent that is not declared here, so that nobody waits for their answers.
         await fill(connection, sessions, "notes")
         await connection.execute(_ROWS_SQL, ROWS_EACH)
         await connection.execute(_COUNTERS_SQL, ROWS_EACH)
@@ -107,7 +114,7 @@ async def _fill(drill: Drill, sessions: int) -> None:
 
 
 def main() -> int:
-    """Measure, print, write; returns the exit code."""
+    """Measure, print, write, and fail where rows are missing or it took too long."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of transcripts")
     rows = parser.parse_args().rows // ROWS_EACH * ROWS_EACH
@@ -123,7 +130,7 @@ def main() -> int:
     console.print(f"{restored:,} of {rows:,} rows are back")
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps({"rows": restored, "seconds": seconds, "total": total}, indent=1))
-    return 0 if restored == rows else 1
+    return 0 if restored == rows and total < WITHIN.total_seconds() else 1
 
 
 if __name__ == "__main__":

@@ -67,7 +67,8 @@ class World:
             strict=False,
         )
         headers = {"Nats-Msg-Id": event.id}
-        await self.client.jetstream().publish(inbound_for(event), encode(event), headers=headers)
+        jetstream = self.client.jetstream(timeout=SETTLED_WITHIN.total_seconds())
+        await jetstream.publish(inbound_for(event), encode(event), headers=headers)
         return word
 
     def words_of(self, who: str) -> list[str]:
