@@ -19,6 +19,7 @@ from chatlane.bus_users import (
 )
 from chatlane.cli.commands import app
 from chatlane.settings import SettingsError
+from tests.support.logs import restored_logging
 
 SEED: Final = new_seed().decode()
 KEY: Final = public_key(SEED.encode())
@@ -42,7 +43,8 @@ def user(*lines: str) -> str:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["admin", *arguments])
+    with restored_logging():
+        done = CliRunner().invoke(app, ["admin", *arguments])
     return done.exit_code, done.output
 
 
