@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Final
 
 from annotated_types import Ge, Gt, Le
@@ -53,7 +54,8 @@ def _group(name: str, field: FieldInfo) -> str:
     model = field.annotation
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise TypeError(f"settings.{name} is not a group of settings")
-    lines = [f"# [{name}] {(model.__doc__ or '').strip()}"]
+    told = cleandoc(model.__doc__ or "")
+    lines = [f"# {line}".rstrip() for line in f"[{name}] {told}".splitlines()]
     for setting, its in model.model_fields.items():
         # A table has no value that fits in one line.
         if its.default_factory is None or setting == "own_ids":

@@ -594,3 +594,7 @@ def test_example_of_variables_shows_the_defaults(
 
     assert len(shown) > 40
     assert config.load().model_dump() == defaults
+
+
+def test_example_of_variables_sets_nothing() -> None:
+    assert {line[:1] for line in render_env_example().splitlines()} == {"", "#"}
