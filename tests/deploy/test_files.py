@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -36,8 +37,8 @@ def pinned(pattern: str, file: str) -> str:
 
 
 def test_it_has_two_routers_a_worker_and_what_they_need() -> None:
-    assert {"migrate", "apply", "router-1", "router-2", "echo-worker"} == OURS
-    assert SERVICES.keys() - OURS == {"nats", "postgres"}
+    assert {"migrate", "grants", "apply", "router-1", "router-2", "echo-worker"} == OURS
+    assert SERVICES.keys() - OURS == {"nats", "postgres", "logins"}
 
 
 @each_service
@@ -78,11 +79,27 @@ def test_jobs_and_servers_come_before_routers() -> None:
         "nats": {},
         "postgres": {},
         "migrate": {"postgres": healthy},
-        "apply": {"nats": healthy, "migrate": done},
-        "router-1": {"migrate": done, "apply": done},
-        "router-2": {"migrate": done, "apply": done},
+        "grants": {"migrate": done},
+        "logins": {"grants": done},
+        "apply": {"nats": healthy, "logins": done},
+        "router-1": {"apply": done},
+        "router-2": {"apply": done},
         "echo-worker": {"apply": done},
     }
+
+
+def test_only_who_changes_tables_and_rights_is_their_owner() -> None:
+    users = {
+        name: urlsplit(dsn).username
+        for name in OURS
+        if (dsn := SERVICES[name]["environment"].get("CHATLANE_POSTGRES__DSN"))
+    }
+    assert users == {
+        "migrate": "chatlane",
+        "grants": "chatlane",
+        **dict.fromkeys(["apply", "router-1", "router-2"], "chatlane_router"),
+    }
+    assert SERVICES["logins"]["image"] == SERVICES["postgres"]["image"]
 
 
 def test_a_router_has_longer_to_stop_than_it_takes() -> None:
