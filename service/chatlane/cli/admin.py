@@ -1,6 +1,7 @@
 """Commands of the administration job: tables, streams and durables, and who may use NATS."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -37,13 +38,30 @@ def migrate(config: Config = None) -> None:
     version = known_versions()[-1]
 
     async def migrated() -> None:
-        await run_migrations(settings.postgres.address())
-        # Before, there may be no table to write it to.
-        async with store_of(settings) as store, audited(store, "admin migrate") as told:
+        async with AsyncExitStack() as stack:
+            # The first time there is no table to write it to before.
+            if not await _is_audited(settings):
+                await run_migrations(settings.postgres.address())
+            store = await stack.enter_async_context(store_of(settings))
+            told = await stack.enter_async_context(audited(store, "admin migrate"))
             told["version"] = version
+            await run_migrations(settings.postgres.address())
 
     asyncio.run(migrated())
     typer.echo(f"the tables are at migration {version}")
+
+
+async def _is_audited(settings: "Settings") -> bool:
+    from chatlane.app import store_of
+    from chatlane.errors import StoreUnavailableError
+    from chatlane.store.migrations import has_audit
+
+    try:
+        async with store_of(settings) as store, store.transaction() as connection:
+            return await has_audit(connection)
+    except StoreUnavailableError:
+        # The runner says better why.
+        return False
 
 
 @app.command()

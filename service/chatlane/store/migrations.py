@@ -19,6 +19,10 @@ SELECT version FROM schema_migrations ORDER BY version
 """
 
 
+# From this one on the audit takes who did something, and how it ended.
+_AUDITED_FROM: Final = "0081"
+
+
 class MigrationError(ChatlaneError):
     """The runner failed; its own words are in the message."""
 
@@ -86,13 +90,22 @@ async def verify_schema(connection: "PoolConnectionProxy") -> None:
     Raises:
         SchemaMismatchError: With one sentence that says what to run.
     """
-    present = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
-    applied = await connection.fetch(APPLIED_VERSIONS_SQL) if present else []
-    missing = sorted(set(known_versions()) - {row["version"] for row in applied})
+    missing = sorted(set(known_versions()) - await _applied_versions(connection))
     if missing:
         raise SchemaMismatchError(
             (f"migrations {', '.join(missing)} are not applied: run `chatlane admin migrate`",)
         )
+
+
+async def has_audit(connection: "PoolConnectionProxy") -> bool:
+    """Tell whether the tables are so new that what operators do can be noted."""
+    return _AUDITED_FROM in await _applied_versions(connection)
+
+
+async def _applied_versions(connection: "PoolConnectionProxy") -> set[str]:
+    present = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
+    applied = await connection.fetch(APPLIED_VERSIONS_SQL) if present else []
+    return {row["version"] for row in applied}
 
 
 def runner_url(dsn: str) -> str:

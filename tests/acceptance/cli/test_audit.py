@@ -120,3 +120,21 @@ async def test_a_command_that_fails_leaves_how_it_failed(bare: Installation) -> 
     assert ended.code == 1
     shown = await bare.done("people", "erasures", "--json")
     assert shown == ""
+
+
+async def test_a_migration_that_fails_leaves_that_it_was_begun_and_how_it_failed(
+    bare: Installation, empty_database_url: str
+) -> None:
+    await bare.done("admin", "migrate")
+    database = await asyncpg.connect(empty_database_url)
+    try:
+        # As if it had never been: its table is there, so it fails.
+        await database.execute("DELETE FROM schema_migrations WHERE version = '0003'")
+        ended = await bare.run("admin", "migrate")
+        assert ended.code == 1
+        lines = await database.fetch(
+            "SELECT outcome FROM audit WHERE action = 'admin migrate' ORDER BY id"
+        )
+    finally:
+        await database.close()
+    assert [line["outcome"] for line in lines] == ["begun", "done", "begun", "MigrationError"]
