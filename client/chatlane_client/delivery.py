@@ -99,6 +99,7 @@ class OutboundReader:
         self._client = client
         self._jetstream = client.jetstream()
         self._deliver = deliver
+        self._account = (platform, account)
         self._durable = outbound_durable(platform, account)
         self._gap_patience = gap_patience.total_seconds()
         self._stopping = stopping
@@ -154,6 +155,11 @@ class OutboundReader:
             # Perhaps of a newer release: kept for an adapter that understands it.
             _log.error("outbound_not_understood", extra={"error": str(exc)})
             await raw.nak(delay=_SET_BACK_FOR.total_seconds())
+            return ()
+        if (message.target.platform, message.target.account) != self._account:
+            # No permission keeps JetStream from putting here what is for another account.
+            _log.error("outbound_foreign", extra=_about(message))
+            await raw.term()
             return ()
         if held := self._held.get((message.session_id, message.out_seq)):
             held.raw = raw

@@ -68,11 +68,22 @@ def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
         pending_bytes_limit=PENDING_BYTES,
         title=method,
     )
-    subscriber(handle)
+
+    async def answered(asked: Asked | None) -> bytes | None:
+        return None if asked is None else await handle(asked)
+
+    subscriber(answered)
 
 
-async def _asked(message: NatsMessage) -> Asked:
-    """Leave the body as it is: our codec decodes, and answers what it cannot decode."""
+async def _asked(message: NatsMessage) -> Asked | None:
+    """Leave the body as it is: our codec decodes, and answers what it cannot decode.
+
+    None where nobody waits for an answer. Nobody asks so but a JetStream that was told to deliver
+    a message here: no permission looks at the reply subject of what it is asked, so its subject
+    does not say who made it.
+    """
+    if not message.reply_to:
+        return None
     principal, _, _, *narrower = message.raw_message.subject.split(".")[PRINCIPAL_TOKEN:]
     match narrower:
         case [agent]:

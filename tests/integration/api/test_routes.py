@@ -652,6 +652,18 @@ async def test_answer_goes_to_an_inbox_only(api: Api) -> None:
         await overheard.next_msg(timeout=timedelta(milliseconds=200).total_seconds())
 
 
+@pytest.mark.parametrize("reply", ["", "$JS.ACK.OUTBOUND.telegram-bot.1.1.1.1.0", "chat.v1.dead.x"])
+async def test_what_nobody_waits_for_is_not_done(api: Api, reply: str) -> None:
+    """What JetStream delivers where it was told to is no request of whom the subject names."""
+    request = encode(SessionEnd(id="r1", at=AT, session_id=SESSION_ID))
+    others = encode(SessionEnd(id="r2", at=AT, session_id=SESSION_ID))
+
+    await api.client.publish(api_subject("session", "end"), request, reply=reply)
+    await api.ask(api_subject("session", "end"), others, SessionReply)
+
+    assert [asked.id for _, asked in api.session_desk.asked] == ["r2"]
+
+
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
     answering = Answering(api.metrics)
     router = build_router(api.handlers(answering))

@@ -396,6 +396,25 @@ async def test_what_is_not_understood_is_kept(client: Client, speaker: Speaker) 
     assert await one_is_out()
 
 
+async def test_what_is_for_another_account_is_not_delivered(
+    client: Client, speaker: Speaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reads for another account can have JetStream store it where we read."""
+    chats = Chats()
+    subject = subjects.outbound(PLATFORM, ACCOUNT, subjects.chat_token("1"))
+    target = Source(platform=PLATFORM, account="another", chat=Chat(id="1"))
+    async with delivering(client, chats.deliver):
+        message = await speaker.say(1)
+        foreign = message.model_copy(
+            update={"id": new_envelope_id(), "target": target, "out_seq": 2, "text": "foreign"}
+        )
+        await publish_stored(client, subject, foreign)
+        await speaker.say(2)
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["1", "2"]
+    assert "outbound_foreign" in [record.message for record in caplog.records]
+
+
 async def test_an_answer_lost_with_its_connection_keeps_its_place(
     client: Client, speaker: Speaker, bus_url: str
 ) -> None:
