@@ -2,8 +2,9 @@
 
 Every connection has a principal: a name that its permissions pin in the
 subjects of its requests and of its replies. Nobody but the provisioner may
-create or change a stream or a durable, and nobody may delete one. Routers,
-which alone know how far the logs are done with, may purge these two.
+create or change a stream or a durable, and nobody but who restores one may
+delete it. Routers, which alone know how far the logs are done with, may purge
+these two.
 
 Knowing a subject is no permission: a worker cannot forge what a router says, an
 adapter cannot speak for another account, nobody reads another's replies.
@@ -202,7 +203,8 @@ def observer(principal: str) -> Permissions:
 def provisioner(principal: str) -> Permissions:
     """Return what the provisioning job may do: create and change streams and durables.
 
-    It reads no message and deletes nothing; both are for a person with a reason.
+    It cannot ask for a message nor delete a stream. No permission keeps who creates a consumer
+    from having it push to the own inbox, nor who changes a stream from setting a low limit.
     """
     return Permissions(
         publish=(
@@ -221,7 +223,7 @@ def provisioner(principal: str) -> Permissions:
 def eraser(principal: str) -> Permissions:
     """Return what the job may do that forgets people: read all that is said and delete from it.
 
-    It publishes nothing that anybody would act on.
+    It publishes nothing of its own.
     """
     streams = [stream for stream in StreamName if stream is not StreamName.ADVISORIES]
     return Permissions(
@@ -230,6 +232,42 @@ def eraser(principal: str) -> Permissions:
             *(one for stream in streams for one in _reading_by_oneself(stream, ERASING_CONSUMER)),
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in streams),
             *(f"{_API}.STREAM.MSG.DELETE.{stream}" for stream in streams),
+        ),
+        subscribe=(_inbox(principal),),
+    )
+
+
+def backup(principal: str) -> Permissions:
+    """Return what the job may do that backs the streams up, and so reads all that they hold.
+
+    It says that each piece came; the server waits for that.
+    """
+    return Permissions(
+        publish=(
+            *(f"{_API}.{verb}" for verb in ("INFO", "STREAM.NAMES", "STREAM.LIST")),
+            *_look_at_all_streams(),
+            *(f"{_API}.STREAM.SNAPSHOT.{stream}" for stream in StreamName),
+            *(f"$JS.SNAPSHOT.ACK.{stream}.*" for stream in StreamName),
+        ),
+        subscribe=(_inbox(principal),),
+    )
+
+
+def restorer(principal: str) -> Permissions:
+    """Return what somebody may do who puts a backup in the place of a stream.
+
+    The only one who may delete a stream: be one while something is restored, and no longer.
+    """
+    return Permissions(
+        publish=(
+            *(f"{_API}.{verb}" for verb in ("INFO", "STREAM.NAMES", "STREAM.LIST")),
+            *_look_at_all_streams(),
+            *(
+                f"{_API}.STREAM.{verb}.{stream}"
+                for stream in StreamName
+                for verb in ("DELETE", "RESTORE")
+            ),
+            *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in StreamName),
         ),
         subscribe=(_inbox(principal),),
     )

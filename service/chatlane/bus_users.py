@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from datetime import date
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 import nkeys  # type: ignore[import-untyped]
@@ -24,7 +25,7 @@ from chatlane_schemas import permissions
 from chatlane_schemas.streams import DEFAULT_SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from chatlane_schemas.permissions import Permissions
@@ -42,6 +43,19 @@ _PUBLIC_KEY: Final = re.compile(r"U[A-Z2-7]{55}")
 PublicKey = Annotated[str, StringConstraints(pattern=f"^{_PUBLIC_KEY.pattern}$")]
 PublicKeys = Annotated[tuple[PublicKey, ...], Field(max_length=2)]
 AccountName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}/[a-z0-9_-]{1,64}$")]
+
+
+_OF_ROLE: Final[Mapping[str, Callable[[str], Permissions]]] = MappingProxyType(
+    {
+        "router": permissions.router,
+        "operator": permissions.operator,
+        "provisioner": permissions.provisioner,
+        "observer": permissions.observer,
+        "eraser": permissions.eraser,
+        "backup": permissions.backup,
+        "restorer": permissions.restorer,
+    }
+)
 
 
 class User(Group):
@@ -63,21 +77,11 @@ class User(Group):
 class PlainUser(User):
     """One whose role says all."""
 
-    role: Literal["router", "operator", "provisioner", "observer", "eraser"]
+    role: Literal["router", "operator", "provisioner", "observer", "eraser", "backup", "restorer"]
 
     def permissions(self, name: str) -> Permissions:
         """Return what it may do."""
-        match self.role:
-            case "router":
-                return permissions.router(name)
-            case "operator":
-                return permissions.operator(name)
-            case "provisioner":
-                return permissions.provisioner(name)
-            case "observer":
-                return permissions.observer(name)
-            case "eraser":
-                return permissions.eraser(name)
+        return _OF_ROLE[self.role](name)
 
 
 class AdapterUser(User):

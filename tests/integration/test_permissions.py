@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -28,7 +28,16 @@ from chatlane.dev.servers import open_nats
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
 from chatlane_client import Refusal, open_connection
-from chatlane_schemas import DecodeError, InboundEvent, decode, subjects
+from chatlane_schemas import (
+    Chat,
+    DecodeError,
+    InboundEvent,
+    OutboundMessage,
+    Source,
+    decode,
+    encode,
+    subjects,
+)
 from chatlane_schemas.streams import (
     StreamName,
     declared_durables,
@@ -38,6 +47,7 @@ from chatlane_schemas.streams import (
 from tests.support import permission_matrix
 from tests.support.eventually import eventually
 from tests.support.secured_nats import SHIPPED, SecuredNats, open_secured_nats
+from tests.support.stream_backup import back_up, restore
 
 pytestmark = pytest.mark.integration
 
@@ -293,6 +303,35 @@ async def why_not(options: BusOptions) -> str:
     return told[0]
 
 
+# Backups.
+
+
+async def test_streams_are_backed_up_and_restored_with_the_rights_for_it(
+    server: SecuredNats,
+) -> None:
+    async with (
+        connected(server, "provisioner", "staging") as provisioner,
+        connected(server, "telegram-assistant", "staging") as adapter,
+        connected(server, "router", "staging") as router,
+        connected(server, "backup", "staging") as backup,
+        connected(server, "restorer", "staging") as restorer,
+    ):
+        await apply(JetStream(provisioner.client), SMALL_STREAMS, DURABLES)
+        subject = subjects.inbound("telegram", "assistant", CHAT)
+        await store(adapter, subject)
+        kept = [await back_up(backup.client, name) for name in StreamName]
+        await store(adapter, subject)
+        before = await JetStream(router.client).get_stream("INBOUND")
+        assert before.last_sequence == 2
+        for one in kept:
+            await restore(restorer.client, one)
+        after = await JetStream(router.client).get_stream("INBOUND")
+        assert after.last_sequence == 1
+        assert await verify(JetStream(router.client), SMALL_STREAMS, DURABLES) == []
+        for connection in (provisioner, adapter, router, backup, restorer):
+            assert connection.refused == []
+
+
 # Other environments.
 
 
@@ -489,7 +528,7 @@ async def test_a_router_cannot_be_made_to_speak_for_others(server: SecuredNats) 
 async def test_jetstream_can_be_made_to_answer_where_others_speak_but_says_nothing_of_use(
     server: SecuredNats,
 ) -> None:
-    """The server's answer is no message of ours, so it becomes a dead letter, and no request.
+    """What it says of itself is no message of ours, so it becomes a dead letter, and no request.
 
     No permission looks at the reply subject of a request to JetStream.
     """
@@ -516,6 +555,57 @@ async def test_jetstream_can_be_made_to_answer_where_others_speak_but_says_nothi
         state = await jetstream.get_stream("INBOUND")
         assert (state.first_sequence, state.last_sequence) == (1, 5)
         assert adapter.refused == []
+
+
+async def test_jetstream_can_be_made_to_deliver_where_others_speak_what_is_no_message_there(
+    server: SecuredNats,
+) -> None:
+    """Who reads from a stream says where each message goes: not as an event, nor as a request."""
+    async with (
+        connected(server, "telegram-assistant") as adapter,
+        connected(server, "router") as router,
+    ):
+        jetstream = JetStream(router.client)
+        asked: list[Msg] = []
+
+        async def hear(message: Msg) -> None:
+            asked.append(message)
+
+        await router.client.subscribe("chat.v1.api.*.session.remove", cb=hear)
+        await heard_by_server(router)
+        for number in range(3):
+            body = encode(outbound(number))
+            await router.client.jetstream().publish(subjects.outbound(*ACCOUNT, CHAT), body)
+        read = f"$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.{outbound_durable(*ACCOUNT)}"
+        await adapter.client.publish(read, b"", reply=subjects.inbound("slack", "workbot", CHAT))
+        await eventually(lambda: is_stored(jetstream, 1))
+        stored = await jetstream.find_message("INBOUND", 1)
+        assert stored is not None
+        with pytest.raises(DecodeError):
+            decode(InboundEvent, stored.body)
+        # It is done by nobody: routers want an inbox to answer to.
+        forged = subjects.api("operator", "session", "remove")
+        await adapter.client.publish(read, b"", reply=forged)
+        await eventually(lambda: asked)
+        assert not asked[0].reply.startswith("_INBOX")
+        await adapter.client.publish(read, b"", reply="$JS.API.STREAM.PURGE.INBOUND")
+        await heard_by_server(adapter)
+        state = await jetstream.get_stream("INBOUND")
+        assert (state.first_sequence, state.last_sequence) == (1, 1)
+        assert adapter.refused == []
+
+
+def outbound(number: int) -> OutboundMessage:
+    platform, account = ACCOUNT
+    return OutboundMessage(
+        id=f"said-{number}",
+        at=datetime(2026, 7, 1, tzinfo=UTC),
+        session_id=SESSION,
+        out_seq=number + 1,
+        agent="main",
+        target=Source(platform=platform, account=account, chat=Chat(id="701")),
+        text="hello",
+    )
 
 
 async def is_stored(jetstream: JetStream, count: int) -> bool:

@@ -200,6 +200,7 @@ def _of_jetstream() -> Iterator[str]:
     for stream in (*StreamName, "OTHER"):
         yield from (f"$JS.API.{verb}.{stream}" for verb in _OF_A_STREAM)
         yield f"$JS.API.DIRECT.GET.{stream}.chat.v1.anything"
+        yield from (f"$JS.SNAPSHOT.{verb}.{stream}.{{reply}}" for verb in ("ACK", "RESTORE"))
         its_filter = filters.get(StreamName(stream)) if stream != "OTHER" else None
         for consumer in (*_consumers(stream), "anything"):
             yield from (f"$JS.API.{verb}.{stream}.{consumer}" for verb in _OF_A_CONSUMER)

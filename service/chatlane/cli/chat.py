@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 from uuid import uuid4
 
+import nats.errors
 import typer
 
 from chatlane.cli.options import (
@@ -179,12 +180,18 @@ async def _listening(client: "Client", address: Address, screen: Screen) -> Asyn
     """
     from nats.js.api import ConsumerConfig, DeliverPolicy
 
-    subscription = await client.jetstream().subscribe(
-        address.outbound_subject,
-        cb=screen.show,
-        ordered_consumer=True,
-        config=ConsumerConfig(deliver_policy=DeliverPolicy.NEW),
-    )
+    try:
+        subscription = await client.jetstream().subscribe(
+            address.outbound_subject,
+            cb=screen.show,
+            ordered_consumer=True,
+            config=ConsumerConfig(deliver_policy=DeliverPolicy.NEW),
+        )
+    except nats.errors.TimeoutError as exc:
+        raise CommandError(
+            "NATS does not let us read OUTBOUND with a reader of our own, which no role may: "
+            "`chatlane chat` is for servers without users, such as those of `chatlane dev`"
+        ) from exc
     try:
         yield
     finally:

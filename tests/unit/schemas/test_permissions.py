@@ -28,13 +28,27 @@ ROLES = {
     "observer": permissions.observer("observer"),
     "provisioner": permissions.provisioner("provisioner"),
     "eraser": permissions.eraser("eraser"),
+    "backup": permissions.backup("backup"),
+    "restorer": permissions.restorer("restorer"),
 }
 
 
-def test_nobody_may_delete_a_stream() -> None:
-    for role in ROLES.values():
-        forbidden = ("STREAM.DELETE", "STREAM.RESTORE")
-        assert not any(verb in subject for subject in role.publish for verb in forbidden)
+@pytest.mark.parametrize(
+    ("verb", "who"),
+    [
+        ("API.STREAM.DELETE", {"restorer"}),
+        ("API.STREAM.RESTORE", {"restorer"}),
+        ("SNAPSHOT.RESTORE", {"restorer"}),
+        ("API.STREAM.SNAPSHOT", {"backup"}),
+        ("SNAPSHOT.ACK", {"backup"}),
+    ],
+)
+def test_streams_are_backed_up_and_replaced_by_who_is_there_for_it(
+    verb: str, who: set[str]
+) -> None:
+    for name, role in ROLES.items():
+        named = {its for its in role.publish if its.startswith(f"$JS.{verb}.")}
+        assert len(named) == (len(StreamName) if name in who else 0)
 
 
 def test_messages_are_deleted_by_who_erases_and_from_the_logs_by_routers() -> None:
