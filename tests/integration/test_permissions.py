@@ -576,7 +576,8 @@ async def test_jetstream_can_be_made_to_deliver_where_others_speak_what_is_no_me
         for number in range(3):
             body = encode(outbound(number))
             await router.client.jetstream().publish(subjects.outbound(*ACCOUNT, CHAT), body)
-        read = f"$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.{outbound_durable(*ACCOUNT)}"
+        durable = outbound_durable(*ACCOUNT)
+        read = f"$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.{durable}"
         await adapter.client.publish(read, b"", reply=subjects.inbound("slack", "workbot", CHAT))
         await eventually(lambda: is_stored(jetstream, 1))
         stored = await jetstream.find_message("INBOUND", 1)
@@ -589,7 +590,12 @@ async def test_jetstream_can_be_made_to_deliver_where_others_speak_what_is_no_me
         await eventually(lambda: asked)
         assert not asked[0].reply.startswith("_INBOX")
         await adapter.client.publish(read, b"", reply="$JS.API.STREAM.PURGE.INBOUND")
-        await heard_by_server(adapter)
+
+        async def are_delivered() -> bool:
+            info = await adapter.client.jetstream().consumer_info(StreamName.OUTBOUND, durable)
+            return info.delivered is not None and info.delivered.consumer_seq == 3
+
+        await eventually(are_delivered)
         state = await jetstream.get_stream("INBOUND")
         assert (state.first_sequence, state.last_sequence) == (1, 1)
         assert adapter.refused == []

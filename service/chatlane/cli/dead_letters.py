@@ -82,10 +82,17 @@ def show(
     """Show all of a dead letter, with what it said."""
 
     async def found() -> "DeadRow | None":
-        from chatlane.store import dead_letters
+        from chatlane.store import audit, dead_letters
 
         async with _opened(config) as store, store.transaction() as connection:
-            return await dead_letters.lock(connection, letter_id)
+            letter = await dead_letters.lock(connection, letter_id)
+            if letter is not None:
+                # Somebody reads what people wrote.
+                detail = {"id": letter_id, "reason": letter.reason}
+                await audit.write(
+                    connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
+                )
+            return letter
 
     letter = asyncio.run(found())
     if letter is None:

@@ -29,12 +29,12 @@ BY_ROUTERS: Final = {
 CHANGES_NOTHING: Final = {
     *("demo", "dev", "chat", "router", "echo-worker", "explain", "dead", "session"),
     *("admin verify", "admin nats-config", "admin nats-keys"),
-    *("dead-letters list", "dead-letters show", "people erasures", "people erasure-list"),
+    *("dead-letters list", "people erasures", "people erasure-list"),
     *("sessions list", "sessions show", "sessions tail", "sessions export"),
 }
 HERE: Final = {
     *("admin migrate", "admin grants", "admin apply", "admin repartition", "admin retain"),
-    *("dead-letters retry", "dead-letters drop"),
+    *("dead-letters show", "dead-letters retry", "dead-letters drop"),
     *("people erase", "people export", "people replay-erasures"),
 }
 # tests/integration/adoption runs it, and looks at its line.
@@ -77,6 +77,7 @@ async def test_commands_that_change_something_leave_lines(
 
         first, second = await eventually(letters, timedelta(seconds=60))
         await client.close()
+        await bare.done("dead-letters", "show", first)
         await bare.done("dead-letters", "drop", first)
         await bare.done("dead-letters", "retry", second, "--out-of-order")
         await bare.done("people", "export", "terminal/local/ann", "-o", str(Path("ann.jsonl")))
@@ -101,6 +102,7 @@ async def test_commands_that_change_something_leave_lines(
         ("admin apply", "done"),
         ("admin repartition", "done"),
         ("admin repartition", "done"),
+        ("dead_letter_shown", "done"),
         ("dead_letter_dropped", "done"),
         ("dead_letter_retried", "done"),
         ("people export", "done"),
