@@ -16,10 +16,9 @@ from nats.aio.client import Client
 from chatlane.bus_users import new_seed
 from chatlane.dev.servers import free_port
 from chatlane_client import AdapterClient, Refusal, SessionApi, open_connection
-from chatlane_schemas import InboundEvent, OutboundMessage, new_envelope_id, subjects
+from chatlane_schemas import InboundEvent, OutboundMessage, new_envelope_id
 from chatlane_schemas.inbound import Chat, Sender
 from chatlane_schemas.people import Person
-from chatlane_schemas.streams import StreamName, outbound_durable
 from tests.support.eventually import eventually
 from tests.support.installation import CONFIG, Installation
 from tests.support.secured_nats import SecuredNats, open_secured_nats
@@ -154,38 +153,6 @@ async def test_the_number_of_partitions_is_changed_by_the_provisioner(company: C
     done = await company.of("provisioner").done("admin", "repartition")
     assert "inbound: 8 partitions" in done
     assert "results: 8 partitions" in done
-
-
-async def test_what_jetstream_is_told_to_deliver_where_others_speak_has_no_effect(
-    company: Company,
-) -> None:
-    """An adapter has answers of its account delivered as a request, and as an event of another."""
-    operator, observer = company.of("operator"), company.of("observer")
-    durable = outbound_durable(PLATFORM, ACCOUNT)
-    async with company.connected("telegram-assistant") as client:
-        adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
-
-        async def waits(count: int) -> bool:
-            info = await client.jetstream().consumer_info(StreamName.OUTBOUND, durable)
-            return bool(info.num_pending == count)
-
-        for number, text in enumerate(("one", "two"), 1):
-            await adapter.publish(event(text))
-            await eventually(partial(waits, number), PATIENCE)
-        before = await operator.done("sessions", "--json")
-        assert len(before.splitlines()) == 1
-        read = f"$JS.API.CONSUMER.MSG.NEXT.{StreamName.OUTBOUND}.{durable}"
-        remove = subjects.api("operator", "session", "remove")
-        await client.publish(read, b"", reply=remove)
-        foreign = subjects.inbound("slack", "workbot", subjects.chat_token("701"))
-        await client.publish(read, b"", reply=foreign)
-
-        async def is_set_aside() -> bool:
-            letters = map(json.loads, (await observer.done("dead", "--json")).splitlines())
-            return [letter["reason"] for letter in letters] == ["invalid"]
-
-        await eventually(is_set_aside, PATIENCE)
-    assert await operator.done("sessions", "--json") == before
 
 
 async def test_a_terminal_is_told_that_it_has_no_role(tmp_path: Path) -> None:

@@ -573,7 +573,7 @@ async def test_jetstream_can_be_made_to_deliver_where_others_speak_what_is_no_me
 
         await router.client.subscribe("chat.v1.api.*.session.remove", cb=hear)
         await heard_by_server(router)
-        for number in range(3):
+        for number in range(4):
             body = encode(outbound(number))
             await router.client.jetstream().publish(subjects.outbound(*ACCOUNT, CHAT), body)
         durable = outbound_durable(*ACCOUNT)
@@ -590,12 +590,8 @@ async def test_jetstream_can_be_made_to_deliver_where_others_speak_what_is_no_me
         await eventually(lambda: asked)
         assert not asked[0].reply.startswith("_INBOX")
         await adapter.client.publish(read, b"", reply="$JS.API.STREAM.PURGE.INBOUND")
-
-        async def are_delivered() -> bool:
-            info = await adapter.client.jetstream().consumer_info(StreamName.OUTBOUND, durable)
-            return info.delivered is not None and info.delivered.consumer_seq == 3
-
-        await eventually(are_delivered)
+        # Those who ask are served in turn, so what was asked for before is on its way.
+        await take(adapter, StreamName.OUTBOUND, durable)
         state = await jetstream.get_stream("INBOUND")
         assert (state.first_sequence, state.last_sequence) == (1, 1)
         assert adapter.refused == []
