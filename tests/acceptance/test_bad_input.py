@@ -17,7 +17,7 @@ from tests.support.raw_publisher import publish_raw
 from tests.support.scene import open_scene
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
 WITHIN: Final = timedelta(seconds=1)
 ANN: Final = Person("ann", TURN_AGENT)

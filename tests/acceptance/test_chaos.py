@@ -22,6 +22,10 @@ PLAN: Final = Plan(
     faults=FAULTS,
     per_second=350,
     pause=timedelta(milliseconds=420),
+    messages_per_fault=150,
+    most_unheard=400,
+    # Leases of 1 s end amid the work of a slow machine, one after another.
+    longest_wait=timedelta(seconds=90),
     # A worker that is hit has turns in work.
     think=timedelta(milliseconds=50),
     slots=16,

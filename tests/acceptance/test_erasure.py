@@ -20,7 +20,7 @@ from tests.support.forgetting import ANN, BOB, MORE, World
 from tests.support.remains import on_disk, stored
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, config_text, open_service
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
 
 @pytest.fixture

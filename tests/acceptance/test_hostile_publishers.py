@@ -22,7 +22,7 @@ from tests.support.raw_publisher import publish_raw
 from tests.support.scene import Scene, open_scene
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
 # By the third part of what their streams store; other subjects are in no partition.
 LOGS: Final = {"log": "inbound", "rlog": "results"}

@@ -31,7 +31,7 @@ from tests.support.raw_publisher import publish_raw
 from tests.support.scene import Scene, open_scene
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT, Process
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
 # In ids, names, texts, titles, headers and subjects, in every password and key that a router has; the
 # password of the database's owner is the other word.

@@ -11,7 +11,7 @@ from tests.support.eventually import eventually
 from tests.support.scene import open_scene
 from tests.support.service import ACCOUNT, PLATFORM
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
 ANN, BEN = crowd.Person("ann"), crowd.Person("ben")
 

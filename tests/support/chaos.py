@@ -50,6 +50,8 @@ class Plan:
         per_second: By all people together, whether they are answered or not, up to
             `most_unheard` messages without an answer.
         pause: Between two faults, on average.
+        messages_per_fault: So many are written for each fault, on a machine that is too slow for
+            `per_second`, too.
         patience: How long the messages may take to be written.
         weights: How likely each kind of fault is; what is missing never happens.
         points: Where processes end themselves.
@@ -68,6 +70,7 @@ class Plan:
     per_second: float
     pause: timedelta
     faults: int = 0
+    messages_per_fault: int = 0
     patience: timedelta = timedelta(minutes=5)
     people: int = 60
     most_unheard: int = 2_000
@@ -220,8 +223,8 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
             Chronicle(path, "nemesis"),
             plan.weights,
             plan.points,
-            lambda: has_enough(scene.crowd),
         )
+        nemesis.has_mercy = lambda: _have_enough(scene.crowd, nemesis, plan)
         scene.crowd.chance = Random(plan.seed)  # noqa: S311 - the same every time
         stuck = []
         if plan.script:
@@ -232,12 +235,13 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
         return replace(outcome, problems=(*stuck, *outcome.problems))
 
 
-def has_enough(crowd: Crowd) -> bool:
+def _have_enough(crowd: Crowd, nemesis: Nemesis, plan: Plan) -> bool:
     """Return whether a slow machine has so much to make up for that nothing more may be broken.
 
     Most of what counts as a stall is left for it; what does not come by then is found all the same.
     """
-    return crowd.is_held_back or crowd.longest_wait > _PATIENCE_OF_ALL
+    is_early = nemesis.fault_count * plan.messages_per_fault > len(crowd.sent)
+    return is_early or crowd.longest_wait > _PATIENCE_OF_ALL
 
 
 async def _play(script: Script, stage: Stage) -> list[str]:

@@ -17,7 +17,7 @@ from chatlane_schemas import subjects
 from tests.support.eventually import eventually
 from tests.support.installation import CONFIG, Installation
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(240)]
 
 KEY: Final = '\n[erasure]\nkey = "an erasure key of at least 32 bytes"\n'
 

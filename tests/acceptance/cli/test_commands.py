@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.installation import Installation
 
 # Each command is a process of its own, and starting Python takes its time on a busy machine.
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(180)]
 
 
 async def test_admin_makes_what_verify_misses(bare: Installation) -> None:

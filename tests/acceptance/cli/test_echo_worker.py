@@ -7,7 +7,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.installation import Installation
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
 
 async def test_it_shows_that_it_is_well_where_it_is_told_to(installed: Installation) -> None:
