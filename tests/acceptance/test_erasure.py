@@ -1,6 +1,5 @@
 """A person is forgotten while everything runs: nothing of theirs is left, and all else is."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -96,6 +95,8 @@ async def test_nothing_of_a_person_is_left_and_all_of_others_is(
     assert any(not row["is_blank"] for row in rows)
 
 
+# All of them together.
+PER_SECOND = 40
 PERSON = f"{PLATFORM}/{ACCOUNT}/{ANN}"
 # What a router says when it takes an erasure for a loss.
 ALARMS = ("log_messages_deleted", "stream_lost_messages", "log_truncated", "log_replaced")
@@ -103,21 +104,12 @@ ALARMS = ("log_messages_deleted", "stream_lost_messages", "log_truncated", "log_
 
 @pytest.mark.timeout(180)
 async def test_who_writes_while_they_are_forgotten_begins_anew(world: World) -> None:
-    stop = asyncio.Event()
-
-    async def keep_writing(who: str, chat: str | None = None) -> None:
-        while not stop.is_set():
-            await world.write(who, chat)
-            await asyncio.sleep(0.1)
-
-    async with asyncio.TaskGroup() as tasks:
-        for who, chat in ((ANN, None), (ANN, "room"), (BOB, None), (BOB, "room")):
-            tasks.create_task(keep_writing(who, chat))
+    places = ((ANN, None), (ANN, "room"), (BOB, None), (BOB, "room"))
+    async with world.writing(PER_SECOND, *places):
         await eventually(lambda: len(world.written) > 60)
         told = await world.erase(ANN)
         count = len(world.written)
         await eventually(lambda: len(world.written) > count + 20)
-        stop.set()
     await world.until_settled()
 
     until = datetime.fromisoformat(told["until"])

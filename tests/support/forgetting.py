@@ -4,8 +4,11 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -20,6 +23,7 @@ from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.subjects import inbound_for
 from tests.support.databases import login_of, with_database
 from tests.support.eventually import eventually
+from tests.support.pacing import paced
 from tests.support.remains import dumped, hits, stored
 from tests.support.service import ACCOUNT, PLATFORM, Service
 
@@ -34,6 +38,9 @@ key = "{KEY}"
 ANN: Final = "annid70155"
 BOB: Final = "bobid70255"
 SETTLED_WITHIN: Final = timedelta(seconds=30)
+
+# Who writes, and into which chat; None is theirs alone.
+Place = tuple[str, str | None]
 
 
 @dataclass
@@ -70,6 +77,24 @@ class World:
         jetstream = self.client.jetstream(timeout=SETTLED_WITHIN.total_seconds())
         await jetstream.publish(inbound_for(event), encode(event), headers=headers)
         return word
+
+    @asynccontextmanager
+    async def writing(self, per_second: float, *places: Place) -> AsyncIterator[None]:
+        """Write steadily during the block, in one place after the other; then all of it is stored."""
+        stop = asyncio.Event()
+
+        async def write_on() -> None:
+            in_turn = cycle(places)
+            async with asyncio.TaskGroup() as tasks:
+                async for _ in paced(per_second, stop):
+                    tasks.create_task(self.write(*next(in_turn)))
+
+        writing = asyncio.create_task(write_on())
+        try:
+            yield
+        finally:
+            stop.set()
+            await writing
 
     def words_of(self, who: str) -> list[str]:
         """Return every word that somebody wrote."""
