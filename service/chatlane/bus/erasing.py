@@ -7,12 +7,8 @@ asked for each time: that takes it some milliseconds, in which it answers no oth
 from __future__ import annotations
 
 import asyncio
-import json
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
-
-from nats.errors import Error as NatsError
 
 from chatlane.bus.jetstream import (
     REQUEST_TIMEOUT,
@@ -20,10 +16,9 @@ from chatlane.bus.jetstream import (
     JetStream,
     StoredMessage,
     StreamState,
-    nanoseconds,
-    parse_delivery,
     parse_time,
 )
+from chatlane.bus.one_pass import open_pass
 from chatlane.errors import BusUnavailableError
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import ERASING_CONSUMER, StreamName
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from nats.aio.client import Client
-    from nats.aio.subscription import Subscription
 
 # Of the largest messages these are still no more than some tens of megabytes.
 _READ_AT_ONCE: Final = 64
@@ -42,6 +36,7 @@ _OVERWRITTEN_AT_ONCE: Final = 2
 # It shares the server with everybody else, and is in no hurry.
 _PATIENCE: Final = timedelta(seconds=15)
 _INACTIVE: Final = 10 * REQUEST_TIMEOUT
+# What is left out, advisories of the server, has numbers only.
 _STORED_AS: Final = {
     StreamName.INBOUND: subjects.LOG,
     StreamName.ROUTED: subjects.ROUTED,
@@ -51,8 +46,6 @@ _STORED_AS: Final = {
     StreamName.EVENTS: subjects.EVENT,
     StreamName.DEAD: subjects.DEAD,
 }
-# What is left out, advisories of the server, has numbers only.
-STREAMS: Final = tuple(_STORED_AS)
 _NO_SUCH_SEQUENCE: Final = 10043
 
 
@@ -101,65 +94,22 @@ class StreamErasure:
         if account is not None:
             platform, name = account
             subject = subjects.wildcards(subjects.LOG, platform=platform, account=name)
-        config = {
-            "name": ERASING_CONSUMER,
-            "deliver_policy": "all",
-            "ack_policy": "none",
-            "filter_subject": subject,
-            "inactive_threshold": nanoseconds(_INACTIVE),
-            "num_replicas": 1,
-            "mem_storage": True,
-        }
-        consumer = f"{stream}.{ERASING_CONSUMER}"
         # One that somebody left behind would go on where it was.
-        await self._jetstream.find(f"CONSUMER.DELETE.{consumer}")
-        async with self._inbox() as inbox:
-            created = await self._jetstream.request(
-                f"CONSUMER.CREATE.{consumer}.{subject}",
-                {"stream_name": stream, "action": "create", "config": config},
-            )
-            wanted = int(created["num_pending"])
+        await self._jetstream.find(f"CONSUMER.DELETE.{stream}.{ERASING_CONSUMER}")
+        config = {"name": ERASING_CONSUMER, "deliver_policy": "all", "filter_subject": subject}
+        async with open_pass(
+            self._client, self._jetstream, stream, config, inactive=_INACTIVE
+        ) as reading:
+            wanted = reading.pending
             while wanted > 0:
-                got = await self._pull(consumer, inbox, min(wanted, _READ_AT_ONCE))
+                got = await reading.pull(min(wanted, _READ_AT_ONCE), within=2 * REQUEST_TIMEOUT)
                 if not got:
                     break
                 wanted -= len(got)
-                yield got
-            await self._jetstream.find(f"CONSUMER.DELETE.{consumer}")
-
-    @asynccontextmanager
-    async def _inbox(self) -> AsyncIterator[Subscription]:
-        try:
-            inbox = await self._client.subscribe(
-                self._client.new_inbox(), pending_msgs_limit=0, pending_bytes_limit=0
-            )
-        except NatsError as exc:
-            raise BusUnavailableError(type(exc).__name__) from exc
-        try:
-            yield inbox
-        finally:
-            if self._client.is_connected:
-                await inbox.unsubscribe()
-
-    async def _pull(self, consumer: str, inbox: Subscription, batch: int) -> list[StoredMessage]:
-        """Return the next messages; fewer, or none, where others went while they were read."""
-        request = json.dumps({"batch": batch, "expires": nanoseconds(REQUEST_TIMEOUT)})
-        got: list[StoredMessage] = []
-        try:
-            await self._client.publish(
-                f"$JS.API.CONSUMER.MSG.NEXT.{consumer}", request.encode(), reply=inbox.subject
-            )
-            for _ in range(batch):
-                message = await inbox.next_msg(timeout=2 * REQUEST_TIMEOUT.total_seconds())
-                delivery = parse_delivery(message.reply) if message.reply else None
-                if delivery is None:
-                    # The request has ended: there is no more.
-                    return got
-                sequence, _, stored_at = delivery
-                got.append(StoredMessage(sequence, stored_at, message.subject, message.data))
-        except (NatsError, OSError, TimeoutError) as exc:
-            raise BusUnavailableError(f"reading {type(exc).__name__}") from exc
-        return got
+                yield [
+                    StoredMessage(its.stream_sequence, its.stored_at, message.subject, message.data)
+                    for message, its in got
+                ]
 
     async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
         """Delete messages; those that are not there any more are no error.

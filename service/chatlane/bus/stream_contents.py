@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-from nats.errors import Error as NatsError
 
 from chatlane.bus.jetstream import (
     REQUEST_TIMEOUT,
     JetStream,
     StoredMessage,
-    nanoseconds,
-    parse_delivery,
     parse_time,
     stream_state,
 )
+from chatlane.bus.one_pass import open_pass
 from chatlane.domain.stream_marks import StreamMark
 from chatlane.errors import BusUnavailableError
 from chatlane_schemas.streams import COMPARING_CONSUMER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from datetime import datetime
 
     from nats.aio.client import Client
-    from nats.aio.subscription import Subscription
 
+    from chatlane.bus.one_pass import OnePass
     from chatlane_schemas.streams import StreamName
 
 _AT_ONCE: Final = 500
@@ -117,67 +111,33 @@ class StreamContents:
             until: About the end; None for all that came after.
             limit: Most messages.
         """
-        name = COMPARING_CONSUMER
         config = {
-            "name": name,
+            "name": COMPARING_CONSUMER,
             "deliver_policy": "by_start_time",
             "opt_start_time": since.isoformat(),
-            "ack_policy": "none",
             "filter_subject": subject,
             "headers_only": True,
-            "inactive_threshold": nanoseconds(_INACTIVE),
-            "num_replicas": 1,
-            "mem_storage": True,
         }
-        async with self._inbox() as inbox:
-            created = await self._jetstream.request(
-                f"CONSUMER.CREATE.{stream}.{name}.{subject}",
-                {"stream_name": stream, "action": "create", "config": config},
-            )
-            pending = int(created["num_pending"])
-            held = await self._pull(f"{stream}.{name}", inbox, min(pending, limit), until)
-            await self._jetstream.find(f"CONSUMER.DELETE.{stream}.{name}")
-        return held._replace(is_all=held.is_all or pending <= limit)
+        async with open_pass(
+            self._client, self._jetstream, stream, config, inactive=_INACTIVE
+        ) as reading:
+            held = await _read_ids(reading, min(reading.pending, limit), until)
+        return held._replace(is_all=held.is_all or reading.pending <= limit)
 
-    @asynccontextmanager
-    async def _inbox(self) -> AsyncIterator[Subscription]:
-        try:
-            inbox = await self._client.subscribe(
-                self._client.new_inbox(), pending_msgs_limit=2 * _AT_ONCE
-            )
-        except NatsError as exc:
-            raise BusUnavailableError(type(exc).__name__) from exc
-        try:
-            yield inbox
-        finally:
-            if self._client.is_connected:
-                await inbox.unsubscribe()
 
-    async def _pull(
-        self, consumer: str, inbox: Subscription, wanted: int, until: datetime | None
-    ) -> Held:
-        """Read so many messages, or until one is of a later time."""
-        ids: set[str] = set()
-        newest_at: datetime | None = None
-        seconds = REQUEST_TIMEOUT.total_seconds()
-        while wanted > 0:
-            batch = min(wanted, _AT_ONCE)
-            request = json.dumps({"batch": batch, "expires": nanoseconds(REQUEST_TIMEOUT)})
-            try:
-                await self._client.publish(
-                    f"$JS.API.CONSUMER.MSG.NEXT.{consumer}", request.encode(), reply=inbox.subject
-                )
-                for _ in range(batch):
-                    message = await inbox.next_msg(timeout=seconds)
-                    delivery = parse_delivery(message.reply) if message.reply else None
-                    if delivery is None:
-                        raise BusUnavailableError("messages went while they were read")
-                    newest_at = delivery.stored_at
-                    ids.add((message.headers or {}).get(_MESSAGE_ID, ""))
-            except (NatsError, OSError, TimeoutError) as exc:
-                raise BusUnavailableError(f"reading {type(exc).__name__}") from exc
-            wanted -= batch
-            if until is not None and newest_at is not None and newest_at > until:
-                return Held(ids, is_all=True, newest_at=newest_at)
-            await asyncio.sleep(0)
-        return Held(ids, is_all=False, newest_at=newest_at)
+async def _read_ids(reading: OnePass, wanted: int, until: datetime | None) -> Held:
+    """Read so many messages, or until one is of a later time."""
+    ids: set[str] = set()
+    newest_at: datetime | None = None
+    while wanted > 0:
+        batch = min(wanted, _AT_ONCE)
+        got = await reading.pull(batch, within=REQUEST_TIMEOUT)
+        if len(got) < batch:
+            raise BusUnavailableError("messages went while they were read")
+        ids |= {(message.headers or {}).get(_MESSAGE_ID, "") for message, _ in got}
+        newest_at = got[-1][1].stored_at
+        wanted -= batch
+        if until is not None and newest_at > until:
+            return Held(ids, is_all=True, newest_at=newest_at)
+        await asyncio.sleep(0)
+    return Held(ids, is_all=False, newest_at=newest_at)
