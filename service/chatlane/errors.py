@@ -44,11 +44,13 @@ class StoreUnavailableError(TransientError):
     Attributes:
         sqlstate: Five characters, or "" when the connection itself failed.
         is_held_up: Whether somebody keeps a lock; work on other rows need not wait for it.
+        is_forbidden: Whether a right is missing.
     """
 
     def __init__(self, sqlstate: str = "", kind: str = "") -> None:
         self.sqlstate = sqlstate
         self.is_held_up = sqlstate == _LOCK_NOT_AVAILABLE
+        self.is_forbidden = sqlstate == _NO_RIGHT
         hint = _HINTS.get(sqlstate, "")
         super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip() + hint)
 

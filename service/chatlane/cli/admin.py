@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from chatlane.cli.auditing import audited
-from chatlane.cli.options import Config, duration_option, open_nats, read_settings
+from chatlane.cli.options import (
+    Config,
+    duration_option,
+    open_nats,
+    open_patient_store,
+    read_settings,
+)
 from chatlane.cli.reporting import CommandError
-from chatlane.errors import SchemaMismatchError
+from chatlane.errors import SchemaMismatchError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from chatlane.routing.repartition import Progress
@@ -86,7 +92,6 @@ def grants(
     The roles are groups: make whoever logs in a member of one. What is not listed is taken
     away, from everybody else, too. Run it again after every `migrate`.
     """
-    from chatlane.cli.reporting import CommandError
     from chatlane.store.grants import Roles, script
 
     try:
@@ -104,8 +109,6 @@ def grants(
 
 async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
     from chatlane.app import store_of
-    from chatlane.cli.reporting import CommandError
-    from chatlane.errors import StoreUnavailableError
     from chatlane.store.grants import grant
     from chatlane.store.migrations import verify_schema
 
@@ -116,15 +119,12 @@ async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
             async with audited(store, "admin grants"), store.transaction() as connection:
                 return await grant(connection, roles)
     except StoreUnavailableError as exc:
-        if exc.sqlstate != _NOT_ALLOWED:
+        if not exc.is_forbidden:
             raise
         raise CommandError(
             "whom postgres.dsn names may not do that: take the owner of the tables; where it may not "
             "make roles, somebody who may makes them first"
         ) from exc
-
-
-_NOT_ALLOWED: Final = "42501"
 
 
 @app.command()
@@ -197,7 +197,6 @@ def retain(config: Config = None) -> None:
     """
     settings = read_settings(config)
     its = settings.retention
-    from chatlane.cli.people import open_patient_store
     from chatlane.routing.retaining import Ages, Retaining
 
     ages = Ages(its.sessions, its.archive, its.revisions, its.turns, its.audit)

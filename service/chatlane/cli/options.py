@@ -1,4 +1,4 @@
-"""What most commands share: where the settings are, and a connection that fails soon."""
+"""What commands share: where the settings are, NATS that fails soon, and a patient database."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from chatlane.settings import Settings
+    from chatlane.store.pool import Store
 
 # Written by `chatlane dev` while it runs, so that commands in its directory find it.
 DEV_CONFIG: Final = Path(".chatlane/dev.toml")
 
 _CONNECT_WITHIN: Final = timedelta(seconds=5)
+_PATIENT_LOCK: Final = timedelta(seconds=5)
+_PATIENT_STATEMENT: Final = timedelta(seconds=60)
 
 Config = Annotated[
     Path | None,
@@ -65,6 +68,23 @@ def read_client_settings(config: Path | None) -> "Settings":
     if config is None and not os.environ.get(CONFIG_VARIABLE) and not DEFAULT_CONFIG.is_file():
         config = DEV_CONFIG if DEV_CONFIG.is_file() else None
     return read_settings(config)
+
+
+@asynccontextmanager
+async def open_patient_store(settings: "Settings") -> AsyncIterator["Store"]:
+    """Open the database for work that nobody waits for."""
+    from chatlane.store.pool import open_store
+
+    async with open_store(
+        settings.postgres.address,
+        max_size=2,
+        lock_timeout=_PATIENT_LOCK,
+        statement_timeout=_PATIENT_STATEMENT,
+        acquire_timeout=settings.postgres.connect_timeout,
+        statement_cache_size=settings.postgres.statement_cache_size,
+        application_name="chatlane-people",
+    ) as store:
+        yield store
 
 
 @asynccontextmanager

@@ -14,7 +14,15 @@ import typer
 from pydantic_core import to_json
 
 from chatlane.cli.auditing import audited
-from chatlane.cli.options import AsJson, Config, Limit, duration_option, open_nats, read_settings
+from chatlane.cli.options import (
+    AsJson,
+    Config,
+    Limit,
+    duration_option,
+    open_nats,
+    open_patient_store,
+    read_settings,
+)
 from chatlane.cli.reporting import CommandError
 from chatlane.cli.sessions import person_named
 from chatlane.cli.terminal import local_time, open_console, table
@@ -34,8 +42,7 @@ app = typer.Typer(
     "These commands need the database, and NATS with the permissions of an `eraser`.",
 )
 
-_LOCK_TIMEOUT: Final = timedelta(seconds=5)
-_STATEMENT_TIMEOUT: Final = timedelta(seconds=60)
+_PATIENCE: Final = timedelta(seconds=30)
 
 Overwrite = Annotated[
     bool,
@@ -124,23 +131,6 @@ async def _opened(config: Path | None) -> AsyncIterator[_Opened]:
         yield _Opened(settings, store, StreamErasure(client), settings.erasure_key())
 
 
-@asynccontextmanager
-async def open_patient_store(settings: "Settings") -> AsyncIterator["Store"]:
-    """Open the database for work that nobody waits for."""
-    from chatlane.store.pool import open_store
-
-    async with open_store(
-        settings.postgres.address,
-        max_size=2,
-        lock_timeout=_LOCK_TIMEOUT,
-        statement_timeout=_STATEMENT_TIMEOUT,
-        acquire_timeout=settings.postgres.connect_timeout,
-        statement_cache_size=settings.postgres.statement_cache_size,
-        application_name="chatlane-people",
-    ) as store:
-        yield store
-
-
 def _say(text: str) -> None:
     typer.echo(text, err=True)
 
@@ -153,7 +143,7 @@ def erase(
     scope: Scope = None,
     yes: Yes = False,
     overwrite: Overwrite = False,
-    patience: Patience = timedelta(seconds=30),
+    patience: Patience = _PATIENCE,
     as_json: AsJson = False,
 ) -> None:
     """Delete everything of one person: in the database and in all streams, for good.
@@ -219,7 +209,7 @@ def export(
     line is of kind `end`: without it the file is not complete.
     """
     whom = person.model_copy(update={"scope": scope})
-    with open_output(output) as written:
+    with _open_output(output) as written:
         asyncio.run(_export(config, whom, written))
 
 
@@ -239,7 +229,7 @@ async def _export(config: Path | None, person: Person, written: IO[str]) -> None
 
 
 @contextmanager
-def open_output(path: Path | None) -> Iterator[IO[str]]:
+def _open_output(path: Path | None) -> Iterator[IO[str]]:
     """Open a file that only its owner may read, or take the standard output."""
     if path is None:
         yield sys.stdout
@@ -264,7 +254,7 @@ def replay_erasures(
     config: Config = None,
     *,
     overwrite: Overwrite = False,
-    patience: Patience = timedelta(seconds=30),
+    patience: Patience = _PATIENCE,
     as_json: AsJson = False,
 ) -> None:
     """Delete what a restored backup has brought back of people who were erased since.
@@ -310,7 +300,7 @@ def erasure_list(
     After an older backup was restored, `replay-erasures` deletes again what this list says, and
     routers know again that nothing is lost at these positions.
     """
-    with open_output(output) as written:
+    with _open_output(output) as written:
         written.write(asyncio.run(_list(config)))
 
 
@@ -326,8 +316,8 @@ async def _list(config: Path | None) -> str:
                 some = await erasures.read_list(connection, after, 1000)
             if not some:
                 break
-            lines += [erasures.ListLine.of(*one).text() for one in some]
-            after = some[-1][0].digest
+            lines += [one.text() for one in some]
+            after = some[-1].digest
         last: erasures.Position | None = None
         while True:
             async with store.transaction() as connection:

@@ -17,7 +17,7 @@ from chatlane.domain.log import LOGS
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
 from chatlane.routing.sweeper import Job
-from chatlane.store.erasures import Holes
+from chatlane.store.erasures import NO_HOLES, Holes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # Half as much again by jitter, and the time for some requests: within 15 s.
 _EVERY: Final = timedelta(seconds=8)
-
-NO_HOLES: Final = Holes(0, 0)
 
 Differences = Callable[[], Awaitable["Sequence[str]"]]
 

@@ -38,7 +38,7 @@ from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from asyncpg.pool import PoolConnectionProxy
@@ -57,9 +57,7 @@ _LOOK_EVERY: Final = timedelta(milliseconds=200)
 # What routers tell from memory, such as that a session has changed, is told within a second.
 _TOLD_WITHIN: Final = timedelta(seconds=1.5)
 _SESSIONS_AT_ONCE: Final = 50
-_MESSAGES_AT_ONCE: Final = 1_000
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_ZERO: Final = UUID(int=0)
 _MOST_PASSES: Final = 5
 # Rows of a session that one transaction deletes without anybody noticing.
 _TRIM_ABOVE: Final = 20_000
@@ -211,19 +209,28 @@ class Erasing:
             gone.shared |= await erasures.read_ids(connection, erasure_id, "shared")
         return _Run(erasure_id, gone, digests)
 
-    async def _await_routers(self) -> None:
+    async def _until_none(self, count: Callable[[], Awaitable[int]], problem: str) -> None:
+        """Wait until there are no more of something.
+
+        Raises:
+            NotErasedError: There still are, and what that is and what to do about it.
+        """
         deadline = monotonic() + self._patience.total_seconds()
-        while True:
-            async with self._transaction() as connection:
-                heedless = await erasures.count_heedless(connection, self._key.id)
-            if not heedless:
-                return
+        while left := await count():
             if monotonic() > deadline:
-                raise NotErasedError(
-                    f"{heedless} running routers do not ask the erasure list under this key: "
-                    "set erasure.key to the same secret everywhere, and upgrade and restart them"
-                )
+                raise NotErasedError(f"{left} {problem}")
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
+
+    async def _await_routers(self) -> None:
+        async def heedless() -> int:
+            async with self._transaction() as connection:
+                return await erasures.count_heedless(connection, self._key.id)
+
+        await self._until_none(
+            heedless,
+            "running routers do not ask the erasure list under this key: set erasure.key to the "
+            "same secret everywhere, and upgrade and restart them",
+        )
 
     async def _fence(
         self, erasure_id: UUID, digests: frozenset[bytes], until: datetime | None
@@ -369,20 +376,16 @@ class Erasing:
 
     async def _await_turns(self, run: _Run) -> None:
         """Wait until nobody works any more on what was blanked, and blank what that left."""
-        deadline = monotonic() + self._patience.total_seconds()
-        while True:
+
+        async def running() -> int:
             async with self._transaction() as connection:
                 await turns.lock(connection, run.gone.turns)
                 await erasing.clear_turns(connection, run.gone.turns)
-                running = await erasing.running_turns(connection, run.gone.turns)
-            if not running:
-                break
-            if monotonic() > deadline:
-                raise NotErasedError(
-                    f"{len(running)} turns still run on what is to go: run it again when they are "
-                    "over"
-                )
-            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+                return await erasing.count_running(connection, run.gone.turns)
+
+        await self._until_none(
+            running, "turns still run on what is to go: run it again when they are over"
+        )
         async with self._transaction() as connection:
             left = await erasing.with_answers(connection, run.gone.turns, run.gone.messages)
         for session_id in sorted(left):
@@ -427,16 +430,13 @@ class Erasing:
 
     async def _await_outbox(self, run: _Run) -> None:
         """Wait until what was said before is in the streams: from there it can be deleted."""
-        deadline = monotonic() + self._patience.total_seconds()
         async with self._transaction() as connection:
             through = await erasing.last_outbox_row(connection)
-        while found := await self._finder.count_in_outbox(run.gone, through):
-            if monotonic() > deadline:
-                raise NotErasedError(
-                    f"{found} rows of the outbox are not published: is a router running, is a "
-                    "stream full? Run it again after that"
-                )
-            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+        await self._until_none(
+            lambda: self._finder.count_in_outbox(run.gone, through),
+            "rows of the outbox are not published: is a router running, is a stream full? Run it "
+            "again after that",
+        )
         await asyncio.sleep(_TOLD_WITHIN.total_seconds())
 
     async def _delete_early_edits(self, run: _Run) -> None:

@@ -156,13 +156,7 @@ class Finder:
 
     async def find_letters(self, gone: Gone) -> AsyncIterator[list[Letter]]:
         """Yield dead letters of theirs, some at a time."""
-        after = (_BEGINNING, erasing.START)
-        while True:
-            async with self._transaction() as connection:
-                letters = await erasing.next_letters(connection, after)
-            if not letters:
-                return
-            after = (letters[-1].at, letters[-1].id)
+        async for letters in erasing.walk_letters(self._transaction):
             if its := [one for one in letters if _is_letter(gone, one)]:
                 yield its
 

@@ -18,7 +18,7 @@ from chatlane.domain.retries import route_again
 from chatlane.domain.stream_marks import StreamLoss, find_loss
 from chatlane.logs import get_logger
 from chatlane.store import erasures, sessions, stream_marks
-from chatlane.store.erasures import Holes
+from chatlane.store.erasures import NO_HOLES
 from chatlane.store.stream_marks import Marked
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from chatlane.domain.stream_marks import StreamMark
     from chatlane.metrics import Metrics
     from chatlane.routing.writing import Writer
+    from chatlane.store.erasures import Holes
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
@@ -53,8 +54,6 @@ _UNSYNCED: Final = timedelta(minutes=10)
 # A message is stored in its log before it is routed, by another leader's clock.
 _CLOCKS: Final = timedelta(seconds=10)
 _SUBJECT_OF_SESSION: Final = "chat.v1.routed.*.*.{}"
-
-NONE_ERASED: Final = Holes(0, 0)
 
 _log = get_logger("lost_messages")
 
@@ -132,10 +131,9 @@ class LostMessages:
             if before is None:
                 mark = look.mark
                 erased = await self._erased(stream, mark, mark.first_seq, mark.last_seq)
-                marked = Marked(replace(mark, holes=max(0, mark.holes - erased.gone)))
+                marked = Marked(_explained(mark, erased.gone))
             else:
                 marked = await self._judge(stream, before, look)
-            if before is not None:
                 found[Inconsistency.STREAM_AHEAD] += await self._count_unknown(
                     stream, before.mark.last_seq + 1, look.mark.last_seq
                 )
@@ -151,18 +149,18 @@ class LostMessages:
         now, clock = look.mark, datetime.now(UTC)
         stored = None if before.mark.is_empty else await self._at_mark(stream, before, look)
         erased = await self._erased(stream, now, now.first_seq, now.last_seq)
-        cut = NONE_ERASED
+        cut = NO_HOLES
         if now.first_seq > before.mark.first_seq:
             cut = await self._erased(stream, now, before.mark.first_seq, now.first_seq - 1)
         loss = find_loss(
             before.mark,
-            replace(now, holes=max(0, now.holes - erased.noted)),
+            _explained(now, erased.noted),
             at_mark=stored,
             max_age=look.max_age,
             clock=clock,
             erased_first=cut.noted,
         )
-        now = replace(now, holes=max(0, now.holes - erased.gone))
+        now = _explained(now, erased.gone)
         if loss is not None:
             self._metrics.stream_loss(stream, loss)
             _log.critical("stream_lost_messages", stream=stream, reason=loss)
@@ -191,7 +189,7 @@ class LostMessages:
     async def _erased(self, stream: StreamName, now: StreamMark, first: int, last: int) -> Holes:
         """Return how many messages between two places were deleted for somebody forgotten."""
         if not now.holes and first == now.first_seq:
-            return NONE_ERASED
+            return NO_HOLES
         async with self._transaction() as connection:
             return await erasures.count_holes(connection, stream, now.generation, first, last)
 
@@ -305,6 +303,11 @@ class LostMessages:
                 )
             await writing.write(effects)
         self._metrics.reconciled(Inconsistency.ROUTED_LOST, len(lost))
+
+
+def _explained(mark: StreamMark, erased: int) -> StreamMark:
+    """Return a mark without the holes that erasures explain."""
+    return replace(mark, holes=max(0, mark.holes - erased))
 
 
 def _of_few_sessions(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chatlane.store.pool import Store
 
 _FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AT_ONCE: Final = 1000
 # Platform, account, scope and id.
 Name = tuple[str, str, str | None, str]
@@ -75,14 +74,14 @@ class Replay:
                 listed = await erasures.read_list(connection, after, _AT_ONCE)
             if not listed:
                 return
-            for one, key_id, _ in listed:
-                if key_id != self._key.id:
+            for one in listed:
+                if one.key_id != self._key.id:
                     raise NotErasedError(
                         "the erasure list was written under another erasure.key: set it to the "
                         "secret that was in use then"
                     )
                 self._listed[one.digest] = one.until
-            after = listed[-1][0].digest
+            after = listed[-1].digest
 
     def _look_at(self, source: Mapping[str, Any]) -> None:
         platform, account = source.get("platform"), source.get("account")
@@ -121,15 +120,9 @@ class Replay:
         self._look_at_ids(key.platform, key.account, key.scope, [key.user, key.chat])
 
     async def _look_at_letters(self) -> None:
-        after = (_BEGINNING, erasing.START)
-        while True:
-            async with self._transaction() as connection:
-                letters = await erasing.next_letters(connection, after)
-            if not letters:
-                return
+        async for letters in erasing.walk_letters(self._transaction):
             for one in letters:
                 self._look_at_body(one.body or b"")
-            after = (letters[-1].at, letters[-1].id)
 
     def _look_at_body(self, body: bytes) -> None:
         try:

@@ -5,7 +5,7 @@ out is taken out under the lock of its session. Who wrote a row is told by its s
 index knows: people are forgotten rarely, and an index would cost every message.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
 from uuid import UUID
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE: Final = 20_000
 _CHANGED_AT_ONCE: Final = 5_000
-_LETTERS_AT_ONCE: Final = 200
+_BODIES_AT_ONCE: Final = 200
 # A key of a session begins with `agent:` or the name of an origin, in ASCII.
 _BEHIND_ALL: Final = "\x7f"
-START: Final = UUID(int=0)
+_START: Final = UUID(int=0)
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 EDGE_OF_MESSAGES_SQL: Final[LiteralString] = """
 -- messages: where the next piece of a walk ends
@@ -105,7 +106,7 @@ async def walk_senders(
     """
     platform, account = of or (None, None)
     for edge_sql, senders_sql in _WALKS:
-        after: tuple[UUID, int] = (START, 0)
+        after: tuple[UUID, int] = (_START, 0)
         while True:
             async with transaction() as connection:
                 edge = await connection.fetchrow(edge_sql, *after, _ROWS_AT_ONCE)
@@ -163,7 +164,7 @@ async def owned(connection: "PoolConnectionProxy", owners: "Iterable[str]") -> l
 
 async def walk_sessions(transaction: "Transaction", like: str) -> "AsyncIterator[Found]":
     """Yield sessions whose keys are like a pattern."""
-    after: UUID | None = START
+    after: UUID | None = _START
     while after is not None:
         async with transaction() as connection:
             edge = await connection.fetchval(EDGE_OF_SESSIONS_SQL, after, _ROWS_AT_ONCE)
@@ -377,9 +378,9 @@ UPDATE turns SET
     cancel = CASE WHEN state = 'claimed' THEN coalesce(cancel, 'stopped') ELSE cancel END
 WHERE id = ANY($1::uuid[])
 """
-RUNNING_TURNS_SQL: Final[LiteralString] = """
--- turns: which of these a worker has
-SELECT id FROM turns WHERE id = ANY($1::uuid[]) AND state = 'claimed'
+COUNT_RUNNING_SQL: Final[LiteralString] = """
+-- turns: how many of these a worker has
+SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND state = 'claimed'
 """
 
 
@@ -435,9 +436,10 @@ async def clear_turns(connection: "PoolConnectionProxy", turns: "Iterable[UUID]"
     await connection.execute(CLEAR_TURNS_SQL, sorted(turns))
 
 
-async def running_turns(connection: "PoolConnectionProxy", turns: "Iterable[UUID]") -> set[UUID]:
-    """Return those turns that a worker has in hands."""
-    return {row[0] for row in await connection.fetch(RUNNING_TURNS_SQL, list(turns))}
+async def count_running(connection: "PoolConnectionProxy", turns: "Iterable[UUID]") -> int:
+    """Return how many of these turns a worker has in hands."""
+    count: int = await connection.fetchval(COUNT_RUNNING_SQL, list(turns))
+    return count
 
 
 LINKED_SQL: Final[LiteralString] = """
@@ -588,12 +590,17 @@ DELETE FROM dead_letters WHERE id = ANY($1::uuid[])
 """
 
 
-async def next_letters(
-    connection: "PoolConnectionProxy", after: tuple[datetime, UUID]
-) -> list[Letter]:
-    """Return the dead letters behind one, the oldest first."""
-    rows = await connection.fetch(LETTERS_SQL, *after, _LETTERS_AT_ONCE)
-    return [Letter(*row.values()) for row in rows]
+async def walk_letters(transaction: "Transaction") -> "AsyncIterator[list[Letter]]":
+    """Yield all dead letters, the oldest first, some at a time."""
+    after = (_BEGINNING, _START)
+    while True:
+        async with transaction() as connection:
+            rows = await connection.fetch(LETTERS_SQL, *after, _BODIES_AT_ONCE)
+        if not rows:
+            return
+        letters = [Letter(*row.values()) for row in rows]
+        yield letters
+        after = (letters[-1].at, letters[-1].id)
 
 
 async def delete_letters(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
@@ -628,7 +635,7 @@ async def next_replies(
     connection: "PoolConnectionProxy", after: tuple[datetime, str, str]
 ) -> list[Reply]:
     """Return the answered requests behind one, the oldest first."""
-    rows = await connection.fetch(REPLIES_SQL, *after, _LETTERS_AT_ONCE)
+    rows = await connection.fetch(REPLIES_SQL, *after, _BODIES_AT_ONCE)
     return [Reply(*row.values()) for row in rows]
 
 
@@ -732,7 +739,7 @@ async def next_outbox_rows(
     connection: "PoolConnectionProxy", after: int, through: int
 ) -> list[OutboxLine]:
     """Return rows behind one, up to another."""
-    rows = await connection.fetch(OUTBOX_SQL, after, through, _LETTERS_AT_ONCE)
+    rows = await connection.fetch(OUTBOX_SQL, after, through, _BODIES_AT_ONCE)
     return [OutboxLine(*row.values()) for row in rows]
 
 

@@ -225,43 +225,19 @@ async def recent(connection: "PoolConnectionProxy", limit: int) -> list[Erasure]
     return [Erasure(*row.values()) for row in await connection.fetch(RECENT_SQL, limit)]
 
 
-class Listed(NamedTuple):
-    """A person of the list."""
-
-    digest: bytes
-    until: datetime
-    erasure: UUID
-
-
-READ_LIST_SQL: Final[LiteralString] = """
--- erased_people: the next of the list
-SELECT digest, erased_people.until, erasure, key_id, begun_at
-FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
-WHERE digest > $1 ORDER BY digest LIMIT $2
-"""
-
-
-async def read_list(
-    connection: "PoolConnectionProxy", after: bytes, limit: int
-) -> list[tuple[Listed, str, datetime]]:
-    """Return the next of the list, with the key it was written under and since when it is there."""
-    rows = await connection.fetch(READ_LIST_SQL, after, limit)
-    return [(Listed(*row[:3]), row[3], row[4]) for row in map(tuple, rows)]
-
-
 class ListLine(NamedTuple):
-    """A line of the list as it is kept outside of the database."""
+    """A person of the list, and a line of it where it is kept outside of the database.
+
+    Attributes:
+        erasure: Which put them on it.
+        key_id: Of the key that the digest was made with.
+    """
 
     digest: bytes
     until: datetime
     erasure: UUID
     key_id: str
     begun_at: datetime
-
-    @classmethod
-    def of(cls, listed: Listed, key_id: str, begun_at: datetime) -> "ListLine":
-        """Return the line of a person."""
-        return cls(*listed, key_id, begun_at)
 
     @classmethod
     def parsed(cls, said: "Mapping[str, Any]") -> "ListLine":
@@ -286,6 +262,12 @@ class ListLine(NamedTuple):
         return to_json({**self._asdict(), "digest": self.digest.hex()}).decode()
 
 
+READ_LIST_SQL: Final[LiteralString] = """
+-- erased_people: the next of the list
+SELECT digest, erased_people.until, erasure, key_id, begun_at
+FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
+WHERE digest > $1 ORDER BY digest LIMIT $2
+"""
 RESTORE_LIST_SQL: Final[LiteralString] = """
 -- erasures → erased_people: what a database of before did not know yet
 WITH these AS (
@@ -300,6 +282,11 @@ INSERT INTO erased_people (digest, until, erasure)
 SELECT digest, until, erasure FROM these ORDER BY digest
 ON CONFLICT (digest) DO UPDATE SET until = greatest(erased_people.until, excluded.until)
 """
+
+
+async def read_list(connection: "PoolConnectionProxy", after: bytes, limit: int) -> list[ListLine]:
+    """Return the next of the list, by digest."""
+    return [ListLine(*row.values()) for row in await connection.fetch(READ_LIST_SQL, after, limit)]
 
 
 async def restore_list(
@@ -482,6 +469,8 @@ class Holes(NamedTuple):
     gone: int
 
 
+NO_HOLES: Final = Holes(0, 0)
+
 HOLES_SQL: Final[LiteralString] = """
 -- erased_messages: how many between two places of a stream, both included
 SELECT count(DISTINCT sequence), count(DISTINCT sequence) FILTER (WHERE erased_at IS NOT NULL)
@@ -495,7 +484,7 @@ async def count_holes(
 ) -> Holes:
     """Return how many messages of a stream are missing because they were erased."""
     row = await connection.fetchrow(HOLES_SQL, stream, generation, first, last)
-    return Holes(0, 0) if row is None else Holes(*row.values())
+    return NO_HOLES if row is None else Holes(*row.values())
 
 
 HEED_SQL: Final[LiteralString] = """
