@@ -27,7 +27,7 @@ from chatlane.store import exporting
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
     from uuid import UUID
 
     from chatlane.routing.finding import Finder
@@ -126,23 +126,8 @@ class Export:
             )
         async for row in exporting.rows(self._transaction, session_id):
             yield _row(session_id, row, is_theirs=row.role == "user")
-        for message_id, at, text, details, source in line:
-            yield WaitingRecord(
-                session_id=session_id,
-                id=message_id,
-                at=at,
-                text=text,
-                details=details,
-                source=source,
-            )
-        for revised_id, at, text, attachments in before:
-            yield RevisionRecord(
-                session_id=session_id,
-                message_id=revised_id,
-                at=at,
-                text=text,
-                attachments=attachments,
-            )
+        for record in _beside(session_id, line, before):
+            yield record
 
     async def _shared(
         self, session_id: UUID, whos: list[Mapping[str, Any]]
@@ -156,25 +141,33 @@ class Export:
             is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in said)
             if is_theirs or is_answer:
                 yield _row(session_id, row, is_theirs=is_theirs)
-        for message_id, at, text, details, source in line:
-            if self._finder.is_sender(source, whos):
-                yield WaitingRecord(
-                    session_id=session_id,
-                    id=message_id,
-                    at=at,
-                    text=text,
-                    details=details,
-                    source=source,
-                )
-        for revised_id, at, text, attachments in before:
-            if revised_id in said:
-                yield RevisionRecord(
-                    session_id=session_id,
-                    message_id=revised_id,
-                    at=at,
-                    text=text,
-                    attachments=attachments,
-                )
+        theirs = [one for one in line if self._finder.is_sender(one.source, whos)]
+        revised = [one for one in before if one.message_id in said]
+        for record in _beside(session_id, theirs, revised):
+            yield record
+
+
+def _beside(
+    session_id: UUID, line: Iterable[exporting.Waits], before: Iterable[exporting.Revised]
+) -> Iterator[ExportRecord]:
+    """Yield what there is beside the rows of a session: what waits, what messages said before."""
+    for one in line:
+        yield WaitingRecord(
+            session_id=session_id,
+            id=one.id,
+            at=one.at,
+            text=one.text,
+            details=one.details,
+            source=one.source,
+        )
+    for revised in before:
+        yield RevisionRecord(
+            session_id=session_id,
+            message_id=revised.message_id,
+            at=revised.at,
+            text=revised.text,
+            attachments=revised.attachments,
+        )
 
 
 def _row(session_id: UUID, row: exporting.Told, *, is_theirs: bool) -> RowRecord:

@@ -143,22 +143,40 @@ async def facts(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> lis
     return [Facts(*row.values()) for row in await connection.fetch(FACTS_SQL, ids)]
 
 
-async def waiting(
-    connection: "PoolConnectionProxy", session_id: "UUID"
-) -> "list[tuple[UUID, datetime, str | None, dict[str, Any], dict[str, Any]]]":
-    """Return id, time, text, details and source of what waits in a session."""
+class Waits(NamedTuple):
+    """A message that waits in a session."""
+
+    id: "UUID"
+    at: "datetime"
+    text: str | None
+    details: "dict[str, Any]"
+    source: "dict[str, Any]"
+
+
+async def waiting(connection: "PoolConnectionProxy", session_id: "UUID") -> list[Waits]:
+    """Return what waits in a session, in order."""
     found = await connection.fetch(WAITING_SQL, session_id)
     return [
-        (row[0], row[1], row[2], from_json(row[3]), from_json(row[4])) for row in map(tuple, found)
+        Waits(row[0], row[1], row[2], from_json(row[3]), from_json(row[4]))
+        for row in map(tuple, found)
     ]
 
 
-async def revisions(
-    connection: "PoolConnectionProxy", session_id: "UUID"
-) -> "list[tuple[UUID | None, datetime, str | None, list[dict[str, Any]] | None]]":
-    """Return message id, time, text and attachments of what messages of a session said before."""
+class Revised(NamedTuple):
+    """What a message said before it was edited or deleted."""
+
+    message_id: "UUID | None"
+    at: "datetime"
+    text: str | None
+    attachments: "list[dict[str, Any]] | None"
+
+
+async def revisions(connection: "PoolConnectionProxy", session_id: "UUID") -> list[Revised]:
+    """Return what messages of a session said before, by message."""
     found = await connection.fetch(REVISIONS_SQL, session_id)
-    return [(row[0], row[1], row[2], row[3] and from_json(row[3])) for row in map(tuple, found)]
+    return [
+        Revised(row[0], row[1], row[2], row[3] and from_json(row[3])) for row in map(tuple, found)
+    ]
 
 
 async def aliases(
