@@ -22,9 +22,15 @@ import pytest
 from chatlane.bus.tasks import end_task
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
-from tests.support.crowd import people
-from tests.support.eventually import eventually
-from tests.support.scene import Scene, open_scene
+from tests.support.points import (
+    AFTER_DEATHS,
+    ONCE,
+    REACHED_WITHIN,
+    WHEN_STOPPED,
+    open_forked_scene,
+    until_dead,
+)
+from tests.support.scene import Scene
 from tests.support.service import Process
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
@@ -32,15 +38,8 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 PER_SECOND: Final = 30
 # So many that some of them wait for nobody who is dead.
 PEOPLE: Final = 90
-LEASE: Final = timedelta(seconds=1)
-TURN_LEASE: Final = timedelta(seconds=1)
-# A turn may be with one worker after another that is about to end.
-MANY: Final = 20
-DIES_WITHIN: Final = timedelta(seconds=40)
 # What leads to a point by itself does so within a lease or two.
 SOON: Final = timedelta(seconds=5)
-# Leases of a second are short on a busy machine.
-PATIENCE: Final = timedelta(seconds=90)
 FEW: Final = 10
 SEED: Final = 4
 
@@ -49,17 +48,8 @@ WorkerPair = tuple[WorkerPoint, WorkerPoint]
 
 ROUTER_PAIRS: Final = tuple(product(RouterPoint, RouterPoint))
 WORKER_PAIRS: Final = tuple(product(WorkerPoint, WorkerPoint))
-# These follow from the death of others.
-AFTER_DEATHS: Final = {RouterPoint.ADOPTED, RouterPoint.LEASES_ENDED}
-# These come when a router stops, or is given less; amid traffic a batch deletes what the relay would.
-WHEN_STOPPED: Final = {
-    RouterPoint.PARTITIONS_RELEASED,
-    RouterPoint.PARTITIONS_HANDED_BACK,
-    RouterPoint.DELETED,
-}
 # Who dies at one of these has done nothing yet.
 AT_ONCE: Final = {*AFTER_DEATHS, RouterPoint.PARTITIONS_CLAIMED}
-ONCE: Final = {*AT_ONCE, *WHEN_STOPPED}
 # A life passes the others often; which pass is the last is a matter of chance: late for the first
 # of a pair, so that answers flow before, and soon for the second.
 FIRST_PASSES: Final = (10, 20)
@@ -139,7 +129,7 @@ class Deaths:
         """Wait until a router does its work, or has ended by itself."""
         await router.until_told("partitions_claimed")
         flowing = asyncio.create_task(self.scene.until_answers_flow(FEW))
-        ended = asyncio.create_task(router.wait(DIES_WITHIN))
+        ended = asyncio.create_task(router.wait(REACHED_WITHIN))
         await asyncio.wait([flowing, ended], return_when=asyncio.FIRST_COMPLETED)
         for task in (flowing, ended):
             await end_task(task)
@@ -158,10 +148,8 @@ class Deaths:
             await victim.kill()
 
     async def _until_dead(self, process: Process, point: str) -> None:
-        await eventually(lambda: process.exit_code is not None, DIES_WITHIN)
-        reached = [told["point"] for told in process.events("library_logged") if "point" in told]
-        assert (process.exit_code, reached) == (-signal.SIGKILL, [point])
-        self.reached += reached
+        await until_dead(process, point)
+        self.reached.append(point)
 
 
 async def _is_dead(process: Process, within: timedelta) -> bool:
@@ -177,17 +165,7 @@ async def open_deaths(
     directory: Path, nats_url: str, database_url: str, seed: int
 ) -> AsyncIterator[Deaths]:
     """Set a stage on which a worker and a subscriber stay; nothing may be wrong in the end."""
-    async with open_scene(
-        directory,
-        nats_url,
-        database_url,
-        people(PEOPLE),
-        lease=LEASE,
-        turn_lease=TURN_LEASE,
-        max_attempts=MANY,
-    ) as scene:
-        scene.service.forks = True
-        scene.patience = PATIENCE
+    async with open_forked_scene(directory, nats_url, database_url, PEOPLE) as scene:
         scene.service.subscriber("subscriber 1")
         async with scene.crowd.talking(PER_SECOND):
             yield Deaths(scene, Random(seed))  # noqa: S311 # the same every time

@@ -7,7 +7,6 @@ process reached fails the test as a lost message does.
 import asyncio
 import signal
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -15,29 +14,15 @@ import pytest
 
 from chatlane.crash_points import POINTS, RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
-from tests.support.eventually import eventually
-from tests.support.scene import Scene, open_scene
-from tests.support.service import Process
+from tests.support.points import AFTER_DEATHS, WHEN_STOPPED, open_forked_scene, until_dead
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.acceptance
 
 PER_SECOND: Final = 80
+PEOPLE: Final = 30
 # So many routers are on their way to their end at a time.
 AT_ONCE: Final = 3
-LEASE: Final = timedelta(seconds=1)
-TURN_LEASE: Final = timedelta(seconds=1)
-# A turn may be with one worker after another that is about to end.
-MANY: Final = 20
-DIES_WITHIN: Final = timedelta(seconds=40)
-
-# These follow from the death of others, so who waits for them is there from the start.
-AFTER_DEATHS: Final = (RouterPoint.ADOPTED, RouterPoint.LEASES_ENDED)
-# These come when a router stops, or is given less; amid traffic a batch deletes what the relay would.
-WHEN_STOPPED: Final = (
-    RouterPoint.PARTITIONS_RELEASED,
-    RouterPoint.PARTITIONS_HANDED_BACK,
-    RouterPoint.DELETED,
-)
 # The first pass tells least where there are many of them.
 NTH: Final = {
     RouterPoint.BATCH_TAKEN: 5,
@@ -57,17 +42,6 @@ NTH: Final = {
 
 def crash_at(point: RouterPoint | WorkerPoint) -> str:
     return f"{point}:{NTH.get(point, 1)}"
-
-
-async def until_dead(process: Process, point: str) -> None:
-    """Wait until a process has ended itself, and require that it did so at the point."""
-
-    def is_dead() -> bool:
-        return process.exit_code is not None
-
-    await eventually(is_dead, DIES_WITHIN)
-    reached = [told["point"] for told in process.events("library_logged") if "point" in told]
-    assert (process.exit_code, reached) == (-signal.SIGKILL, [point])
 
 
 async def die_in_turn(scene: Scene, points: Iterator[RouterPoint]) -> None:
@@ -105,13 +79,11 @@ async def die_of_others(scene: Scene) -> None:
 async def test_a_death_at_any_point_costs_nothing_but_time(
     nats_url: str, database_url: str, tmp_path: Path, tell: Tell
 ) -> None:
-    async with open_scene(
-        tmp_path, nats_url, database_url, lease=LEASE, turn_lease=TURN_LEASE, max_attempts=MANY
-    ) as scene:
-        scene.service.forks = True
+    async with open_forked_scene(tmp_path, nats_url, database_url, PEOPLE) as scene:
         await scene.start(routers=1, workers=1)
         async with scene.crowd.talking(PER_SECOND):
             await scene.until_answers_flow()
+            # Who waits for the death of others is there from the start.
             for point in AFTER_DEATHS:
                 scene.service.router(f"router {point}", crash_at=crash_at(point))
             points = iter([its for its in RouterPoint if its not in AFTER_DEATHS])

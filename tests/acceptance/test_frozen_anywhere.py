@@ -22,38 +22,29 @@ from chatlane.crash_points import RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems, unwatched
 from tests.support.chronicle import Chronicle
-from tests.support.crowd import people
 from tests.support.eventually import eventually
-from tests.support.scene import Scene, open_scene
+from tests.support.points import (
+    AFTER_DEATHS,
+    ONCE,
+    REACHED_WITHIN,
+    WHEN_STOPPED,
+    open_forked_scene,
+)
+from tests.support.scene import Scene
 from tests.support.service import Process
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
 PER_SECOND: Final = 40
 PEOPLE: Final = 60
-LEASE: Final = timedelta(seconds=1)
-TURN_LEASE: Final = timedelta(seconds=1)
 FROZEN: Final = timedelta(seconds=3.5)
 # Shorter than they are frozen: a stream would take again what it has.
 DUPLICATE_WINDOW: Final = timedelta(seconds=3)
-MANY: Final = 20
-FREEZES_WITHIN: Final = timedelta(seconds=40)
 ENDS_WITHIN: Final = timedelta(seconds=30)
-# Leases of a second are short on a busy machine.
-PATIENCE: Final = timedelta(seconds=90)
 FEW: Final = 10
 SEED: Final = 18
 ROUNDS: Final = 3
 
-# These follow from the death of others.
-AFTER_DEATHS: Final = {RouterPoint.ADOPTED, RouterPoint.LEASES_ENDED}
-# These come when a router stops, or is given less; amid traffic a batch deletes what the relay would.
-WHEN_STOPPED: Final = {
-    RouterPoint.PARTITIONS_RELEASED,
-    RouterPoint.PARTITIONS_HANDED_BACK,
-    RouterPoint.DELETED,
-}
-ONCE: Final = {*AFTER_DEATHS, *WHEN_STOPPED, RouterPoint.PARTITIONS_CLAIMED}
 PASSES: Final = (1, 10)
 
 Point = RouterPoint | WorkerPoint
@@ -108,7 +99,7 @@ class Freezes:
             process.send(signal.SIGTERM)
         if point in AFTER_DEATHS:
             await self._others_die_until_frozen(process)
-        await eventually(lambda: process.is_frozen, FREEZES_WITHIN)
+        await eventually(lambda: process.is_frozen, REACHED_WITHIN)
         return process
 
     async def _others_die_until_frozen(self, process: Process) -> None:
@@ -131,18 +122,9 @@ async def open_freezes(
 ) -> AsyncIterator[Freezes]:
     """Set a stage with one of each that stays awake; nothing may be wrong in the end."""
     path = directory / "chronicle.jsonl"
-    async with open_scene(
-        directory,
-        nats_url,
-        database_url,
-        people(PEOPLE),
-        lease=LEASE,
-        turn_lease=TURN_LEASE,
-        max_attempts=MANY,
-        duplicate_window=DUPLICATE_WINDOW,
+    async with open_forked_scene(
+        directory, nats_url, database_url, PEOPLE, duplicate_window=DUPLICATE_WINDOW
     ) as scene:
-        scene.service.forks = True
-        scene.patience = PATIENCE
         scene.service.chronicle = path
         scene.crowd.chronicle = Chronicle(path, "crowd")
         await scene.start(routers=1, workers=1)

@@ -4,7 +4,7 @@ What was acknowledged and is in one of the stores is neither lost nor done twice
 back is what only the lost part of both had, and that is counted to the message.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -69,12 +69,7 @@ async def test_a_database_older_than_the_streams_decides_again_what_they_have(
 async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
     drill: Drill, tell: Tell
 ) -> None:
-    await drill.start()
-    async with drill.crowd.talking(PER_SECOND):
-        await drill.scene.until_answers_flow(ANSWERS)
-        await drill.back_up_streams()
-        await drill.scene.until_answers_flow(ANSWERS)
-    await drill.settle()
+    await _begin(drill, drill.back_up_streams)
     decided = len(drill.crowd.sent)
     await drill.stop()
     async with drill.crowd.talking(PER_SECOND):
@@ -102,12 +97,7 @@ async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
 async def test_both_older_at_different_moments_lose_what_neither_has(
     drill: Drill, tell: Tell
 ) -> None:
-    await drill.start()
-    async with drill.crowd.talking(PER_SECOND):
-        await drill.scene.until_answers_flow(ANSWERS)
-        await drill.back_up_database()
-        await drill.scene.until_answers_flow(ANSWERS)
-    await drill.settle()
+    await _begin(drill, drill.back_up_database)
     await drill.back_up_streams()
     kept = len(drill.crowd.sent)
     answered = await _answers(drill)
@@ -135,6 +125,16 @@ async def test_both_older_at_different_moments_lose_what_neither_has(
     results = {row[0] for row in await drill.scene.witness.fetch("SELECT result_id FROM turns")}
     assert answered <= results
     tell(f"{len(lost)} of {len(drill.crowd.sent) + len(lost)} messages were in neither backup")
+
+
+async def _begin(drill: Drill, back_up: Callable[[], Awaitable[None]]) -> None:
+    """Take a backup while people write, and let everything from before and after it be answered."""
+    await drill.start()
+    async with drill.crowd.talking(PER_SECOND):
+        await drill.scene.until_answers_flow(ANSWERS)
+        await back_up()
+        await drill.scene.until_answers_flow(ANSWERS)
+    await drill.settle()
 
 
 def _whole(history: History, sent: Iterable[Sent], gone: Collection[str]) -> History:
