@@ -54,33 +54,17 @@ def _profile(number: int) -> str | None:
     return None if number % 2 else STREAM_AGENT
 
 
-async def flow(world: World, per_second: int, stop: asyncio.Event) -> int:
-    """Let others write steadily until told to stop; returns how many messages it were."""
-    began, said = monotonic(), 0
-    async with asyncio.TaskGroup() as tasks:
-        while not stop.is_set():
-            due = int((monotonic() - began) * per_second)
-            for number in range(said, due):
-                tasks.create_task(world.write(f"other{number % _OTHERS}"))
-            said = max(said, due)
-            await asyncio.sleep(0.02)
-    return said
-
-
 async def measure(
     world: World, nats_directory: Path, messages: int, rate: int, *options: str
 ) -> dict[str, Any]:
     """Return what the command took and what is left."""
     await fill(world, messages)
-    stop = asyncio.Event()
-    flowing = asyncio.create_task(flow(world, rate, stop))
-    began = monotonic()
-    try:
+    before = len(world.written)
+    async with world.writing(rate, *((f"other{number}", None) for number in range(_OTHERS))):
+        began = monotonic()
         told = await world.erase(ANN, "--patience", "2m", *options)
         took = monotonic() - began
-    finally:
-        stop.set()
-        said = await flowing
+        said = len(world.written) - before
     await world.until_settled(10 * SETTLED_WITHIN)
     # Each word of theirs begins so.
     words = [ANN, f"canaryname{ANN}", f"canary{ANN[:3]}"]

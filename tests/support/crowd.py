@@ -17,6 +17,7 @@ from chatlane_client import AdapterClient, RetryLaterError, UnconfirmedPublishEr
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
 from tests.support.chronicle import Chronicle
 from tests.support.history import Received, Sent
+from tests.support.pacing import paced
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 
 _IN_FLIGHT: Final = 400
@@ -223,15 +224,12 @@ class Crowd:
 
     async def _talk(self, per_second: float, stop: asyncio.Event) -> None:
         slots = asyncio.Semaphore(_IN_FLIGHT)
-        begin, count = monotonic(), 0
-        while not stop.is_set():
-            count += 1
+        async for _ in paced(per_second, stop):
             await slots.acquire()
             await self._until_few_are_unheard(stop)
             person = self.chance.choice(self.members)
             task = self._spawn(self._say_or_repeat(person))
             task.add_done_callback(lambda _: slots.release())
-            await asyncio.sleep(begin + count / per_second - monotonic())
 
     @property
     def is_held_back(self) -> bool:
