@@ -137,6 +137,10 @@ recovery: $(READY) ## Measure how long people wait when something dies
 restore-drill: $(READY) ## Measure how long a restore of 1,000,000 rows and the streams takes
 	$(BIN)/python -m tests.benchmarks.restore $(ARGS)
 
+.PHONY: erasure
+erasure: $(READY) ## Measure how long erasing somebody with 10,000 messages takes beside traffic
+	$(BIN)/python -m tests.benchmarks.erasure $(ARGS)
+
 .PHONY: chaos-long
 chaos-long: $(READY) ## Break everything at random for longer: 1,000,000 messages in forty runs; goes on where it was
 	$(BIN)/python -m tests.chaos.long $(ARGS)

@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import asyncpg
-import nats
 import pytest
 
 from chatlane.dev.servers import NatsServer
@@ -15,7 +13,7 @@ from chatlane_client import SessionApi
 from tests.support.backends import RunningPostgres, RunningServer
 from tests.support.databases import open_database
 from tests.support.eventually import eventually
-from tests.support.forgetting import ANN, BOB, MORE, World
+from tests.support.forgetting import ANN, BOB, MORE, World, open_world
 from tests.support.remains import on_disk, stored
 from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, config_text, open_service
 
@@ -32,13 +30,8 @@ async def world(
         service.worker("worker-1")
         service.subscriber("subscriber-1")
         await service.until_started(router)
-        client = await nats.connect(nats_server.url)
-        database = await asyncpg.connect(database_url)
-        try:
-            yield World(service, client, database)
-        finally:
-            await database.close()
-            await client.close()
+        async with open_world(service) as opened:
+            yield opened
 
 
 @pytest.mark.timeout(180)
@@ -255,15 +248,12 @@ async def test_a_worker_that_answers_late_answers_nobody(
         service.forks = True
         await service.until_started(service.router("router-1"))
         service.worker("worker-1", think=timedelta(seconds=8))
-        client = await nats.connect(nats_server.url)
-        database = await asyncpg.connect(database_url)
-        world = World(service, client, database)
-        try:
+        async with open_world(service) as world:
             word = await world.write(ANN)
             claimed = "SELECT count(*) FROM turns WHERE state = 'claimed'"
 
             async def is_claimed() -> bool:
-                return bool(await database.fetchval(claimed))
+                return bool(await world.database.fetchval(claimed))
 
             await eventually(is_claimed, timedelta(seconds=30))
             await world.erase(ANN)
@@ -271,9 +261,6 @@ async def test_a_worker_that_answers_late_answers_nobody(
             await world.until_settled()
             assert await world.found(word, ANN) == {}
             assert "OUTBOUND" in await world.found(others)
-        finally:
-            await database.close()
-            await client.close()
 
 
 @pytest.mark.timeout(180)
@@ -283,12 +270,9 @@ async def test_routers_without_the_key_keep_an_erasure_waiting(
     async with open_service(tmp_path, nats_server.url, database_url) as service:
         service.forks = True
         await service.until_started(service.router("router-1"))
-        client = await nats.connect(nats_server.url)
-        database = await asyncpg.connect(database_url)
-        world = World(service, client, database)
         keyed = tmp_path / "keyed.toml"
         keyed.write_text(config_text(nats_server.url, database_url, more=MORE), "utf-8")
-        try:
+        async with open_world(service) as world:
             erase = ("people", "erase", PERSON, "--yes", "--patience", "2s")
             code, _, err = await world.run(*erase)
             assert (code, "erasure.key is missing" in err) == (1, True)
@@ -299,7 +283,7 @@ async def test_routers_without_the_key_keep_an_erasure_waiting(
 
             async def is_dead() -> bool:
                 alive = "SELECT count(*) FROM routers WHERE seen_until > clock_timestamp()"
-                return bool(await database.fetchval(alive) == 0)
+                return bool(await world.database.fetchval(alive) == 0)
 
             await eventually(is_dead, timedelta(seconds=30))
             assert (await world.run(*erase, config=keyed))[0] == 0
@@ -307,6 +291,3 @@ async def test_routers_without_the_key_keep_an_erasure_waiting(
             code, _, err = await world.run("router")
             assert code == 1
             assert "set it to the secret that was in use" in err
-        finally:
-            await database.close()
-            await client.close()

@@ -1,4 +1,4 @@
-"""Measures an erasure beside traffic: `python -m tests.benchmarks.erasure`.
+"""Measures an erasure beside traffic: `make erasure`.
 
 One person writes 10,000 messages, to turn agents and stream agents, alone and in rooms with others, and
 all are answered. Then, while 300 others write one message a second each, `chatlane people erase` runs.
@@ -17,13 +17,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-import asyncpg
-import nats
-
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import open_nats, open_postgres
 from tests.support.databases import migrated, open_database
-from tests.support.forgetting import ANN, BOB, MORE, SETTLED_WITHIN, World
+from tests.support.forgetting import ANN, BOB, MORE, SETTLED_WITHIN, World, open_world
 from tests.support.remains import on_disk
 from tests.support.service import STREAM_AGENT, open_service
 
@@ -99,11 +96,7 @@ async def run(messages: int, rate: int, *options: str) -> dict[str, Any]:
         service.worker("worker-1", think=timedelta(0), slots=64)
         service.subscriber("subscriber-1")
         await service.until_started(router)
-        client = await nats.connect(server.url)
-        stack.push_async_callback(client.close)
-        database = await asyncpg.connect(dsn)
-        stack.push_async_callback(database.close)
-        world = World(service, client, database)
+        world = await stack.enter_async_context(open_world(service))
         return await measure(world, directory / "nats", messages, rate, *options)
 
 

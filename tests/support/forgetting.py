@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
+import nats
 from nats.aio.client import Client
 
 from chatlane.settings import load_settings
@@ -173,3 +174,14 @@ class World:
                 its = found.setdefault(kept.stream, {})
                 its[word] = its.get(word, 0) + count
         return {store: its for store, its in found.items() if its}
+
+
+@asynccontextmanager
+async def open_world(service: Service) -> AsyncIterator[World]:
+    """Connect to the servers of a service for the length of the block."""
+    async with AsyncExitStack() as stack:
+        client = await nats.connect(service.nats_url)
+        stack.push_async_callback(client.close)
+        database = await asyncpg.connect(service.dsn)
+        stack.push_async_callback(database.close)
+        yield World(service, client, database)
