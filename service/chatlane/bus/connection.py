@@ -229,7 +229,7 @@ async def open_bus(options: BusOptions, on_refused: OnRefused | None = None) -> 
     """Connect, however long it takes, and close at the end of the block.
 
     Raises:
-        BusUnavailableError: The address cannot be used.
+        BusUnavailableError: The address, the key or the certificates cannot be used.
     """
     bus = Bus(on_refused)
     try:

@@ -50,7 +50,6 @@ _LOGINS: Final = ("router", "provisioner", "feed")
 _ALTOGETHER: Final = timedelta(minutes=15)
 _BUILT_WITHIN: Final = timedelta(minutes=10)
 _STARTED_WITHIN: Final = timedelta(minutes=3)
-_ENDED_WITHIN: Final = timedelta(seconds=60)
 # How long a stopped nats-server stays away.
 _AWAY: Final = timedelta(seconds=5)
 _EXIT_INTERRUPTED: Final = 130

@@ -158,10 +158,6 @@ class Compose:
             raise EngineError(f"{service} has {len(found)} containers")
         return Container(found[0])
 
-    async def containers(self) -> list[Container]:
-        """Return all containers of the project."""
-        return [Container(its_id) for its_id in await self._listed("ps", "--all")]
-
     async def leftovers(self) -> list[str]:
         """Return containers, volumes and networks of the project that are there."""
         listed = [await self._listed(*kind) for kind in (("ps", "--all"), *_KEPT_KINDS)]

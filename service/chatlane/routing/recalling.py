@@ -64,11 +64,13 @@ async def recall(
     live = turn or await _unclaimed(connection, session)
     ids = result.message_ids
     if live is None or result.turn_id is None or live.agent != one.agent:
-        return _wait_or(one, turn)
+        require_known(one)
+        return turn
     heads = await waiting.find_answered(connection, session.id, ids)
     placed = await messages.count_placed(connection, ids, live.id)
     if len(heads) + placed < len(ids):
-        _wait_or(one, turn)
+        # Once none of them can come any more, those that are there have to do.
+        require_known(one)
     if not heads and not live.attempt:
         return turn
     if live.id != result.turn_id:
@@ -97,11 +99,6 @@ async def _unclaimed(connection: PoolConnectionProxy, session: Session) -> Turn 
     id_: UUID | None = session.active_turn
     found = await turns.lock(connection, [id_]) if id_ is not None else {}
     return next((its for its in found.values() if its.is_unclaimed), None)
-
-
-def _wait_or(one: ArrivedResult, turn: Turn | None) -> Turn | None:
-    require_known(one)
-    return turn
 
 
 def require_known(one: ArrivedResult) -> None:
