@@ -20,6 +20,7 @@ Refused: TypeAlias = Literal["publish", "subscribe", "connect"]
 _VIOLATION: Final = "permissions violation for "
 _PUBLISH: Final = f"{_VIOLATION}publish"
 _NO_ENTRY: Final = ("authorization violation", "authentication expired", "authentication revoked")
+_CHAT_TOKEN: Final = re.compile(rf"\b[0-9a-f]{{{subjects.CHAT_TOKEN_DIGITS}}}\b")
 
 
 class Refusal(NamedTuple):
@@ -35,9 +36,6 @@ class Refusal(NamedTuple):
 
 
 OnRefused: TypeAlias = Callable[[Refusal], None]
-
-
-_CHAT_TOKEN: Final = re.compile(rf"\b[0-9a-f]{{{subjects.CHAT_TOKEN_DIGITS}}}\b")
 
 
 def refusal_in(error: Exception) -> Refusal | None:

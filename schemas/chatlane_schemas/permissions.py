@@ -24,6 +24,7 @@ from chatlane_schemas.streams import (
     COMPARING_CONSUMER,
     DEFAULT_SLOTS,
     ERASING_CONSUMER,
+    STREAMS_OF_PEOPLE,
     DurableAgent,
     StreamName,
     outbound_durable,
@@ -225,13 +226,16 @@ def eraser(principal: str) -> Permissions:
 
     It publishes nothing of its own.
     """
-    streams = [stream for stream in StreamName if stream is not StreamName.ADVISORIES]
     return Permissions(
         publish=(
             *_look_at_all_streams(),
-            *(one for stream in streams for one in _reading_by_oneself(stream, ERASING_CONSUMER)),
-            *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in streams),
-            *(f"{_API}.STREAM.MSG.DELETE.{stream}" for stream in streams),
+            *(
+                one
+                for stream in STREAMS_OF_PEOPLE
+                for one in _reading_by_oneself(stream, ERASING_CONSUMER)
+            ),
+            *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in STREAMS_OF_PEOPLE),
+            *(f"{_API}.STREAM.MSG.DELETE.{stream}" for stream in STREAMS_OF_PEOPLE),
         ),
         subscribe=(_inbox(principal),),
     )

@@ -32,6 +32,9 @@ class StreamName(StrEnum):
     ADVISORIES = "ADVISORIES"
 
 
+STREAMS_OF_PEOPLE: Final = tuple(one for one in StreamName if one is not StreamName.ADVISORIES)
+"""Those in which something of a person may stand; advisories of the server have numbers only."""
+
 DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
     StreamName.INBOUND: 2048 * _MIB,
     StreamName.ROUTED: 1024 * _MIB,

@@ -39,11 +39,11 @@ async def open_database(dsn: str, template: str | None = None) -> AsyncIterator[
     """
     name = f"test_{secrets.token_hex(6)}"
     origin = template or "template1"
-    await _execute(dsn, f"CREATE DATABASE {_identifier(name)} TEMPLATE {_identifier(origin)}")
+    await execute(dsn, f"CREATE DATABASE {_identifier(name)} TEMPLATE {_identifier(origin)}")
     try:
         yield name
     finally:
-        await _execute(dsn, f"DROP DATABASE IF EXISTS {_identifier(name)} WITH (FORCE)")
+        await execute(dsn, f"DROP DATABASE IF EXISTS {_identifier(name)} WITH (FORCE)")
 
 
 async def login_of(dsn: str, role: str = "chatlane_application") -> str:
@@ -79,10 +79,11 @@ async def migrated(dsn: str) -> None:
     await grant_rights(dsn)
 
 
-async def _execute(dsn: str, statement: str) -> None:
+async def execute(dsn: str, statement: str, *values: object) -> None:
+    """Run a statement over a connection of its own."""
     connection = await asyncpg.connect(dsn)
     try:
-        await connection.execute(statement)
+        await connection.execute(statement, *values)
     finally:
         await connection.close()
 

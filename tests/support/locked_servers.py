@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import asyncpg
-
 from chatlane.dev.servers import NatsServer
-from tests.support.databases import with_login
+from tests.support.databases import execute, with_login
 
 HANG_UP_SQL: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1"
 
@@ -58,20 +56,11 @@ class LockedNats:
 @asynccontextmanager
 async def login_with(dsn: str, user: str, password: str) -> AsyncIterator[str]:
     """Make a user with the rights of routers; yield `dsn` for it, without the password."""
-    await _execute(dsn, f"DROP ROLE IF EXISTS {user}")
+    await execute(dsn, f"DROP ROLE IF EXISTS {user}")
     role = f"LOGIN PASSWORD '{password}' IN ROLE chatlane_application"
-    await _execute(dsn, f"CREATE ROLE {user} {role}")
+    await execute(dsn, f"CREATE ROLE {user} {role}")
     try:
         yield with_login(dsn, user, "")
     finally:
-        await _execute(dsn, HANG_UP_SQL, user)
-        await _execute(dsn, f"DROP ROLE {user}")
-
-
-async def _execute(dsn: str, sql: str, *values: object) -> None:
-    # A connection for each: a test may hang up all that there are.
-    connection = await asyncpg.connect(dsn)
-    try:
-        await connection.execute(sql, *values)
-    finally:
-        await connection.close()
+        await execute(dsn, HANG_UP_SQL, user)
+        await execute(dsn, f"DROP ROLE {user}")

@@ -12,7 +12,7 @@ import asyncpg
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import NatsServer, PostgresServer, open_nats, open_postgres
 from chatlane.settings import load_settings
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.streams import STREAMS_OF_PEOPLE
 from tests.support.crowd import Crowd, Person
 from tests.support.database_backup import dump, restore_database
 from tests.support.databases import migrated
@@ -55,8 +55,7 @@ class Drill:
 
     async def back_up_streams(self) -> None:
         """Back all streams up, one after the other, those that answers go to at the end."""
-        names = [name for name in StreamName if name is not StreamName.ADVISORIES]
-        self.streams = tuple([await back_up(self.scene.client, name) for name in names])
+        self.streams = tuple([await back_up(self.scene.client, its) for its in STREAMS_OF_PEOPLE])
 
     async def stop(self) -> None:
         """Stop workers first, which answer what they have, then routers; adapters stay."""

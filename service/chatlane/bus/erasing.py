@@ -36,7 +36,7 @@ _OVERWRITTEN_AT_ONCE: Final = 2
 # It shares the server with everybody else, and is in no hurry.
 _PATIENCE: Final = timedelta(seconds=15)
 _INACTIVE: Final = 10 * REQUEST_TIMEOUT
-# What is left out, advisories of the server, has numbers only.
+# Of each of `STREAMS_OF_PEOPLE`.
 _STORED_AS: Final = {
     StreamName.INBOUND: subjects.LOG,
     StreamName.ROUTED: subjects.ROUTED,

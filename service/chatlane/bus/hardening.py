@@ -32,6 +32,7 @@ _ONLY_THE_ID: Final = re.compile(rb"NATS/1\.0\r\nNats-Msg-Id: ([!-~]+)\r\n\r\n")
 
 _process_headers = Client._process_headers  # noqa: SLF001 # see the module
 _connect_command = Client._connect_command  # noqa: SLF001
+_connect = TcpTransport.connect
 
 
 @wraps(_process_headers)
@@ -63,9 +64,6 @@ def _message(  # noqa: PLR0917 # as nats-py calls it
         _client=self,
         _sid=sid,
     )
-
-
-_connect = TcpTransport.connect
 
 
 @wraps(_connect)

@@ -30,12 +30,12 @@ from chatlane.domain.effects import ErasedRow
 from chatlane.domain.erasing import Gone, ranges, rows_to_blank, why_not_to_forget
 from chatlane.domain.sources import address_of
 from chatlane.errors import PermanentError, StoreUnavailableError
-from chatlane.routing.finding import STREAMS_OF_PEOPLE, Finder
+from chatlane.routing.finding import Finder
 from chatlane.store import audit, erasing, erasures, removals, sessions, turns
 from chatlane.store.erasures import Receipt
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.inbound import InboundEvent, Kind
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.streams import STREAMS_OF_PEOPLE, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _MESSAGES_AT_ONCE: Final = 1_000
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Advisories of the server have numbers only.
-STREAMS_OF_PEOPLE: Final = tuple(one for one in StreamName if one is not StreamName.ADVISORIES)
 _UUID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _STREAM_OF_STAGE: Final = {

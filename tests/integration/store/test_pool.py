@@ -17,7 +17,7 @@ from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.sweeper import Job, Sweeper
 from chatlane.store.pool import Store, open_store
-from tests.support.databases import login_of, with_database, with_login
+from tests.support.databases import execute, login_of, with_database, with_login
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -118,10 +118,10 @@ async def test_a_changed_password_is_used_by_new_connections(database_url: str) 
         async with open_store(lambda: with_login(database_url, name, told)) as store:
             async with store.transaction() as connection:
                 await connection.execute("SELECT 1")
-            await as_admin(database_url, f"ALTER ROLE {name} PASSWORD 'new'")
+            await execute(database_url, f"ALTER ROLE {name} PASSWORD 'new'")
             async with store.transaction() as connection:
                 await connection.execute("SELECT 1")
-            await as_admin(
+            await execute(
                 database_url,
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1",
                 name,
@@ -161,11 +161,3 @@ async def test_a_database_that_is_not_there_may_come(database_url: str) -> None:
 async def refused(store: Store, statement: str = "SELECT 1") -> None:
     async with store.transaction() as connection:
         await connection.execute(statement)
-
-
-async def as_admin(database_url: str, statement: str, *values: str) -> None:
-    admin = await asyncpg.connect(database_url)
-    try:
-        await admin.execute(statement, *values)
-    finally:
-        await admin.close()
