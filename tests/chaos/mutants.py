@@ -79,7 +79,7 @@ async def _leave_rows_behind(stage: Stage) -> None:
         await doomed.kill()
         doomed.start_armed(f"{RouterPoint.OUTBOX_COMMITTED}:2")
         await scene.witness.until_owned(*[ALL_PARTITIONS // 2] * 2)
-        async with scene.crowd.talking(60):
+        async with scene.crowd.talking(45):
             # At once, so that its second transaction is one of many messages.
             await asyncio.gather(*map(scene.crowd.say, scene.crowd.members * 4))
             await doomed.wait(timedelta(seconds=60))
@@ -118,7 +118,7 @@ _PLANS: Final = {
         repeated=0,
         script=_freeze_a_router_with_batches,
     ),
-    "no_sweeper": _dying_at(RouterPoint.OUTBOX_COMMITTED),
+    "no_sweeper": replace(_PLAN, people=_PEOPLE, script=_leave_rows_behind),
     "sweeper_out_of_order": _dying_at(RouterPoint.OUTBOX_COMMITTED),
     # Who takes the partitions of a dead router adopts its rows at once, mostly before anything
     # new is written that could overtake them.
@@ -138,7 +138,9 @@ _PLANS: Final = {
         # A worker lives long enough to claim something.
         pause=timedelta(milliseconds=800),
     ),
-    "unsorted_locks": replace(_PLAN, weights={"freeze server": 1}, people=40, per_second=300),
+    "unsorted_locks": replace(
+        _PLAN, messages=1_500, weights={"freeze server": 1}, people=40, per_second=300
+    ),
     "log_not_checked": replace(_PLAN, script=_make_the_log_anew),
 }
 

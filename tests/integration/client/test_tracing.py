@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
+import asyncpg
 import pytest
 from nats.aio.client import Client
 from opentelemetry import trace
@@ -90,11 +91,25 @@ async def test_one_trace_leads_from_the_question_to_the_answer(
     assert "person-1" not in told
 
 
-async def test_a_turn_is_linked_to_every_message_it_answers(client: Client, spans: Spans) -> None:
+async def until_waiting(database_url: str, count: int) -> None:
+    """Wait until so many messages wait for a turn."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        await eventually(
+            lambda: connection.fetchval("SELECT count(*) = $1 FROM waiting", count),
+        )
+    finally:
+        await connection.close()
+
+
+async def test_a_turn_is_linked_to_every_message_it_answers(
+    client: Client, spans: Spans, database_url: str
+) -> None:
     chats = Chats()
     async with delivering(client, chats.deliver) as adapter:
         for text in ("one", "two", "three"):
             await adapter.publish(said(text))
+        await until_waiting(database_url, 3)
 
         async def answer(turn: Turn) -> str:
             return f"{len(turn.messages)} messages"
