@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from chatlane.bus.tasks import run_together
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects
@@ -152,12 +153,15 @@ class Relay:
     async def run(self) -> None:
         """Publish until cancelled; rows that are not published by then stay in the table."""
         pipeline = self._pipeline
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(pipeline.run())
-            tasks.create_task(self._tend(pipeline.some_acknowledged, self._delete_when_idle))
-            tasks.create_task(self._tend(pipeline.some_stale, self._reread))
-            tasks.create_task(self._tend(pipeline.some_refused, self._set_aside))
-            tasks.create_task(self._report_regularly())
+        await run_together(
+            [
+                ("publish", pipeline.run()),
+                ("delete", self._tend(pipeline.some_acknowledged, self._delete_when_idle)),
+                ("reread", self._tend(pipeline.some_stale, self._reread)),
+                ("set aside", self._tend(pipeline.some_refused, self._set_aside)),
+                ("report", self._report_regularly()),
+            ]
+        )
 
     @asynccontextmanager
     async def ordered(self) -> AsyncIterator[OutboxWriter]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from chatlane.bus.tasks import run_together
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.retention import REPLAY_WINDOW
@@ -76,9 +77,7 @@ class Sweeper:
 
     async def run(self) -> None:
         """Run all jobs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for job in self._jobs:
-                tasks.create_task(self._repeat(job), name=f"sweep {job.name}")
+        await run_together((f"sweep {job.name}", self._repeat(job)) for job in self._jobs)
 
     async def _repeat(self, job: Job) -> None:
         while True:
