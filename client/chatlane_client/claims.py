@@ -124,6 +124,8 @@ class ClaimClient:
                     ClaimReply,
                     answer_within=timedelta(seconds=seconds),
                 )
+                guard.check()
+                return self._outcome(reply, heard_at or asked_at)
             except TransientError as exc:
                 if not (isinstance(exc, UnansweredRequestError) and exc.reached_nobody):
                     heard_at = heard_at or asked_at
@@ -131,12 +133,6 @@ class ClaimClient:
             except (InvalidAnswerError, RefusedRequestError):
                 await self._tell_unusable(request)
                 raise
-            else:
-                guard.check()
-                if outcome := self._outcome(reply, heard_at or asked_at):
-                    return outcome
-                await self._tell_unusable(request)
-                raise InvalidAnswerError(self._claim_subject, "a claimed turn lacks a field")
             guard.check()
             if await was_set_within(stopping, pause):
                 break
@@ -206,11 +202,12 @@ class ClaimClient:
         )
         return await self._requests.ask("turn", "take", request, TakeReply)
 
-    def _outcome(self, reply: ClaimReply, asked_at: float) -> Grant | ClaimStatus | None:
-        """Return what came of a claim; None when the answer is incomplete."""
+    def _outcome(self, reply: ClaimReply, asked_at: float) -> Grant | ClaimStatus:
         if reply.status is not ClaimStatus.CLAIMED:
             return reply.status
-        return _grant(reply, asked_at)
+        if grant := _grant(reply, asked_at):
+            return grant
+        raise InvalidAnswerError(self._claim_subject, "a claimed turn lacks a field")
 
 
 def _renewal(grant: Grant, *, has_begun: bool) -> RenewRequest:

@@ -45,11 +45,9 @@ async def test_routers_are_added_and_taken_away_under_load(
             await scene.until_answers_flow()
             grew_at = monotonic()
             # Each takes seconds of the processors that they share here, and pods do not.
-            routers = [
-                router
-                for number in range(2, MOST + 1)
-                for router in await add_routers(scene, number)
-            ]
+            routers = []
+            for number in range(2, MOST + 1):
+                routers += await add_routers(scene, number)
             await scene.witness.until_owned(*shares(MOST))
             await scene.until_answers_flow()
             grown = scene.recovery(grew_at)

@@ -6,22 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Sequence
 
 _PATIENCE_SECONDS: Final = 0.05
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended; its result or error is dropped.
-
-    One cancellation may get lost: nats-py swallows one that meets its flush, and
-    `asyncio.wait_for` of Python 3.11 one that comes together with the answer.
-    """
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
-    if not task.cancelled():
-        task.exception()
+    """Cancel a task until it has ended; its result or error is dropped."""
+    await _end([task])
 
 
 async def run_together(parts: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
@@ -39,11 +31,15 @@ async def run_together(parts: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -
             if task.done():
                 task.result()
     finally:
-        await _end_all(tasks)
+        await _end(tasks)
 
 
-async def _end_all(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel tasks until all have ended, also while this one is cancelled again and again."""
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until all have ended, also while who waits for that is cancelled, too.
+
+    One cancellation may get lost: nats-py swallows one that meets its flush, and
+    `asyncio.wait_for` of Python 3.11 one that comes together with the answer.
+    """
     was_cancelled = False
     while unfinished := [task for task in tasks if not task.done()]:
         for task in unfinished:

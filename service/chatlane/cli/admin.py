@@ -1,7 +1,6 @@
 """Commands of the administration job: tables, streams and durables, and who may use NATS."""
 
 import asyncio
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -44,12 +43,10 @@ def migrate(config: Config = None) -> None:
     version = known_versions()[-1]
 
     async def migrated() -> None:
-        async with AsyncExitStack() as stack:
-            # The first time there is no table to write it to before.
-            if not await _is_audited(settings):
-                await run_migrations(settings.postgres.address())
-            store = await stack.enter_async_context(store_of(settings))
-            told = await stack.enter_async_context(audited(store, "admin migrate"))
+        # The first time there is no table to write it to before.
+        if not await _is_audited(settings):
+            await run_migrations(settings.postgres.address())
+        async with store_of(settings) as store, audited(store, "admin migrate") as told:
             told["version"] = version
             await run_migrations(settings.postgres.address())
 
@@ -59,7 +56,6 @@ def migrate(config: Config = None) -> None:
 
 async def _is_audited(settings: "Settings") -> bool:
     from chatlane.app import store_of
-    from chatlane.errors import StoreUnavailableError
     from chatlane.store.migrations import has_audit
 
     try:

@@ -82,7 +82,7 @@ async def open_patient_store(settings: "Settings") -> AsyncIterator["Store"]:
         statement_timeout=_PATIENT_STATEMENT,
         acquire_timeout=settings.postgres.connect_timeout,
         statement_cache_size=settings.postgres.statement_cache_size,
-        application_name="chatlane-people",
+        application_name="chatlane-command",
     ) as store:
         yield store
 

@@ -112,7 +112,8 @@ async def test_a_stop_does_not_wait_for_ever(store: Store, logs: LogStreams) -> 
         router.may_commit.clear()
         await logs.publish(3, ["in a batch that hangs"])
         await eventually(lambda: router.batch_sizes == [1])
-        await asyncio.wait_for(router.ownership.stop(timedelta(milliseconds=300)), 5)
+        # Long enough to hand back what does not hang, on a busy machine, too.
+        await asyncio.wait_for(router.ownership.stop(timedelta(seconds=2)), 10)
         assert router.held() == {3}
 
 
