@@ -82,13 +82,17 @@ class StreamErasure:
         return await self.find_stored_at(stream, state.first_sequence)
 
     async def read(
-        self, stream: StreamName, account: tuple[str, str] | None = None
+        self,
+        stream: StreamName,
+        account: tuple[str, str] | None = None,
+        until: datetime | None = None,
     ) -> AsyncIterator[list[StoredMessage]]:
         """Yield all messages that a stream holds now, some at a time.
 
         Args:
             stream: Of which stream.
             account: Of INBOUND: only what came to this account of a platform.
+            until: About when the last of them was stored; None for all.
         """
         subject = subjects.wildcards(_STORED_AS[stream])
         if account is not None:
@@ -100,16 +104,16 @@ class StreamErasure:
         async with open_pass(
             self._client, self._jetstream, stream, config, inactive=_INACTIVE
         ) as reading:
-            wanted = reading.pending
-            while wanted > 0:
-                got = await reading.pull(min(wanted, _READ_AT_ONCE), within=2 * REQUEST_TIMEOUT)
-                if not got:
-                    break
-                wanted -= len(got)
+            pieces = reading.read(
+                reading.pending, at_once=_READ_AT_ONCE, within=2 * REQUEST_TIMEOUT
+            )
+            async for got in pieces:
                 yield [
                     StoredMessage(its.stream_sequence, its.stored_at, message.subject, message.data)
                     for message, its in got
                 ]
+                if until is not None and got[-1][1].stored_at > until:
+                    return
 
     async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
         """Delete messages; those that are not there any more are no error.

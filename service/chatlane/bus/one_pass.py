@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +19,12 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
 
     from chatlane.bus.jetstream import Delivery, JetStream
 
 _UNLIMITED: Final = 0
+# There is nothing, and nothing came in time.
+_NO_MORE: Final = frozenset({"404", "408"})
 
 
 class OnePass:
@@ -31,40 +34,87 @@ class OnePass:
         pending: How many messages there were to read when it began.
     """
 
-    def __init__(self, client: Client, consumer: str, inbox: Subscription, pending: int) -> None:
+    def __init__(self, client: Client, consumer: str, inbox: _Inbox, pending: int) -> None:
         self.pending = pending
         self._client = client
         self._consumer = consumer
         self._inbox = inbox
 
-    async def pull(self, batch: int, *, within: timedelta) -> list[tuple[Msg, Delivery]]:
-        """Return the next messages; fewer, or none, where others went while they were read.
+    async def read(
+        self, count: int, *, at_once: int, within: timedelta
+    ) -> AsyncIterator[list[tuple[Msg, Delivery]]]:
+        """Yield the next messages in pieces; while one is looked at the next is on its way.
 
         Args:
-            batch: How many to ask for.
-            within: Longest wait for each.
+            count: How many at most; they are fewer where others went while they were read.
+            at_once: How many a piece has.
+            within: Longest wait for each message.
 
         Raises:
             BusUnavailableError: One did not come in time.
         """
-        request = json.dumps({"batch": batch, "expires": nanoseconds(REQUEST_TIMEOUT)})
-        got: list[tuple[Msg, Delivery]] = []
         try:
-            await self._client.publish(
-                f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}",
-                request.encode(),
-                reply=self._inbox.subject,
-            )
-            for _ in range(batch):
-                message = await self._inbox.next_msg(timeout=within.total_seconds())
-                delivery = parse_delivery(message.reply) if message.reply else None
-                if delivery is None:
-                    # The request has ended: there is no more.
-                    break
-                got.append((message, delivery))
+            await self._ask(min(count, at_once))
+            while count > 0:
+                batch = min(count, at_once)
+                got = await self._take(batch, within)
+                count = count - batch if len(got) == batch else 0
+                await self._ask(min(count, at_once))
+                if got:
+                    yield got
         except (NatsError, OSError, TimeoutError) as exc:
             raise BusUnavailableError(f"reading {type(exc).__name__}") from exc
+
+    async def _ask(self, batch: int) -> None:
+        if batch > 0:
+            request = {"batch": batch, "expires": nanoseconds(REQUEST_TIMEOUT)}
+            await self._client.publish(
+                f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}",
+                json.dumps(request).encode(),
+                reply=self._inbox.subject,
+            )
+
+    async def _take(self, batch: int, within: timedelta) -> list[tuple[Msg, Delivery]]:
+        got: list[tuple[Msg, Delivery]] = []
+        while len(got) < batch:
+            message = await self._inbox.next(within)
+            delivery = parse_delivery(message.reply) if message.reply else None
+            if delivery is None:
+                _require_end(message.headers or {})
+                break
+            got.append((message, delivery))
         return got
+
+
+def _require_end(headers: Mapping[str, str]) -> None:
+    """Take a status for the end where it says that there is no more; else the rest is unread.
+
+    Raises:
+        BusUnavailableError: The consumer is gone, or its server.
+    """
+    if (status := headers.get("Status", "")) not in _NO_MORE:
+        described = headers.get("Description", "")
+        raise BusUnavailableError(f"reading status {status} {described}".rstrip())
+
+
+class _Inbox:
+    """Where messages arrive; a timer runs only while there is none."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self._messages: deque[Msg] = deque()
+        self._has_come = asyncio.Event()
+
+    async def received(self, message: Msg) -> None:
+        self._messages.append(message)
+        self._has_come.set()
+
+    async def next(self, within: timedelta) -> Msg:
+        while not self._messages:
+            self._has_come.clear()
+            async with asyncio.timeout(within.total_seconds()):
+                await self._has_come.wait()
+        return self._messages.popleft()
 
 
 @asynccontextmanager
@@ -105,11 +155,15 @@ async def open_pass(
 
 
 @asynccontextmanager
-async def _open_inbox(client: Client) -> AsyncIterator[Subscription]:
+async def _open_inbox(client: Client) -> AsyncIterator[_Inbox]:
+    inbox = _Inbox(client.new_inbox())
     try:
         # No more comes than a batch that was asked for.
-        inbox = await client.subscribe(
-            client.new_inbox(), pending_msgs_limit=_UNLIMITED, pending_bytes_limit=_UNLIMITED
+        subscription = await client.subscribe(
+            inbox.subject,
+            cb=inbox.received,
+            pending_msgs_limit=_UNLIMITED,
+            pending_bytes_limit=_UNLIMITED,
         )
     except NatsError as exc:
         raise BusUnavailableError(type(exc).__name__) from exc
@@ -117,4 +171,4 @@ async def _open_inbox(client: Client) -> AsyncIterator[Subscription]:
         yield inbox
     finally:
         if client.is_connected:
-            await inbox.unsubscribe()
+            await subscription.unsubscribe()

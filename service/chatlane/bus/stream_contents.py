@@ -129,15 +129,13 @@ async def _read_ids(reading: OnePass, wanted: int, until: datetime | None) -> He
     """Read so many messages, or until one is of a later time."""
     ids: set[str] = set()
     newest_at: datetime | None = None
-    while wanted > 0:
-        batch = min(wanted, _AT_ONCE)
-        got = await reading.pull(batch, within=REQUEST_TIMEOUT)
-        if len(got) < batch:
-            raise BusUnavailableError("messages went while they were read")
+    async for got in reading.read(wanted, at_once=_AT_ONCE, within=REQUEST_TIMEOUT):
         ids |= {(message.headers or {}).get(_MESSAGE_ID, "") for message, _ in got}
         newest_at = got[-1][1].stored_at
-        wanted -= batch
+        wanted -= len(got)
         if until is not None and newest_at > until:
             return Held(ids, is_all=True, newest_at=newest_at)
         await asyncio.sleep(0)
+    if wanted > 0:
+        raise BusUnavailableError("messages went while they were read")
     return Held(ids, is_all=False, newest_at=newest_at)

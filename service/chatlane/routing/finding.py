@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from chatlane.domain.erasing import ids_of, names_in
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _MESSAGES_AT_ONCE: Final = 1_000
+# Servers of a cluster may differ by that much when the leader of a stream changes.
+_CLOCKS: Final = timedelta(seconds=10)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -66,9 +68,12 @@ class Streams(Protocol):
         ...
 
     def read(
-        self, stream: StreamName, account: tuple[str, str] | None = None
+        self,
+        stream: StreamName,
+        account: tuple[str, str] | None = None,
+        until: datetime | None = None,
     ) -> AsyncIterator[list[StoredMessage]]:
-        """Yield all messages of a stream, or those of INBOUND of an account."""
+        """Yield all messages of a stream up to a time, or those of INBOUND of an account."""
         ...
 
     async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
@@ -217,9 +222,12 @@ class Finder:
         """Yield messages of a stream that are theirs, some at a time."""
         if await self._streams.state(stream) is None:
             return
-        account = (gone.ids.platform, gone.ids.account) if stream is StreamName.INBOUND else None
+        account, until = None, None
+        if stream is StreamName.INBOUND:
+            # What came later is not theirs to lose; other streams may tell of them later.
+            account, until = (gone.ids.platform, gone.ids.account), gone.until + _CLOCKS
         found: list[StoredMessage] = []
-        async for messages in self._streams.read(stream, account):
+        async for messages in self._streams.read(stream, account, until):
             found += [one for one in messages if gone.holds(stream, one.stored_at, one.body)]
             if len(found) >= _MESSAGES_AT_ONCE:
                 yield found
