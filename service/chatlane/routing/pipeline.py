@@ -45,6 +45,9 @@ _ROW_BYTES: Final = 1000
 _BREATH: Final = 32
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
+# What is said here the database has as well, in full. A word that finds no room is dropped: kept, it
+# would take the room in memory that everything else needs on its way.
+_DISPENSABLE: Final = frozenset({"DEAD"})
 # An error that is in none of our classes is a bug: tried again, but not for ever.
 _MOST_UNKNOWN_ERRORS: Final = 5
 
@@ -99,6 +102,7 @@ class _Outlet:
         in_flight: Publishes without an answer, and failed ones that wait for their next try:
             while a stream refuses, this bounds how hard we knock.
         is_full: Whether the stream said so in its last answer.
+        dropped: Rows that found no room and are not worth waiting for it.
     """
 
     ready: deque[Item] = field(default_factory=deque)
@@ -106,6 +110,7 @@ class _Outlet:
     is_full: bool = False
     published: int = 0
     repeated: int = 0
+    dropped: int = 0
 
 
 class Pipeline:
@@ -237,6 +242,10 @@ class Pipeline:
         outlet.in_flight -= 1
         outlet.is_full = False
         outlet.published += 1
+        self._done(item)
+
+    def _done(self, item: Item) -> None:
+        """Have the row deleted."""
         if not self._acknowledged:
             self.some_acknowledged.set()
         self._acknowledged.append(item.row.id)
@@ -265,6 +274,11 @@ class Pipeline:
             outlet.in_flight -= 1
             self._refuse(item, error)
             self._wakeup.set()
+            return
+        if isinstance(error, StreamFullError) and item.row.stream in _DISPENSABLE:
+            outlet.in_flight -= 1
+            outlet.dropped += 1
+            self._done(item)
             return
         outlet.repeated += 1
         outlet.is_full = isinstance(error, StreamFullError)
@@ -373,6 +387,13 @@ class Pipeline:
         for stream in counts:
             self._outlets[stream].published = self._outlets[stream].repeated = 0
         return counts
+
+    def take_dropped(self) -> dict[str, int]:
+        """Return by stream how many found no room and were dropped since the last call."""
+        dropped = {stream: its.dropped for stream, its in self._outlets.items() if its.dropped}
+        for stream in dropped:
+            self._outlets[stream].dropped = 0
+        return dropped
 
     def take_times(self) -> list[float]:
         """Return how many seconds each batch took to its last acknowledgement, since the last call."""

@@ -378,5 +378,7 @@ class Relay:
             self._metrics.published(stream, published)
             if repeated:
                 self._metrics.publish_repeated(stream, repeated)
+        for stream, count in self._pipeline.take_dropped().items():
+            _log.warning("announcements_dropped", stream=stream, count=count, reason="stream_full")
         for seconds in self._pipeline.take_times():
             self._metrics.publish_took(timedelta(seconds=seconds))

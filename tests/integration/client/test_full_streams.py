@@ -11,8 +11,9 @@ from nats.aio.client import Client
 
 from chatlane.app import App
 from chatlane.bus.jetstream import JetStream
+from chatlane.store.pool import open_store
 from chatlane_client import AdapterClient, RetryLaterError, Turn
-from chatlane_schemas import InboundEvent
+from chatlane_schemas import InboundEvent, subjects
 from chatlane_schemas.streams import StreamName
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, Chats, delivering, said, working
@@ -139,6 +140,28 @@ async def test_messages_whose_agent_has_no_room_wait_and_others_do_not(
         return True
 
     await eventually(all_are_routed)
+
+
+async def test_a_full_stream_of_dead_letters_holds_up_nobody(
+    client: Client, router: App, database_url: str
+) -> None:
+    await limit(client, StreamName.DEAD, 2_000)
+    for number in range(30):
+        await client.jetstream().publish(
+            subjects.inbound(PLATFORM, ACCOUNT, f"{number:016x}"), b"not json"
+        )
+    async with open_store(database_url) as store, store.transaction() as connection:
+        await eventually(lambda: connection.fetchval("SELECT count(*) = 30 FROM dead_letters"))
+        # Neither in memory nor in the table anything waits for room there.
+        await eventually(lambda: connection.fetchval("SELECT count(*) = 0 FROM outbox"))
+    assert router.relay is not None
+    assert router.relay.backlog == 0
+    stored = await client.jetstream().stream_info(StreamName.DEAD)
+    assert 0 < stored.state.messages < 30
+    adapter, chats = adapter_of(client), Chats()
+    async with working(client, echo), delivering(client, chats.deliver):
+        await adapter.publish(said("hello"))
+        await chats.until_said("hello")
 
 
 async def test_an_adapter_is_told_to_try_later_while_the_log_is_full(client: Client) -> None:

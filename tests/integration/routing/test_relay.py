@@ -258,6 +258,24 @@ async def test_what_does_not_fit_in_memory_waits_in_the_table(world: World) -> N
         await world.are_published(*(str(n) for n in range(15)))
 
 
+async def test_no_room_for_words_about_dead_letters_keeps_nothing_else(world: World) -> None:
+    def fate(text: str) -> Fate:
+        return Fate.REFUSED if text.startswith("word") else Fate.STORED
+
+    async with world.router(FakePublisher(world.stream, fate=fate), max_bytes=5000) as relay:
+        words = (said(f"word {n}", None, "DEAD") for n in range(20))
+        await write(relay, world.store, *words)
+        await write(relay, world.store, said("one"))
+
+        async def are_gone() -> bool:
+            await relay.adopt_orphans()
+            return await is_empty(world)
+
+        await eventually(are_gone)
+        assert world.published == ["one"]
+        assert await relay.drain(timedelta(seconds=10))
+
+
 async def test_a_graceful_stop_publishes_and_deletes_everything(world: World) -> None:
     async with world.router() as relay:
         await write(relay, world.store, *(said(str(n)) for n in range(50)))

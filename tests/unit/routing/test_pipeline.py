@@ -121,6 +121,26 @@ async def test_a_stream_that_refuses_delays_no_other() -> None:
         assert pipeline.full_streams == frozenset()
 
 
+async def test_a_word_about_a_dead_letter_waits_for_no_room() -> None:
+    publisher = FakePublisher(FakeStream(), fate=lambda _: Fate.REFUSED)
+    pipeline = pipeline_on(publisher)
+    words = [row(f"word {n}", None, "DEAD") for n in range(100)]
+    await publish_all(pipeline, words)
+    assert sorted(publisher.attempts) == sorted(one.message_id for one in words)
+    assert pipeline.take_acknowledged(200) == [one.id for one in words], "they are to be deleted"
+    assert pipeline.full_streams == frozenset()
+    assert (pipeline.take_counts(), pipeline.take_dropped()) == ({}, {"DEAD": 100})
+    assert pipeline.take_dropped() == {}
+
+
+async def test_a_word_about_a_dead_letter_that_got_lost_is_repeated() -> None:
+    publisher = FakePublisher(FakeStream())
+    publisher.fate = lambda _: Fate.STORED if len(publisher.attempts) > 2 else Fate.LOST
+    pipeline = pipeline_on(publisher)
+    await publish_all(pipeline, [row("word", None, "DEAD")])
+    assert list(publisher.stream.ids) == ["word"]
+
+
 async def test_repeats_come_later_and_later() -> None:
     publisher = FakePublisher(FakeStream(), fate=lambda _: Fate.REFUSED)
     async with running(pipeline_on(publisher)) as pipeline:
