@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from chatlane.cli.auditing import actor
 from chatlane.cli.options import AsJson, Config, Limit, open_nats, read_client_settings, shown
-from chatlane.cli.reporting import NOT_FOUND, CommandError
+from chatlane.cli.reporting import NOT_FOUND, REFUSED, CommandError
 from chatlane.cli.terminal import fact_table, local_time, open_console, plain, table
 from chatlane_schemas.dead import DeadReason, cause_of
 
@@ -117,22 +117,33 @@ def retry(
     """Let dead letters come again, the oldest first.
 
     A message goes to the end of its log, after all that was said since; a failed turn is given
-    to the workers again. Each is published before the next one is handed over. Needs a running
-    router.
+    to the workers again. Each is published before the next one is handed over. One that cannot
+    come again, or not now, stays; it keeps no other conversation from it. Needs a running router.
     """
 
     async def retried() -> None:
-        from chatlane.routing.retrying import Retrying
+        from chatlane.routing.retrying import NotRetriedError, Retrying
 
+        stay = 0
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(_opened(config))
             settings = read_client_settings(config)
             client = await stack.enter_async_context(open_nats(settings, "chatlane-cli"))
-            retrying = Retrying(store, partial(_publish, client), actor())
-            for letter_id in await _chosen(store, ids, reason, limit):
-                handed = await retrying.retry(letter_id, out_of_order=out_of_order)
+            retrying = Retrying(
+                store, partial(_publish, client), actor(), slots=settings.router.slots
+            )
+            chosen = await _chosen(store, ids, reason, limit)
+            for letter_id in chosen:
+                try:
+                    handed = await retrying.retry(letter_id, out_of_order=out_of_order)
+                except NotRetriedError as why:
+                    stay += 1
+                    typer.echo(f"{letter_id} stays: {why}", err=True)
+                    continue
                 await _until_published(retrying, handed)
                 typer.echo(f"{letter_id} comes again")
+        if stay:
+            raise CommandError(f"{stay} of {len(chosen)} stay where they are", exit_code=REFUSED)
 
     asyncio.run(retried())
 
@@ -184,13 +195,11 @@ async def _chosen(
 async def _publish(client: "Client", row: "Publication") -> None:
     import nats.errors
 
-    from chatlane.routing.retrying import NotRetriedError
-
     headers = {"Nats-Msg-Id": row.message_id}
     try:
         await client.jetstream().publish(row.subject, row.payload, timeout=5, headers=headers)
     except (nats.errors.Error, TimeoutError) as exc:
-        raise NotRetriedError(
+        raise CommandError(
             f"{row.stream} did not confirm it ({type(exc).__name__}): may you publish there?"
         ) from exc
 

@@ -11,6 +11,9 @@ LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 # keys, so this is no dict.
 Trace = tuple[tuple[str, str], ...]
 
+MOST_PARTITIONS: Final = 256
+"""How many there are at most of a log."""
+
 UNDIVIDED: Final = -1
 """The number of the one partition that is the whole log, while its division changes."""
 

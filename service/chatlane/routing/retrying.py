@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 from pydantic_core import from_json
 
 from chatlane.domain.effects import Effects, Publication
+from chatlane.domain.log import MOST_PARTITIONS
 from chatlane.domain.turns import repeat_notice
 from chatlane.errors import ChatlaneError
 from chatlane.store import audit, dead_letters, outbox, sessions, turns
 from chatlane_schemas import subjects
 from chatlane_schemas.dead import Stage
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.streams import DEFAULT_SLOTS, StreamName
 from chatlane_schemas.subjects import SubjectError, parse_log, parse_rlog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import DeadRow
+    from chatlane.domain.states import Session
     from chatlane.store.pool import Store
 
 _STREAMS: Final[Mapping[str, StreamName]] = {
@@ -31,6 +33,11 @@ _STREAMS: Final[Mapping[str, StreamName]] = {
     "event": StreamName.EVENTS,
     "dead": StreamName.DEAD,
 }
+
+
+_LOGGED: Final = frozenset({Stage.INBOUND, Stage.RESULTS})
+# Tokens of a subject in a log before that of the partition.
+_BEFORE_PARTITION: Final = 3
 
 
 class NotRetriedError(ChatlaneError):
@@ -57,8 +64,9 @@ class Retrying:
     same id, and what has had its effect is known by it.
 
     Args:
-        publish: Returns once a stream has the message; raises NotRetriedError when none has.
+        publish: Returns once a stream has the message; what it raises keeps the letter.
         actor: Who does it, for the audit.
+        slots: How many slots a `stream` agent's messages are spread over.
     """
 
     def __init__(
@@ -66,7 +74,10 @@ class Retrying:
         store: Store,
         publish: Callable[[Publication], Awaitable[None]],
         actor: str | None = None,
+        *,
+        slots: int = DEFAULT_SLOTS,
     ) -> None:
+        self._slots = slots
         self._actor = actor
         self._store = store
         self._publish = publish
@@ -78,14 +89,14 @@ class Retrying:
         said since. Older letters of the same chat or session go first.
 
         Raises:
-            NotRetriedError: It cannot be tried again, or not now.
+            NotRetriedError: It cannot be tried again, or not now; others may.
             StoreUnavailableError: Nothing changed.
         """
         async with self._store.transaction() as connection:
             letter = await dead_letters.lock(connection, letter_id)
             if letter is None:
                 raise NotRetriedError(f"there is no dead letter {letter_id}")
-            older = await dead_letters.find_older(connection, letter)
+            older = await _find_older(connection, letter)
             if older is not None and not out_of_order:
                 raise NotRetriedError(
                     f"{older} is older and of the same conversation: retry or drop it first"
@@ -118,13 +129,24 @@ class Retrying:
     async def _hand_over(self, connection: PoolConnectionProxy, letter: DeadRow) -> int | None:
         if letter.stage == Stage.TURNS:
             return await self._reopen_turn(connection, letter)
-        if letter.stage in {Stage.INBOUND, Stage.RESULTS}:
+        if letter.stage in _LOGGED:
             await self._publish(_publication(letter))
             return None
+        publication = _publication(letter)
         if letter.session_id is not None:
             # The ids of the outbox are the order of the session, under its lock.
-            await sessions.lock(connection, {letter.session_id})
-        return await outbox.leave(connection, _publication(letter))
+            locked = await sessions.lock(connection, {letter.session_id})
+            if letter.session_id not in locked:
+                raise NotRetriedError("its conversation is removed")
+            if letter.stage == Stage.ROUTED:
+                publication = self._routed(publication, locked[letter.session_id])
+        return await outbox.leave(connection, publication)
+
+    def _routed(self, publication: Publication, session: Session) -> Publication:
+        """Return what goes to where the session's messages go now: slots may have become others."""
+        _require_agent(session, publication.subject.split(".")[3])
+        slot = subjects.slot_of(session.id, self._slots)
+        return publication._replace(subject=subjects.routed(session.agent, slot, session.id))
 
     async def _reopen_turn(self, connection: PoolConnectionProxy, letter: DeadRow) -> int:
         pointer = from_json(letter.body or b"{}")
@@ -140,6 +162,7 @@ class Retrying:
             raise NotRetriedError("its conversation has ended")
         if session.active_turn is not None:
             raise NotRetriedError("its conversation is in work: try again when that is answered")
+        _require_agent(session, turn.agent)
         effects = Effects()
         turn.outcome = turn.error = turn.result_id = turn.token = turn.claim_id = None
         session.active_turn = turn.id
@@ -162,6 +185,29 @@ class Retrying:
         await audit.write(
             connection, action, letter.session_id, detail, actor=self._actor, outcome="done"
         )
+
+
+def _require_agent(session: Session, agent: str) -> None:
+    if session.agent != agent:
+        raise NotRetriedError(f"its conversation is served by {session.agent} now")
+
+
+async def _find_older(connection: PoolConnectionProxy, letter: DeadRow) -> UUID | None:
+    """Return an older letter of the same conversation: of its chat in a log, else of its session."""
+    if letter.stage not in _LOGGED:
+        return await dead_letters.find_older_of_session(connection, letter.id)
+    if letter.subject is None:
+        return None
+    return await dead_letters.find_older(connection, letter.id, _wherever(letter.subject))
+
+
+def _wherever(subject: str) -> Sequence[str]:
+    """Return the subjects of a chat or session in its log, however that was divided then."""
+    match subject.split(".", 4):
+        case [*head, _, tail] if len(head) == _BEFORE_PARTITION:
+            return [".".join((*head, str(number), tail)) for number in range(MOST_PARTITIONS)]
+        case _:
+            return [subject]
 
 
 def _publication(letter: DeadRow) -> Publication:

@@ -95,18 +95,34 @@ async def lock(connection: "PoolConnectionProxy", letter_id: UUID) -> DeadRow | 
 
 
 FIND_OLDER_SQL: Final[LiteralString] = """
--- dead_letters: the oldest other one of the same chat or session
-SELECT id FROM dead_letters
-WHERE subject = $1 AND stored_at < $2
-ORDER BY stored_at LIMIT 1
+-- dead_letters: the oldest of some subjects that came before another one
+SELECT older.id FROM dead_letters AS letter JOIN dead_letters AS older
+    ON older.subject = ANY($2::text[])
+    AND (older.stored_at, older.at) < (letter.stored_at, letter.at)
+WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
 """
 
 
-async def find_older(connection: "PoolConnectionProxy", letter: DeadRow) -> UUID | None:
-    """Return an older letter of the same conversation: a subject names a chat or a session."""
-    if letter.subject is None or letter.stored_at is None:
-        return None
-    older: UUID | None = await connection.fetchval(FIND_OLDER_SQL, letter.subject, letter.stored_at)
+async def find_older(
+    connection: "PoolConnectionProxy", letter_id: UUID, subjects: "Sequence[str]"
+) -> UUID | None:
+    """Return the oldest letter under any of these subjects that came before this one."""
+    older: UUID | None = await connection.fetchval(FIND_OLDER_SQL, letter_id, subjects)
+    return older
+
+
+FIND_OLDER_OF_SESSION_SQL: Final[LiteralString] = """
+-- dead_letters: the oldest of a session that came before another one and is of its kind
+SELECT older.id FROM dead_letters AS letter JOIN dead_letters AS older
+    ON older.session_id = letter.session_id AND older.stage = letter.stage
+    AND (older.stored_at, older.at) < (letter.stored_at, letter.at)
+WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
+"""
+
+
+async def find_older_of_session(connection: "PoolConnectionProxy", letter_id: UUID) -> UUID | None:
+    """Return the oldest letter of the same session and stage that came before this one."""
+    older: UUID | None = await connection.fetchval(FIND_OLDER_OF_SESSION_SQL, letter_id)
     return older
 
 

@@ -5,6 +5,7 @@ import json
 import os
 from datetime import timedelta
 
+import asyncpg
 import httpx
 import nats
 import pytest
@@ -175,6 +176,31 @@ async def test_dead_letters_are_shown_retried_and_dropped(serving: Installation)
     assert again_dropped == "there are no dead letters of reason not_json\n"
     assert (await serving.run("dead-letters", "show", first)).code == 3
     assert (await serving.run("dead-letters", "drop")).code == 2
+
+
+async def test_a_dead_letter_that_stays_keeps_no_other_conversation_from_coming_again(
+    serving: Installation,
+) -> None:
+    client = await nats.connect(serving.nats_url)
+    for chat in ("ann", "ann", "ben"):
+        subject = subjects.inbound("terminal", "local", subjects.chat_token(chat))
+        await client.jetstream().publish(subject, b"not json")
+    await client.close()
+    database = await asyncpg.connect(serving.owner_url)
+    of_log = "SELECT id FROM dead_letters ORDER BY sequence"
+    await eventually(lambda: database.fetchval("SELECT count(*) = 3 FROM dead_letters"))
+    first, second, third = [str(row[0]) for row in await database.fetch(of_log)]
+    await database.execute("UPDATE dead_letters SET body = NULL WHERE id = $1", first)
+    await database.close()
+
+    ended = await serving.run("dead-letters", "retry", "--reason", "not_json")
+
+    assert (ended.code, ended.out) == (4, f"{third} comes again\n")
+    assert ended.err.splitlines() == [
+        f"{first} stays: there is nothing of it to try again: its body is gone",
+        f"{second} stays: {first} is older and of the same conversation: retry or drop it first",
+        "chatlane: 2 of 3 stay where they are",
+    ]
 
 
 async def test_message_to_an_undeclared_account_is_refused_before_it_is_sent(

@@ -6,16 +6,18 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.domain.effects import Publication
+from chatlane.domain.catalog import Agent
+from chatlane.domain.effects import DeadRow, Publication
 from chatlane.routing.retrying import NotRetriedError, Retrying
 from chatlane.routing.sweeper import Upkeep
 from chatlane.store import dead_letters
 from chatlane_schemas import subjects
-from tests.support.kernel import DAY, Fields, Kernel, event
+from tests.support.kernel import DAY, Fields, Kernel, catalog, event, open_kernel
 
 pytestmark = pytest.mark.integration
 
 ANN: Fields = {"chat": "42", "user": "42"}
+BEN: Fields = {"chat": "43", "user": "43"}
 SECOND = timedelta(seconds=1)
 CHAT = subjects.chat_token("42")
 LOGGED = f"chat.v1.log.3.telegram.bot.{CHAT}"
@@ -78,6 +80,18 @@ async def test_the_older_one_of_a_chat_goes_first(kernel: Kernel, log: Log) -> N
     assert [row.payload for row in log.rows] == [b"first", b"second"]
 
 
+async def test_the_older_one_goes_first_however_its_log_was_divided(
+    kernel: Kernel, log: Log
+) -> None:
+    (first,) = await refuse(kernel, b"first")
+    now = f"chat.v1.log.9.telegram.bot.{CHAT}"
+    await kernel.decide([kernel.raw("inbound", 9, now, b"second", DAY + SECOND)])
+    second = await kernel.value("SELECT id FROM dead_letters WHERE subject = $1", now)
+
+    with pytest.raises(NotRetriedError, match=f"{first} is older"):
+        await Retrying(kernel.store, log.publish).retry(second)
+
+
 async def test_a_person_may_decide_otherwise(kernel: Kernel, log: Log) -> None:
     first, second = await refuse(kernel, b"first", b"second")
 
@@ -128,13 +142,18 @@ async def test_what_has_no_subject_of_ours_is_not_tried_again(kernel: Kernel, lo
     assert len(await kernel.dead()) == 1
 
 
-async def failed_turn(kernel: Kernel) -> tuple[UUID, UUID, UUID]:
-    """Return session, turn and letter of a turn that its worker gave up."""
-    placed = await kernel.say(event(**ANN, mid="1", text="hello"))
-    claimed = await kernel.claim_live(placed.session)
+async def give_up(kernel: Kernel, session: UUID) -> tuple[UUID, UUID]:
+    """Let a worker give up the turn of a session; returns the turn and its letter."""
+    claimed = await kernel.claim_live(session)
     await kernel.answer(claimed, parts=[], outcome="failed", retry=False, error="broken")
-    (row,) = await kernel.fetch("SELECT id FROM dead_letters")
-    return placed.session, claimed.turn_id, row[0]
+    letter = await kernel.value("SELECT id FROM dead_letters ORDER BY at DESC LIMIT 1")
+    return claimed.turn_id, letter
+
+
+async def failed_turn(kernel: Kernel, who: Fields = ANN) -> tuple[UUID, UUID, UUID]:
+    """Return session, turn and letter of a turn that its worker gave up."""
+    placed = await kernel.say(event(**who, mid="1", text="hello"))
+    return placed.session, *await give_up(kernel, placed.session)
 
 
 async def test_a_failed_turn_is_given_to_the_workers_again(kernel: Kernel, log: Log) -> None:
@@ -178,6 +197,125 @@ async def test_a_failed_turn_waits_until_its_session_is_idle(kernel: Kernel, log
     await kernel.answer(await kernel.claim_live(session), "yes")
     await Retrying(kernel.store, log.publish).retry(letter)
     assert await kernel.live_turn(session) is not None
+
+
+async def test_the_older_failed_turn_of_a_session_goes_first(kernel: Kernel, log: Log) -> None:
+    session = (await kernel.say(event(**ANN, mid="1", text="one"))).session
+    claimed = await kernel.claim_live(session)
+    await kernel.say(event(**ANN, mid="2", text="two"))
+    await kernel.answer(claimed, parts=[], outcome="failed", retry=False, error="broken")
+    first = await kernel.value("SELECT id FROM dead_letters")
+    _, second = await give_up(kernel, session)
+    _, _, elsewhere = await failed_turn(kernel, BEN)
+    retrying = Retrying(kernel.store, log.publish)
+
+    with pytest.raises(NotRetriedError, match=f"{first} is older"):
+        await retrying.retry(second)
+    await retrying.retry(elsewhere)
+    await retrying.retry(first)
+    with pytest.raises(NotRetriedError, match="in work"):
+        await retrying.retry(second)
+    await kernel.answer(await kernel.claim_live(session), "to one")
+    await retrying.retry(second)
+    await kernel.answer(await kernel.claim_live(session), "to two")
+
+    assert await kernel.said(session) == ["one", "two", "to one", "to two"]
+    assert await kernel.dead() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("UPDATE sessions SET ended_at = now(), end_reason = 'reset'", "has ended"),
+        ("UPDATE sessions SET agent = 'other'", "served by other now"),
+        ("DELETE FROM turns", "its turn is gone"),
+    ],
+)
+async def test_a_failed_turn_stays_where_its_session_has_no_use_for_it(
+    kernel: Kernel, log: Log, change: str, why: str
+) -> None:
+    session, _, letter = await failed_turn(kernel)
+    await kernel.fetch(change)
+
+    with pytest.raises(NotRetriedError, match=why):
+        await Retrying(kernel.store, log.publish).retry(letter)
+
+    assert await kernel.live_turn(session) is None
+    assert await kernel.dead() == [("turns", "turn_failed")]
+
+
+STREAM = catalog(agents=[Agent("main", delivery="stream")])
+
+
+async def undeliverable(kernel: Kernel) -> tuple[UUID, UUID]:
+    """Return session and letter of a routed message that no worker took."""
+    session = (await kernel.say(event(**ANN, mid="1", text="hello"))).session
+    (routed,) = await kernel.fetch("SELECT subject, payload FROM outbox WHERE stream = 'ROUTED'")
+    letter = DeadRow(
+        id=uuid4(),
+        stage="routed",
+        reason="undeliverable",
+        log=None,
+        partition=None,
+        sequence=1,
+        stored_at=DAY,
+        subject=routed["subject"],
+        session_id=session,
+        digest=bytes(32),
+        size_bytes=len(routed["payload"]),
+        detail=None,
+        body=routed["payload"],
+    )
+    await kernel.fetch("DELETE FROM outbox")
+    async with kernel.store.transaction() as connection:
+        await dead_letters.insert(connection, [letter])
+    return session, letter.id
+
+
+async def test_a_routed_message_goes_out_once_more(database_url: str, log: Log) -> None:
+    async with open_kernel(database_url, STREAM) as kernel:
+        session, letter = await undeliverable(kernel)
+
+        await Retrying(kernel.store, log.publish).retry(letter)
+
+        (row,) = await kernel.fetch("SELECT session_id, stream, message_id, router FROM outbox")
+        assert tuple(row.values()) == (session, "ROUTED", f"retry:{letter}", None)
+        (told,) = await kernel.published("ROUTED")
+        assert told["text"] == "hello"
+        assert (await kernel.dead(), log.rows) == ([], [])
+
+
+async def test_a_routed_message_goes_to_the_slot_that_its_session_has_now(
+    database_url: str, log: Log
+) -> None:
+    async with open_kernel(database_url, STREAM) as kernel:
+        session, letter = await undeliverable(kernel)
+
+        await Retrying(kernel.store, log.publish, slots=1).retry(letter)
+
+        subject = await kernel.value("SELECT subject FROM outbox")
+        assert subject == f"chat.v1.routed.main.0.{session}"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("DELETE FROM sessions", "its conversation is removed"),
+        ("UPDATE sessions SET agent = 'other'", "served by other now"),
+    ],
+)
+async def test_a_routed_message_stays_where_nobody_is_to_have_it_any_more(
+    database_url: str, log: Log, change: str, why: str
+) -> None:
+    async with open_kernel(database_url, STREAM) as kernel:
+        _, letter = await undeliverable(kernel)
+        await kernel.fetch(change)
+
+        with pytest.raises(NotRetriedError, match=why):
+            await Retrying(kernel.store, log.publish).retry(letter)
+
+        assert await kernel.published("ROUTED") == []
+        assert await kernel.dead() == [("routed", "undeliverable")]
 
 
 async def test_what_was_kept_long_enough_is_deleted(kernel: Kernel) -> None:
