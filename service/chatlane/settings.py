@@ -52,6 +52,7 @@ from chatlane.domain.catalog import (
 from chatlane.domain.context import Prompts
 from chatlane.domain.erasing import MIN_KEY_BYTES as MIN_ERASURE_KEY_BYTES
 from chatlane.domain.erasing import ErasureKey
+from chatlane.domain.log import MOST_PARTITIONS
 from chatlane.domain.redaction import MIN_KEY_BYTES
 from chatlane.durations import Duration
 from chatlane.errors import PermanentError
@@ -253,7 +254,7 @@ class RouterSettings(Group):
     partitions: int = Field(
         default=32,
         ge=1,
-        le=256,
+        le=MOST_PARTITIONS,
         description="Partitions of the two logs; another number needs `chatlane admin repartition`.",
     )
     slots: int = Field(
@@ -476,6 +477,7 @@ class TracingSettings(Group):
 
     endpoint: str | None = Field(
         default=None,
+        pattern=r"^https?://[^\s/]",
         description="OTLP over HTTP, such as http://collector:4318/v1/traces; needs chatlane[otel].",
     )
 
@@ -744,7 +746,7 @@ def _config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None
 def _refuse_unknown_groups(environ: Mapping[str, str]) -> None:
     """Refuse a misspelt group; within a group the models refuse what they do not know."""
     for variable in sorted(environ):
-        match = re.fullmatch(r"CHATLANE_([A-Z0-9]+)__.+", variable.upper())
+        match = re.fullmatch(r"CHATLANE_([A-Z0-9]+(?:_[A-Z0-9]+)*)__.+", variable.upper())
         if match and match[1].lower() not in Settings.model_fields:
             groups = ", ".join(Settings.model_fields)
             raise SettingsError(f"{variable} names no group of settings; there are: {groups}")

@@ -284,6 +284,7 @@ def test_declarations_can_come_from_the_environment(
         ),
         ('[nats]\ntoken = "a"\nnkey_seed_file = "b"\n', "nats.creds_file and nats.nkey_seed_file"),
         ('[nats]\nprincipal = "a.b"\n', "nats.principal: String should match pattern"),
+        ('[tracing]\nendpoint = "collector:4318"\n', "match pattern '^https?://"),
     ],
 )
 def test_refusal_says_what_to_change(config: Config, text: str, expected: str) -> None:
@@ -300,12 +301,21 @@ def test_all_problems_are_told_at_once(config: Config) -> None:
     ]
 
 
+@pytest.mark.parametrize("variable", ["CHATLANE_NATZ__URL", "CHATLANE_DEAD_LETTER__KEEP"])
 def test_misspelt_group_in_the_environment_is_refused(
+    config: Config, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "7d")
+
+    assert f"{variable} names no group of settings" in config.refusal("")
+
+
+def test_a_group_of_two_words_is_known_in_the_environment(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CHATLANE_NATZ__URL", "nats://x")
+    monkeypatch.setenv("CHATLANE_DEAD_LETTERS__KEEP", "7d")
 
-    assert "CHATLANE_NATZ__URL names no group of settings" in config.refusal("")
+    assert config.load("").dead_letters.keep == timedelta(days=7)
 
 
 @pytest.mark.parametrize(
