@@ -193,8 +193,11 @@ class TurnWorker:
             "chatlane.attempt": grant.attempt,
         }
         told = [one.traceparent for one in grant.messages if one.traceparent is not None]
-        # A notice may be a repetition, or follow from the turn before.
-        parent = context_of({"traceparent": told[-1]} if told else notice.headers)
+        headers = notice.headers or {}
+        # A notice may be a repetition, or follow from the turn before; only its headers have a state.
+        if told and headers.get("traceparent") != told[-1]:
+            headers = {"traceparent": told[-1]}
+        parent = context_of(headers)
         links = [link for one in told[:-1] if (link := link_to(one)) is not None]
         return span("turn", SpanKind.CONSUMER, about, parent=parent, links=links)
 

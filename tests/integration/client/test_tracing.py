@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from chatlane import tracing as service_tracing
 from chatlane_client import Turn, TurnFailedError
 from chatlane_client import tracing as client_tracing
-from chatlane_schemas import encode, subjects
+from chatlane_schemas import InboundEvent, encode, subjects
 from chatlane_schemas.streams import StreamName
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import Chats, delivering, said, working
@@ -149,15 +149,34 @@ async def test_a_stream_worker_finds_the_context_in_its_headers(
     assert headers["traceparent"].startswith(context)
 
 
-async def test_what_others_traced_is_passed_on_by_who_traces_nothing(client: Client) -> None:
-    event = said("hello", agent="desk")
-    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    headers = {"traceparent": parent, "tracestate": "theirs=1", "baggage": "name=Ann"}
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+THEIRS = {"traceparent": PARENT, "tracestate": "theirs=1"}
+
+
+async def publish_traced(client: Client, event: InboundEvent) -> None:
+    """Be an adapter that others have given a context, and that traces nothing itself."""
+    headers = {**THEIRS, "baggage": "name=Ann"}
     await client.jetstream().publish(subjects.inbound_for(event), encode(event), headers=headers)
+
+
+async def test_what_others_traced_is_passed_on_by_who_traces_nothing(client: Client) -> None:
+    await publish_traced(client, said("hello", agent="desk"))
 
     found = await routed_headers(client)
 
-    assert (found["traceparent"], found["tracestate"]) == (parent, "theirs=1")
+    assert {name: found[name] for name in THEIRS} == THEIRS
+    assert "baggage" not in found
+
+
+async def test_what_others_traced_goes_through_a_turn_to_its_answer(client: Client) -> None:
+    async def answer(turn: Turn) -> str:
+        return turn.text
+
+    async with working(client, answer):
+        await publish_traced(client, said("hello"))
+        found = await only_headers(client, StreamName.OUTBOUND)
+
+    assert {name: found[name] for name in THEIRS} == THEIRS
     assert "baggage" not in found
 
 
@@ -170,11 +189,16 @@ async def test_without_a_trace_nothing_is_added(client: Client) -> None:
 
 async def routed_headers(client: Client) -> dict[str, str]:
     """Return the headers of the one message that was routed to the stream agent."""
+    return await only_headers(client, StreamName.ROUTED)
+
+
+async def only_headers(client: Client, stream: StreamName) -> dict[str, str]:
+    """Return the headers of the one message of a stream, once it is there."""
     jetstream = client.jetstream()
 
     async def has_come() -> bool:
-        return (await jetstream.stream_info(StreamName.ROUTED)).state.messages == 1
+        return (await jetstream.stream_info(stream)).state.messages == 1
 
     await eventually(has_come)
-    stored = await jetstream.get_msg(StreamName.ROUTED, seq=1)
+    stored = await jetstream.get_msg(stream, seq=1)
     return dict(stored.headers or {})
