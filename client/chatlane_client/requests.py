@@ -30,6 +30,7 @@ class Requests:
         patience: timedelta | None,
         acting_for: Person | None = None,
         agent: str | None = None,
+        is_operator: bool = False,
     ) -> None:
         """Make one.
 
@@ -39,17 +40,19 @@ class Requests:
             patience: When to give up on a request; None asks for ever.
             acting_for: Who is named in every request; permissions pin whom they talk to.
             agent: Whose sessions are asked about; permissions pin it for workers.
+            is_operator: Asks on subjects that are bound to nobody.
         """
         self._client = client
         self._principal = principal
         self._patience = patience
         self._acting_for = acting_for
         self._agent = agent
+        self._is_operator = is_operator
 
     def subject(self, noun: str, verb: str) -> str:
         """Return the subject of a request."""
         person = self._acting_for
-        if person is None:
+        if person is None or self._is_operator:
             return subjects.api(self._principal, noun, verb, self._agent)
         return subjects.api_for_account(
             self._principal, noun, verb, person.platform, person.account
@@ -105,6 +108,7 @@ class Api:
         principal: str,
         acting_for: Person | None = None,
         agent: str | None = None,
+        is_operator: bool = False,
         patience: timedelta = timedelta(seconds=10),
     ) -> None:
         """Make a client.
@@ -115,10 +119,16 @@ class Api:
             acting_for: Whose sessions it reads and changes; None for all.
             agent: Of which agent's sessions, for a worker of it, which asks about one session
                 at a time; None for all.
+            is_operator: Asks as an operator, who needs it to act for a person.
             patience: When to give up on a request.
         """
         self._requests = Requests(
-            client, principal=principal, patience=patience, acting_for=acting_for, agent=agent
+            client,
+            principal=principal,
+            patience=patience,
+            acting_for=acting_for,
+            agent=agent,
+            is_operator=is_operator,
         )
         self._acting_for = acting_for
 

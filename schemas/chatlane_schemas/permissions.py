@@ -170,10 +170,13 @@ def front_end(principal: str, accounts: Iterable[tuple[str, str]]) -> Permission
 
 
 def operator(principal: str) -> Permissions:
-    """Return what an operator may do: ask for and change sessions, let dead letters come again, look."""
+    """Return what an operator may do: ask for and change sessions, let dead letters come again, look.
+
+    It asks in one form only, by which routers know it: what it does is audited.
+    """
     return Permissions(
         publish=(
-            *(_of(principal, channel) for channel in (*REQUESTS, *requests_for_account())),
+            *(_of(principal, channel) for channel in REQUESTS),
             *_look_around(),
             # Dead letters that come again. Not for routers: whoever asks them something names
             # the subject of their answer.

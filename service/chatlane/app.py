@@ -64,6 +64,7 @@ from chatlane.routing.updates import Updates
 from chatlane.routing.writing import Writer
 from chatlane.settings import SettingsError
 from chatlane.store import partitions, probe, seen_days
+from chatlane.store.audit import ReadNotes
 from chatlane.store.migrations import verify_schema
 from chatlane.store.pool import Store, open_store
 from chatlane.store.session_reads import SessionReads
@@ -562,7 +563,10 @@ def _jobs(
 async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> AsyncIterator[None]:
     """Answer requests: of the session API, and the claims and renewals of workers."""
     answering = Answering(
-        app.metrics, lambda: bus.client.max_payload, SessionReads(app.store).agent_of
+        app.metrics,
+        lambda: bus.client.max_payload,
+        SessionReads(app.store).agent_of,
+        ReadNotes(app.store).note,
     )
     turns = [
         TurnHandlers(agent.name, desk, answering, app.metrics)

@@ -131,6 +131,9 @@ async def test_everything_is_done_by_users_of_their_own(company: Company) -> Non
             ann = Person(platform=PLATFORM, account=ACCOUNT, id="ann")
             sessions = SessionApi(web, principal="web", acting_for=ann)
             assert [its.title async for its in sessions.list_all()] == ["talk"]
+        of_ann = ("--person", f"{PLATFORM}/{ACCOUNT}/ann", "--json")
+        [listed] = (await operator.done("sessions", "list", *of_ann)).splitlines()
+        assert json.loads(listed)["title"] == "talk"
 
         await operator.done("sessions", "reset", session["session_key"])
         await adapter.publish(event("again"))

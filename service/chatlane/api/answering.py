@@ -40,6 +40,7 @@ class Answering:
             that sends more is closed for good.
         agent_of: Returns the agent of a session, if there is one; without it nobody may ask
             for the sessions of an agent.
+        note_read: Notes that an operator looked, at which session if at one, and what became of it.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Answering:
         metrics: Metrics,
         max_payload: Callable[[], int] = lambda: MAX_PAYLOAD_BYTES,
         agent_of: Callable[[UUID], Awaitable[str | None]] | None = None,
+        note_read: Callable[[Operator, UUID | None, str], Awaitable[None]] | None = None,
     ) -> None:
         self._metrics = metrics
         self._max_payload = max_payload
         self._agent_of = agent_of
+        self._note_read = note_read
 
     async def answer(
         self,
@@ -66,6 +69,28 @@ class Answering:
         took = timedelta(seconds=time.monotonic() - started)
         self._metrics.api_answered(method, error.code if error else "ok", took)
         return self._fitting(method, encode(reply))
+
+    async def answer_read(
+        self,
+        method: str,
+        request: type[RequestT],
+        asked: Asked,
+        read: Callable[[RequestT], Awaitable[Envelope]],
+    ) -> bytes:
+        """Answer a request that only looks; that an operator did is noted before it is told."""
+
+        async def act(decoded: RequestT) -> Envelope:
+            reply = await read(decoded)
+            if self._note_read is not None and not asked.is_bound:
+                error = reply.error if isinstance(reply, ApiReply) else None
+                await self._note_read(
+                    Operator(asked.principal, method),
+                    getattr(decoded, "session_id", None),
+                    error.code if error else "done",
+                )
+            return reply
+
+        return await self.answer(method, request, asked, act)
 
     async def answer_once(
         self,
@@ -89,8 +114,7 @@ class Answering:
             # may differ, so that a caller can repeat it after a restart.
             said = decoded.model_dump_json(exclude={"at"}).encode()
             digest = sha256(method.encode() + b"\0" + said).digest()
-            is_bound = asked.agent is not None or asked.account is not None
-            who = asked.principal if is_bound else Operator(asked.principal, method)
+            who = asked.principal if asked.is_bound else Operator(asked.principal, method)
             return await decide(who, decoded, digest)
 
         return await self.answer(method, request, asked, act)

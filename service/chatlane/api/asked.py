@@ -21,6 +21,11 @@ class Asked:
     agent: str | None = None
     account: tuple[str, str] | None = None
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is a worker's or a front end's; what is bound to nothing is an operator's."""
+        return self.agent is not None or self.account is not None
+
 
 Handle: TypeAlias = Callable[[Asked], Awaitable[bytes]]
 """Answers a request; never raises."""

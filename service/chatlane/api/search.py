@@ -61,7 +61,7 @@ class SearchHandlers:
 
     async def search(self, asked: Asked) -> bytes:
         """Answer `transcript.search`."""
-        return await self._answering.answer(
+        return await self._answering.answer_read(
             "transcript.search", TranscriptSearch, asked, self._search
         )
 

@@ -50,11 +50,11 @@ class SessionListHandlers:
 
     async def list(self, asked: Asked) -> bytes:
         """Answer `session.list`."""
-        return await self._answering.answer("session.list", SessionList, asked, self._list)
+        return await self._answering.answer_read("session.list", SessionList, asked, self._list)
 
     async def count(self, asked: Asked) -> bytes:
         """Answer `session.count`."""
-        return await self._answering.answer("session.count", SessionCount, asked, self._count)
+        return await self._answering.answer_read("session.count", SessionCount, asked, self._count)
 
     async def _list(self, request: SessionList) -> SessionListReply:
         try:

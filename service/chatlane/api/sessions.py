@@ -69,19 +69,21 @@ class SessionHandlers:
 
     async def get(self, asked: Asked) -> bytes:
         """Answer `session.get`."""
-        return await self._answering.answer("session.get", SessionGet, asked, self._get)
+        return await self._answering.answer_read("session.get", SessionGet, asked, self._get)
 
     async def peek(self, asked: Asked) -> bytes:
         """Answer `session.peek`."""
-        return await self._answering.answer("session.peek", SessionPeek, asked, self._peek)
+        return await self._answering.answer_read("session.peek", SessionPeek, asked, self._peek)
 
     async def rounds(self, asked: Asked) -> bytes:
         """Answer `session.rounds`."""
-        return await self._answering.answer("session.rounds", SessionRounds, asked, self._rounds)
+        return await self._answering.answer_read(
+            "session.rounds", SessionRounds, asked, self._rounds
+        )
 
     async def find(self, asked: Asked) -> bytes:
         """Answer `session.find`."""
-        return await self._answering.answer("session.find", SessionFind, asked, self._find)
+        return await self._answering.answer_read("session.find", SessionFind, asked, self._find)
 
     async def _get(self, request: SessionGet) -> SessionReply:
         session = await self._reads.find(request.session_id, request.acting_for)

@@ -87,11 +87,13 @@ class TranscriptHandlers:
 
     async def load(self, asked: Asked) -> bytes:
         """Answer `transcript.load`."""
-        return await self._answering.answer("transcript.load", TranscriptLoad, asked, self._load)
+        return await self._answering.answer_read(
+            "transcript.load", TranscriptLoad, asked, self._load
+        )
 
     async def revisions(self, asked: Asked) -> bytes:
         """Answer `transcript.revisions`."""
-        return await self._answering.answer(
+        return await self._answering.answer_read(
             "transcript.revisions", TranscriptRevisions, asked, self._revisions
         )
 

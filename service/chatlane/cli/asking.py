@@ -90,7 +90,13 @@ async def _asked(
     settings = read_client_settings(config)
     principal = principal or settings.nats.principal or _PRINCIPAL
     async with open_nats(settings, "chatlane-cli") as client:
-        sessions = SessionApi(client, principal=principal, acting_for=person, patience=_PATIENCE)
+        sessions = SessionApi(
+            client,
+            principal=principal,
+            acting_for=person,
+            is_operator=True,
+            patience=_PATIENCE,
+        )
         transcripts = TranscriptApi(client, principal=principal, patience=_PATIENCE)
         try:
             return await question(Apis(sessions, transcripts))

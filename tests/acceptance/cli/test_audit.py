@@ -21,16 +21,16 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(2
 
 KEY: Final = '\n[erasure]\nkey = "an erasure key of at least 32 bytes"\n'
 
-# What commands change by asking a router is audited there: tests/integration/cases.
+# What commands ask a router for is audited there: tests/integration/cases.
 BY_ROUTERS: Final = {
     *("sessions title", "sessions reset", "sessions resume", "sessions fork", "sessions remove"),
+    *("sessions list", "sessions show", "sessions tail", "sessions export"),
 }
 # Looking, servers of one's own, files, and what has its own audit: people who write.
 CHANGES_NOTHING: Final = {
     *("demo", "dev", "chat", "router", "echo-worker", "explain", "dead", "session"),
     *("admin verify", "admin nats-config", "admin nats-keys"),
     *("dead-letters list", "people erasures", "people erasure-list"),
-    *("sessions list", "sessions show", "sessions tail", "sessions export"),
 }
 HERE: Final = {
     *("admin migrate", "admin grants", "admin apply", "admin repartition", "admin retain"),
@@ -114,14 +114,25 @@ async def test_commands_that_change_something_leave_lines(
     assert not any("ann" in line["detail"] for line in lines if "erase" in line["action"])
 
 
-async def test_a_command_that_fails_leaves_how_it_failed(bare: Installation) -> None:
+async def test_a_command_that_fails_leaves_how_it_failed(
+    bare: Installation, empty_database_url: str
+) -> None:
+    """There are no streams yet."""
     (bare.directory / "chatlane.toml").write_text(CONFIG + KEY)
     await bare.done("admin", "migrate")
     await bare.done("admin", "grants", "--apply")
     ended = await bare.run("people", "erase", "telegram/bot/1087968824", "--yes")
     assert ended.code == 1
-    shown = await bare.done("people", "erasures", "--json")
-    assert shown == ""
+    assert await bare.done("people", "erasures", "--json") == ""
+    database = await asyncpg.connect(empty_database_url)
+    try:
+        lines = await database.fetch(
+            "SELECT outcome, detail FROM audit WHERE action = 'people erase' ORDER BY id"
+        )
+    finally:
+        await database.close()
+    assert [line["outcome"] for line in lines] == ["begun", "NotErasedError"]
+    assert not any("1087968824" in line["detail"] for line in lines)
 
 
 async def test_a_migration_that_fails_leaves_that_it_was_begun_and_how_it_failed(

@@ -18,6 +18,7 @@ from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked, Handle
 from chatlane.handlers import every_handler
 from chatlane.metrics import Metrics
+from chatlane.store.audit import ReadNotes
 from chatlane.store.session_reads import SessionReads
 from chatlane_schemas.channels import REQUESTS, Channel
 from chatlane_schemas.codec import DecodeError, decode
@@ -58,7 +59,8 @@ class Api:
         self.kernel = kernel
         self._look = ""
         reads = SessionReads(kernel.store)
-        answering = Answering(Metrics(), agent_of=reads.agent_of)
+        notes = ReadNotes(kernel.store)
+        answering = Answering(Metrics(), agent_of=reads.agent_of, note_read=notes.note)
         handlers = every_handler(kernel.store, kernel.writer, kernel.catalog, SLOTS, answering)
         self.handles: dict[str, Handle] = {}
         for one in handlers:
@@ -110,7 +112,7 @@ READS: Final = {
 
 
 @pytest.mark.parametrize("name", sorted(CHANNELS))
-async def test_what_an_operator_changes_is_audited_and_what_others_do_is_not(
+async def test_what_an_operator_does_is_audited_and_what_others_do_is_not(
     api: Api, name: str
 ) -> None:
     channel = CHANNELS[name]
@@ -128,14 +130,55 @@ async def test_what_an_operator_changes_is_audited_and_what_others_do_is_not(
             "SELECT action, actor, outcome, detail ->> 'request', db_role"
             " FROM audit WHERE actor IS NOT NULL"
         )
-        if subject or method in READS:
+        if subject:
             assert lines == []
             continue
         outcome = (reply.get("error") or {}).get("code", "done")
+        # Who only looks may do so again; of what is changed each request is a line.
+        request = None if method in READS else body["id"]
         assert [tuple(line) for line in lines] == [
-            (method, "nats:someone", outcome, body["id"], router)
+            (method, "nats:someone", outcome, request, router)
         ]
         await api.kernel.fetch("TRUNCATE audit")
+
+
+async def test_who_goes_on_looking_leaves_one_line_for_each_session_and_minute(api: Api) -> None:
+    load, listed = CHANNELS["transcriptLoad"], CHANNELS["sessionList"]
+    one, other = [str(await api.opened()) for _ in range(2)]
+    await api.kernel.fetch("TRUNCATE audit")
+
+    async def look(channel: Channel, session: str | None = None) -> None:
+        its = {"session_id": session} if session else {}
+        await api.ask(channel, json.dumps(message_of(channel, "minimal") | its).encode())
+
+    async def looked() -> list[tuple[str, str | None]]:
+        rows = await api.kernel.fetch("SELECT action, session_id::text FROM audit ORDER BY id")
+        return [tuple(row) for row in rows]
+
+    for _ in range(3):
+        await look(load, one)
+        await look(listed)
+    await look(load, other)
+    expected = [("transcript.load", one), ("session.list", None), ("transcript.load", other)]
+    assert await looked() == expected
+    await api.kernel.fetch("UPDATE audit SET at = at - interval '2 minutes'")
+    await look(load, one)
+    assert await looked() == [*expected, ("transcript.load", one)]
+
+
+async def test_what_cannot_be_noted_is_not_told(api: Api) -> None:
+    session = str(await api.opened())
+    channel = CHANNELS["transcriptLoad"]
+    body = json.dumps(message_of(channel, "minimal") | {"session_id": session}).encode()
+    await api.kernel.fetch("ALTER TABLE audit RENAME TO elsewhere")
+    try:
+        reply = await api.ask(channel, body)
+    finally:
+        await api.kernel.fetch("ALTER TABLE elsewhere RENAME TO audit")
+    error = decode(ApiReply, reply).error
+    assert error is not None
+    assert error.code is ApiErrorCode.UNAVAILABLE
+    assert b'"rows"' not in reply
 
 
 HOSTILE: Final = st.one_of(

@@ -125,6 +125,12 @@ def test_the_principal_is_pinned_in_requests() -> None:
         assert {subject.split(".")[3] for subject in requests} <= {name}
 
 
+def test_an_operator_asks_in_the_form_by_which_it_is_audited() -> None:
+    asked = [its for its in ROLES["operator"].publish if its.startswith("chat.v1.api.")]
+    assert asked
+    assert {its.count(".") for its in asked} == {"chat.v1.api.operator.noun.verb".count(".")}
+
+
 def test_a_name_that_would_widen_a_permission_is_refused() -> None:
     for wrong in ("*", ">", "a.b", ""):
         with pytest.raises(SubjectError):
