@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import asyncpg
 import pytest
 
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
-from tests.support.crowd import people
+from tests.support.crowd import Person, people
 from tests.support.eventually import eventually
+from tests.support.forgetting import ANN, MORE, World
 from tests.support.history import History, Sent
 from tests.support.restore_drill import PATIENCE, Drill, open_drill
 
@@ -28,11 +30,15 @@ UNREAD: Final = 30
 
 
 @pytest.fixture
-async def drill(tmp_path: Path) -> AsyncIterator[Drill]:
-    async with open_drill(tmp_path, people(12)) as its:
+async def drill(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Drill]:
+    keeps_log = getattr(request, "param", "dump") == "base backup and log"
+    async with open_drill(tmp_path, people(12), keeps_log=keeps_log) as its:
         yield its
 
 
+@pytest.mark.parametrize(
+    "drill", ["dump", pytest.param("base backup and log", marks=pytest.mark.long)], indirect=True
+)
 async def test_a_database_older_than_the_streams_decides_again_what_they_have(
     drill: Drill, tell: Tell
 ) -> None:
@@ -125,6 +131,46 @@ async def test_both_older_at_different_moments_lose_what_neither_has(
     results = {row[0] for row in await drill.scene.witness.fetch("SELECT result_id FROM turns")}
     assert answered <= results
     tell(f"{len(lost)} of {len(drill.crowd.sent) + len(lost)} messages were in neither backup")
+
+
+@pytest.mark.long
+async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell: Tell) -> None:
+    ann = Person(ANN)
+    async with open_drill(tmp_path, [ann, *people(12)], more=MORE) as drill:
+        await drill.start()
+        async with drill.crowd.talking(PER_SECOND):
+            await drill.scene.until_answers_flow(ANSWERS)
+            await drill.back_up_database()
+            await drill.scene.until_answers_flow(ANSWERS)
+        await drill.settle()
+        connection = await asyncpg.connect(drill.scene.service.dsn)
+        world = World(drill.scene.service, drill.scene.client, connection)
+        listed = tmp_path / "erasures.jsonl"
+        await world.erase(ANN)
+        assert (await world.run("people", "erasure-list", "-o", str(listed)))[0] == 0
+        await connection.close()
+        drill.crowd.let_go(ann)
+        await drill.stop()
+        await drill.restore_database()
+        assert (await world.found(ANN)).keys() == {"database"}
+        code, _, said = await world.run("people", "replay-erasures", str(listed))
+        assert code == 0, said
+        assert "1 people of the list were found" in said
+        assert await world.found(ANN) == {}
+        await drill.widen_window()
+        async with drill.crowd.talking(PER_SECOND):
+            await drill.catch_up()
+            await drill.scene.until_answers_flow(ANSWERS)
+        history = await drill.history()
+        found = _found(history)
+        assert not found, "\n".join(found)
+        assert await world.found(ANN) == {}
+        # What is missing in the logs is known to have been erased.
+        router = drill.scene.process("router 1")
+        assert [
+            name for name in ("log_truncated", "log_messages_deleted") if router.events(name)
+        ] == []
+        tell(f"nothing of one person is back, of {len(drill.crowd.sent)} messages of others all is")
 
 
 async def _begin(drill: Drill, back_up: Callable[[], Awaitable[None]]) -> None:

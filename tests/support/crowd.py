@@ -121,6 +121,16 @@ class Crowd:
         self._last = {name: its for name, its in self._last.items() if its.message_id in known}
         return gone
 
+    def let_go(self, person: Person) -> None:
+        """Let somebody write no more, and remember nothing of them."""
+        self.members.remove(person)
+        for sent in self.sent:
+            if sent.key == person.key:
+                self.unheard.pop(sent.text, None)
+        self.sent = [its for its in self.sent if its.key != person.key]
+        self.received = [its for its in self.received if its.key != person.key]
+        self._last.pop(person.name, None)
+
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
         """Receive answers during the block."""

@@ -18,6 +18,7 @@ from tests.support.database_backup import dump, restore_database
 from tests.support.databases import migrated
 from tests.support.eventually import eventually
 from tests.support.history import History
+from tests.support.point_in_time import PointInTime
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
 from tests.support.service import apply_topology
 from tests.support.stream_backup import Backup, back_up, restore
@@ -28,6 +29,8 @@ _WINDOW: Final = timedelta(seconds=3)
 # As long as the backups are old, and longer.
 _WINDOW_OF_A_RESTORE: Final = timedelta(hours=1)
 PATIENCE: Final = timedelta(seconds=60)
+# Answers of each agent that are in the log only, not in the base backup.
+_REPLAYED: Final = 10
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class Drill:
     postgres: PostgresServer
     directory: Path
     streams: tuple[Backup, ...] = ()
+    point_in_time: PointInTime | None = None
 
     @property
     def crowd(self) -> Crowd:
@@ -50,8 +54,13 @@ class Drill:
         await self.scene.start(routers=1, workers=1, subscribers=1)
 
     async def back_up_database(self) -> None:
-        """Dump it while everything runs."""
-        await dump(self.postgres, self.scene.service.dsn, self.directory / "dump")
+        """Dump it while everything runs, or let this be the moment that its log is replayed to."""
+        if self.point_in_time is None:
+            await dump(self.postgres, self.scene.service.dsn, self.directory / "dump")
+            return
+        await self.point_in_time.begin(self.postgres)
+        await self.scene.until_answers_flow(_REPLAYED)
+        await self.point_in_time.remember(self.postgres)
 
     async def back_up_streams(self) -> None:
         """Back all streams up, one after the other, those that answers go to at the end."""
@@ -67,7 +76,11 @@ class Drill:
         """Restore it, and bring it to this release."""
         self.scene.witness.close()
         dsn = self.scene.service.dsn
-        await restore_database(self.postgres, dsn, self.directory / "dump")
+        if self.point_in_time is None:
+            await restore_database(self.postgres, dsn, self.directory / "dump")
+        else:
+            await self.point_in_time.lose(self.postgres)
+            await self.point_in_time.restore(self.postgres)
         await migrated(dsn)
 
     async def restore_streams(self) -> None:
@@ -119,17 +132,23 @@ class Drill:
 
 
 @asynccontextmanager
-async def open_drill(directory: Path, members: Iterable[Person]) -> AsyncIterator[Drill]:
+async def open_drill(
+    directory: Path, members: Iterable[Person], *, more: str = "", keeps_log: bool = False
+) -> AsyncIterator[Drill]:
     """Set the stage, with servers of its own.
 
     Args:
         directory: For configuration, logs and backups.
         members: Who writes.
+        more: More settings of the service.
+        keeps_log: Backs the database up by a base backup and its log, not by a dump.
     """
     with server_directory() as files:
+        point_in_time = PointInTime(files / "backup") if keeps_log else None
+        settings = point_in_time.prepared() if point_in_time else None
         async with (
             open_nats(files / "nats") as nats,
-            open_postgres(files / "postgres") as postgres,
+            open_postgres(files / "postgres", settings=settings) as postgres,
         ):
             connection = await asyncpg.connect(postgres.url)
             try:
@@ -139,7 +158,7 @@ async def open_drill(directory: Path, members: Iterable[Person]) -> AsyncIterato
             dsn = postgres.dsn(_DATABASE)
             await migrated(dsn)
             async with open_scene(
-                directory, nats.url, dsn, members, duplicate_window=_WINDOW
+                directory, nats.url, dsn, members, duplicate_window=_WINDOW, more=more
             ) as scene:
                 scene.patience = PATIENCE
-                yield Drill(scene, nats, postgres, directory)
+                yield Drill(scene, nats, postgres, directory, point_in_time=point_in_time)
