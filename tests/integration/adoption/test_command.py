@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from tests.integration.adoption.conftest import OldHome
+from tests.support.databases import login_of
 
 pytestmark = pytest.mark.integration
 
@@ -17,6 +18,7 @@ CONFIG = "[platforms.telegram.accounts.bot]\n[platforms.slack.accounts.a]\n[plat
 
 
 async def run(directory: Path, database_url: str, *arguments: str) -> tuple[int, str, str]:
+    """Run it with the rights of routers, and without a server of NATS."""
     (directory / "chatlane.toml").write_text(CONFIG)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -26,7 +28,12 @@ async def run(directory: Path, database_url: str, *arguments: str) -> tuple[int,
         "hermes",
         *arguments,
         cwd=directory,
-        env={"PATH": os.environ["PATH"], "CHATLANE_POSTGRES__DSN": database_url, "NO_COLOR": "1"},
+        env={
+            "PATH": os.environ["PATH"],
+            "CHATLANE_POSTGRES__DSN": await login_of(database_url),
+            "CHATLANE_NATS__URL": "nats://nowhere.invalid:4222",
+            "NO_COLOR": "1",
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
