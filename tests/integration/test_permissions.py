@@ -573,7 +573,7 @@ async def test_jetstream_can_be_made_to_deliver_where_others_speak_what_is_no_me
 
         await router.client.subscribe("chat.v1.api.*.session.remove", cb=hear)
         await heard_by_server(router)
-        for number in range(4):
+        for number in range(5):
             body = encode(outbound(number))
             await router.client.jetstream().publish(subjects.outbound(*ACCOUNT, CHAT), body)
         durable = outbound_durable(*ACCOUNT)
@@ -582,8 +582,16 @@ async def test_jetstream_can_be_made_to_deliver_where_others_speak_what_is_no_me
         await eventually(lambda: is_stored(jetstream, 1))
         stored = await jetstream.find_message("INBOUND", 1)
         assert stored is not None
+        # It keeps its own subject, which is in no partition: no router ever reads it.
+        assert stored.subject == subjects.outbound(*ACCOUNT, CHAT)
         with pytest.raises(DecodeError):
             decode(InboundEvent, stored.body)
+        # So it is for its own account, whosever stream or subject was named.
+        await adapter.client.publish(read, b"", reply=subjects.outbound("slack", "workbot", CHAT))
+        await eventually(lambda: has_last(jetstream, "OUTBOUND", 6))
+        again = await jetstream.find_message("OUTBOUND", 6)
+        assert again is not None
+        assert again.subject == subjects.outbound(*ACCOUNT, CHAT)
         # It is done by nobody: routers want an inbox to answer to.
         forged = subjects.api("operator", "session", "remove")
         await adapter.client.publish(read, b"", reply=forged)
@@ -611,7 +619,11 @@ def outbound(number: int) -> OutboundMessage:
 
 
 async def is_stored(jetstream: JetStream, count: int) -> bool:
-    return (await jetstream.get_stream("INBOUND")).last_sequence == count
+    return await has_last(jetstream, "INBOUND", count)
+
+
+async def has_last(jetstream: JetStream, stream: str, sequence: int) -> bool:
+    return (await jetstream.get_stream(stream)).last_sequence == sequence
 
 
 async def test_an_undeliverable_message_reaches_the_routers(server: SecuredNats) -> None:
