@@ -96,27 +96,37 @@ async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
     """
     from chatlane.app import bus_options
     from chatlane.bus.connection import Bus
+    from chatlane.bus.tasks import end_task
 
     bus = Bus()
+    connecting = asyncio.create_task(bus.connect(bus_options(settings, name)))
     try:
-        async with asyncio.timeout(_CONNECT_WITHIN.total_seconds()):
-            await bus.connect(bus_options(settings, name))
-    except TimeoutError as exc:
+        await asyncio.wait({connecting}, timeout=_CONNECT_WITHIN.total_seconds())
+        is_late = not connecting.done()
+    finally:
+        # Not `asyncio.timeout`: its one cancellation gets lost now and then while a server refuses us.
+        await end_task(connecting)
+    if is_late:
         await bus.close()
-        if bus.refusal is not None:
-            raise CommandError(
-                f"NATS at {settings.nats.url} does not let us in: check nats.nkey_seed_file (or "
-                "nats.user, nats.token, nats.creds_file), and whether the user is still in the "
-                "servers' configuration"
-            ) from exc
-        raise CommandError(
-            f"no NATS server answers at {settings.nats.url}: start one (`chatlane dev` does), "
-            "or set nats.url in chatlane.toml or CHATLANE_NATS__URL"
-        ) from exc
+        raise _unreachable(settings.nats.url, is_refused=bus.refusal is not None)
+    connecting.result()
     try:
         yield bus.client
     finally:
         await bus.close()
+
+
+def _unreachable(url: str, *, is_refused: bool) -> CommandError:
+    if is_refused:
+        return CommandError(
+            f"NATS at {url} does not let us in: check nats.nkey_seed_file (or nats.user, "
+            "nats.token, nats.creds_file), and whether the user is still in the servers' "
+            "configuration"
+        )
+    return CommandError(
+        f"no NATS server answers at {url}: start one (`chatlane dev` does), or set nats.url in "
+        "chatlane.toml or CHATLANE_NATS__URL"
+    )
 
 
 def duration_option(text: str) -> timedelta:
