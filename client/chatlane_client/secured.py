@@ -71,13 +71,37 @@ def trusted_by(ca_file: str | Path) -> ssl.SSLContext:
 
 
 class SecuredClient(Client):
-    """A client that stays away from servers that do not encrypt although it is expected to."""
+    """A client that stays away from servers that do not encrypt although it is expected to.
+
+    And that goes on where to encrypt fails.
+    """
+
+    @override
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            let_go(self)
+            raise
 
     @override
     def _connect_command(self) -> bytes:
         require_encryption(self)
         command: bytes = super()._connect_command()
         return command
+
+
+def let_go(client: Client) -> None:
+    """Close a connection that did not come up, and forget it.
+
+    nats-py waits until it is told that a connection is closed. Where to encrypt fails, be it for a
+    certificate or because the server goes away, nobody tells it, so that neither another attempt
+    nor `close` ever came about. And it keeps the socket of each attempt that was refused. There is
+    no public place for this (a test pins the names).
+    """
+    if client._transport is not None:  # noqa: SLF001
+        client._transport.close()  # type: ignore[no-untyped-call]  # noqa: SLF001
+        client._transport = None  # noqa: SLF001
 
 
 def require_encryption(client: Client) -> None:

@@ -20,6 +20,7 @@ from typing_extensions import override
 from chatlane.api.broker import open_api
 from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import ApiRefusedError, JetStream
+from chatlane.bus.tasks import end_task
 from chatlane.bus.topology import apply, verify
 from chatlane.bus_users import BusUsers, make_keys, new_seed, server_config
 from chatlane.dev.binaries import server_directory
@@ -28,6 +29,7 @@ from chatlane.dev.servers import open_nats
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
 from chatlane_client import Refusal, open_connection
+from chatlane_client.secured import SecuredClient
 from chatlane_schemas import (
     Chat,
     DecodeError,
@@ -242,6 +244,36 @@ async def test_a_server_of_another_authority_is_not_told_who_we_are(
     trustme.CA().cert_pem.write_to_path(str(foreign))
     options = replace(tried_server.options("production/router"), tls_ca_file=foreign)
     assert "certificate verify failed" in await why_not(options)
+
+
+async def test_a_server_that_is_not_trusted_is_tried_again_and_left_at_once(
+    tried_server: SecuredNats, tmp_path: Path
+) -> None:
+    """By a router and by a client: it may be another one the next time, or get its certificate."""
+    foreign = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(foreign))
+    options = replace(tried_server.options("production/router"), tls_ca_file=foreign)
+    tried: list[Exception] = []
+
+    class Trying(Bus):
+        @override
+        async def _error(self, error: Exception) -> None:
+            tried.append(error)
+
+    async def note(error: Exception) -> None:
+        tried.append(error)
+
+    bus, client = Trying(), SecuredClient()
+    for connecting, close in (
+        (bus.connect(options), bus.close),
+        (client.connect(**{**options.connect_arguments(), "error_cb": note}), client.close),
+    ):
+        tried.clear()
+        trying = asyncio.create_task(connecting)
+        await eventually(lambda: len(tried) > 1)
+        await end_task(trying)
+        async with asyncio.timeout(5):
+            await close()
 
 
 async def test_a_server_of_another_name_is_not_told_who_we_are(tried_server: SecuredNats) -> None:

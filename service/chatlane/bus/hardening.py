@@ -7,8 +7,8 @@ the log gives it the same message again. And it would talk in plain text to whoe
 for TLS. There is no hook for any of this, and FastStream makes clients of its own, so the class
 itself is mended.
 
-It also forgets the socket of every attempt to connect that the server refused, four a second for
-as long as a password is wrong.
+It also waits for ever for the end of an attempt to connect that could not be encrypted, and forgets
+the socket of every one that the server refused, four a second for as long as a password is wrong.
 """
 
 import re
@@ -16,10 +16,9 @@ from functools import wraps
 from typing import Any, Final
 
 from nats.aio.client import Client
-from nats.aio.transport import TcpTransport
 from nats.protocol import parser
 
-from chatlane_client.secured import require_encryption
+from chatlane_client.secured import let_go, require_encryption
 
 # As the server writes them: only blanks end a subject, and there are two where a reply is empty,
 # as in some answers of JetStream.
@@ -32,7 +31,7 @@ _ONLY_THE_ID: Final = re.compile(rb"NATS/1\.0\r\nNats-Msg-Id: ([!-~]+)\r\n\r\n")
 
 _process_headers = Client._process_headers  # noqa: SLF001 # see the module
 _connect_command = Client._connect_command  # noqa: SLF001
-_connect = TcpTransport.connect
+_process_connect_init = Client._process_connect_init  # noqa: SLF001
 
 
 @wraps(_process_headers)
@@ -66,11 +65,14 @@ def _message(  # noqa: PLR0917 # as nats-py calls it
     )
 
 
-@wraps(_connect)
-async def _connect_anew(self: TcpTransport, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 # as nats-py has it
-    """Connect, and close the socket of the attempt before."""
-    self.close()  # type: ignore[no-untyped-call]
-    await _connect(self, *arguments, **options)
+@wraps(_process_connect_init)
+async def _connected_or_let_go(self: Client) -> None:
+    """Say who we are, and leave a connection that does not come up."""
+    try:
+        await _process_connect_init(self)
+    except BaseException:
+        let_go(self)
+        raise
 
 
 @wraps(_connect_command)
@@ -88,4 +90,4 @@ def harden() -> None:
     Client._process_headers = _headers_or_none  # type: ignore[method-assign]  # noqa: SLF001
     Client._connect_command = _encrypted_or_nothing  # type: ignore[method-assign]  # noqa: SLF001
     Client._build_message = _message  # type: ignore[method-assign]  # noqa: SLF001
-    TcpTransport.connect = _connect_anew  # type: ignore[method-assign]
+    Client._process_connect_init = _connected_or_let_go  # type: ignore[method-assign]  # noqa: SLF001
