@@ -1,6 +1,9 @@
 """The operators' README says what is there: alarms, Secrets, steps, and what was not run."""
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -111,6 +114,29 @@ def test_folders_are_all_told_of() -> None:
         if path.parent.parent.name != "components"
     }
     assert shown == there | {"components", "nats"}
+
+
+def test_certificates_of_a_local_cluster_are_good_for_those_who_look_closely(
+    tmp_path: Path,
+) -> None:
+    """As Python does from 3.13 on, where whoever uses them may be written in it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is missing")
+    (block,) = [its for its in SHELL if "openssl req" in its]
+    made = re.findall(
+        r"^(?:openssl (?:req|x509)|printf).*?(?<![\\|])\n", block, re.DOTALL | re.MULTILINE
+    )
+    subprocess.run(["/bin/sh", "-ec", "".join(made)], cwd=tmp_path, check=True, capture_output=True)  # noqa: S603 # what the README says
+    for name in ("nats.chatlane.svc", "postgres.chatlane.svc"):
+        subprocess.run(  # noqa: S603
+            [
+                *("openssl", "verify", "-x509_strict", "-purpose", "sslserver"),
+                *("-CAfile", "ca.crt", "-verify_hostname", name, "tls.crt"),
+            ],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
 
 
 def test_what_was_not_run_is_one_list() -> None:
