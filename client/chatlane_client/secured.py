@@ -1,12 +1,16 @@
 """What a connection has to prove and be shown: keys, certificates, and what NATS refuses."""
 
+import asyncio
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 from nkeys import NkeysError  # type: ignore[import-untyped]
@@ -20,6 +24,7 @@ Refused: TypeAlias = Literal["publish", "subscribe", "connect"]
 _VIOLATION: Final = "permissions violation for "
 _PUBLISH: Final = f"{_VIOLATION}publish"
 _NO_ENTRY: Final = ("authorization violation", "authentication expired", "authentication revoked")
+_GOODBYE: Final = timedelta(seconds=1)
 _CHAT_TOKEN: Final = re.compile(rf"\b[0-9a-f]{{{subjects.CHAT_TOKEN_DIGITS}}}\b")
 
 
@@ -73,16 +78,12 @@ def trusted_by(ca_file: str | Path) -> ssl.SSLContext:
 class SecuredClient(Client):
     """A client that stays away from servers that do not encrypt although it is expected to.
 
-    And that goes on where to encrypt fails.
+    And that goes on where to encrypt fails, or where a server says nothing more.
     """
 
     @override
     async def _process_connect_init(self) -> None:
-        try:
-            await super()._process_connect_init()
-        except BaseException:
-            let_go(self)
-            raise
+        await come_up(self, super()._process_connect_init)
 
     @override
     def _connect_command(self) -> bytes:
@@ -91,17 +92,33 @@ class SecuredClient(Client):
         return command
 
 
-def let_go(client: Client) -> None:
-    """Close a connection that did not come up, and forget it.
+async def come_up(client: Client, process_connect_init: Callable[[], Awaitable[None]]) -> None:
+    """Run what nats-py does when a server answers; let a connection go that does not come up.
 
     nats-py waits until it is told that a connection is closed. Where to encrypt fails, be it for a
     certificate or because the server goes away, nobody tells it, so that neither another attempt
-    nor `close` ever came about. And it keeps the socket of each attempt that was refused. There is
-    no public place for this (a test pins the names).
+    nor `close` ever came about; and it keeps the socket of each attempt that was refused. Where a
+    server says nothing more, TLS waits half a minute for its goodbye, before another server is
+    dialled. There is no public place for this (a test pins the names).
     """
-    if client._transport is not None:  # noqa: SLF001
-        client._transport.close()  # type: ignore[no-untyped-call]  # noqa: SLF001
+    transport = client._transport  # noqa: SLF001
+    if isinstance(transport, TcpTransport):
+        transport.wait_closed = partial(_closed_soon, transport)  # type: ignore[method-assign]
+    try:
+        await process_connect_init()
+    except BaseException:
+        if transport is not None:
+            transport.close()  # type: ignore[no-untyped-call]
         client._transport = None  # noqa: SLF001
+        raise
+
+
+async def _closed_soon(transport: TcpTransport) -> None:
+    try:
+        async with asyncio.timeout(_GOODBYE.total_seconds()):
+            await TcpTransport.wait_closed(transport)  # type: ignore[no-untyped-call]
+    except TimeoutError:
+        transport._io_writer.transport.abort()  # type: ignore[union-attr]  # noqa: SLF001
 
 
 def require_encryption(client: Client) -> None:

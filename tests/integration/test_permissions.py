@@ -276,6 +276,21 @@ async def test_a_server_that_is_not_trusted_is_tried_again_and_left_at_once(
             await close()
 
 
+async def test_a_server_that_says_nothing_more_is_left_soon(server: SecuredNats) -> None:
+    """TLS would wait half a minute for its goodbye, at an end and before another one is dialled."""
+    options = server.options("production/router")
+    bus, client = Bus(), SecuredClient()
+    await bus.connect(options)
+    await client.connect(**options.connect_arguments())
+    server.server.pause()
+    try:
+        async with asyncio.timeout(10):
+            await bus.close()
+            await client.close()
+    finally:
+        server.server.resume()
+
+
 async def test_a_server_of_another_name_is_not_told_who_we_are(tried_server: SecuredNats) -> None:
     """Its certificate is good, but not for the address that was dialled."""
     url = f"tls://127.0.0.1:{tried_server.server.port}"

@@ -7,18 +7,19 @@ the log gives it the same message again. And it would talk in plain text to whoe
 for TLS. There is no hook for any of this, and FastStream makes clients of its own, so the class
 itself is mended.
 
-It also waits for ever for the end of an attempt to connect that could not be encrypted, and forgets
-the socket of every one that the server refused, four a second for as long as a password is wrong.
+It also waits for ever for the end of an attempt to connect that could not be encrypted, half a
+minute for the goodbye of an encrypted server that says nothing more, and forgets the socket of
+every attempt that the server refused, four a second for as long as a password is wrong.
 """
 
 import re
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final
 
 from nats.aio.client import Client
 from nats.protocol import parser
 
-from chatlane_client.secured import let_go, require_encryption
+from chatlane_client.secured import come_up, require_encryption
 
 # As the server writes them: only blanks end a subject, and there are two where a reply is empty,
 # as in some answers of JetStream.
@@ -68,11 +69,7 @@ def _message(  # noqa: PLR0917 # as nats-py calls it
 @wraps(_process_connect_init)
 async def _connected_or_let_go(self: Client) -> None:
     """Say who we are, and leave a connection that does not come up."""
-    try:
-        await _process_connect_init(self)
-    except BaseException:
-        let_go(self)
-        raise
+    await come_up(self, partial(_process_connect_init, self))
 
 
 @wraps(_connect_command)
