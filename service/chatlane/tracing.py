@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 PARENT: Final = "traceparent"
 _STATE: Final = "tracestate"
 # It goes into a header and into the database again, so only what the standard allows.
-_PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_PARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
 _STATES: Final = re.compile(r"[!-~][ -~]{0,511}")
 # What the SDK keeps of the links of one span.
 _MOST_LINKS: Final = 128

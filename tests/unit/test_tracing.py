@@ -50,6 +50,9 @@ def test_a_context_is_taken_as_it_is() -> None:
         {"traceparent": "nonsense"},
         {"traceparent": parent(1) + "\r\nNats-Expected-Stream: OTHER"},
         {"traceparent": parent(1).upper()},
+        {"traceparent": f"ff{parent(1)[2:]}"},
+        {"traceparent": f"00-{'0' * 32}-00f067aa0ba902b7-01"},
+        {"traceparent": f"00-{TRACE}-{'0' * 16}-01"},
         {"tracestate": "one=1"},
     ],
 )
