@@ -142,6 +142,30 @@ async def test_messages_whose_agent_has_no_room_wait_and_others_do_not(
     await eventually(all_are_routed)
 
 
+async def test_results_that_find_no_room_stay_with_their_workers(
+    client: Client, router: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    def renewed() -> float:
+        return shown(router, "chatlane_turn_renewals_total", agent="main", status="renewed")
+
+    await limit(client, StreamName.RESULTS, 3_000)
+    adapter, chats = adapter_of(client), Chats()
+    async with working(client, echo, slots=4), delivering(client, chats.deliver):
+        for chat in range(8):
+            await adapter.publish(said(LONG, chat=str(chat)))
+        await eventually(lambda: "stream_full" in caplog.messages)
+        # So long that no lease was spared this, and no turn lost by it.
+        renewals = renewed()
+        await eventually(lambda: renewed() >= renewals + 16)
+        assert shown(router, "chatlane_turns_expired_total", agent="main") == 0
+        assert len(chats.messages) < 8
+
+        await limit(client, StreamName.RESULTS, 2**24)
+        await eventually(lambda: len(chats.messages) == 8)
+    assert [chats.texts(str(chat)) for chat in range(8)] == [[LONG]] * 8
+    assert shown(router, "chatlane_late_results_total", agent="main") == 0
+
+
 async def test_a_full_stream_of_dead_letters_holds_up_nobody(
     client: Client, router: App, database_url: str
 ) -> None:
