@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Requests in work when the process stops are answered; a worker repeats what is not.
 _GRACEFUL_SECONDS: Final = 5.0
+# A round trip; without a server nobody waits for it.
+_DRAINING_SECONDS: Final = 1.0
 
 _log = get_logger("api")
 
@@ -84,10 +86,11 @@ class Responder:
         )
 
     async def end(self) -> None:
-        """Take nothing more up, and answer what was."""
+        """Let others be asked, and answer what we were, also what is on its way here."""
         try:
-            await self._subscription.unsubscribe()
-        except NatsError as error:
+            async with asyncio.timeout(_DRAINING_SECONDS):
+                await self._subscription.drain()  # type: ignore[no-untyped-call]
+        except (NatsError, TimeoutError) as error:
             _log.debug("unsubscribe_failed", error=type(error).__name__)
         if self._working:
             _, late = await asyncio.wait(self._working, timeout=_GRACEFUL_SECONDS)

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
-from chatlane.api.routes import build_router
+from chatlane.api.routes import CONCURRENT, build_router
 from chatlane.api.search import SearchHandlers
 from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.session_lists import SessionListHandlers
@@ -599,6 +599,26 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
         asyncio.get_running_loop().call_later(0.2, desk.everyone.set)
 
     assert (await asking).status is ClaimStatus.TAKEN
+
+
+async def test_what_was_asked_before_the_api_stops_is_answered(api: Api, nats_url: str) -> None:
+    """Who gets no answer asks again after a second; nobody else was asked."""
+    desk = FakeDesk()
+    desk.together = 2 * CONCURRENT
+    answering = Answering(api.metrics)
+    router = build_router(api.handlers(answering))
+    turns = [TurnHandlers("other", desk, answering, api.metrics)]
+    subject = api_subject("turn", "claim", "other")
+    requests = [
+        ClaimRequest(id=f"c{n}", at=AT, turn_id=TURN_ID, worker="w") for n in range(CONCURRENT + 50)
+    ]
+
+    async with open_api(BusOptions(url=nats_url), router, turns, on_closed=lambda: None):
+        asking = asyncio.gather(*(api.ask(subject, r, ClaimReply) for r in requests))
+        await eventually(lambda: len(desk.waiting) == CONCURRENT)
+        asyncio.get_running_loop().call_later(0.2, desk.everyone.set)
+
+    assert [reply.id for reply in await asking] == [r.id for r in requests]
 
 
 async def test_bug_is_answered_without_its_text(api: Api) -> None:
