@@ -1,6 +1,6 @@
 """The composition root: opens everything a router is made of, in order, and closes it again.
 
-The only module besides the command line that reads the settings.
+Besides `surroundings` and the command line the only module that reads the settings.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from pydantic import SecretStr
-
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.routes import build_router
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus import topology
 from chatlane.bus.backlogs import Backlogs
-from chatlane.bus.connection import Bus, BusOptions, open_bus
+from chatlane.bus.connection import open_bus
 from chatlane.bus.erasing import StreamErasure
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
@@ -62,23 +60,23 @@ from chatlane.routing.timed_ends import TimedEnds
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.updates import Updates
 from chatlane.routing.writing import Writer
-from chatlane.settings import SettingsError
 from chatlane.store import partitions, probe, seen_days
 from chatlane.store.audit import ReadNotes
 from chatlane.store.migrations import verify_schema
-from chatlane.store.pool import Store, open_store
 from chatlane.store.session_reads import SessionReads
+from chatlane.surroundings import bus_options, declared_topology, store_of
 from chatlane.tracing import sending_traces
-from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
+from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-    from contextlib import AbstractAsyncContextManager
 
+    from chatlane.bus.connection import Bus
     from chatlane.domain.catalog import Catalog
-    from chatlane.settings import NatsSettings, Settings
+    from chatlane.settings import Settings
+    from chatlane.store.pool import Store
+    from chatlane.surroundings import Topology
     from chatlane_client.secured import Refusal
-    from chatlane_schemas.streams import DurableSpec, StreamSpec
 
 VERSION: Final = version("chatlane")
 
@@ -89,95 +87,6 @@ _START_PAUSE: Final = timedelta(milliseconds=500)
 _READER_PATIENCE: Final = timedelta(seconds=10)
 
 _log = get_logger("app")
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """The streams and durables that the settings call for."""
-
-    streams: tuple[StreamSpec, ...]
-    durables: tuple[DurableSpec, ...]
-
-
-def declared_topology(settings: Settings) -> Topology:
-    """Return what `admin apply` makes and every router verifies.
-
-    Raises:
-        SettingsError: No platform is declared.
-    """
-    catalog = settings.catalog()
-    accounts = [
-        (platform.name, account)
-        for platform in catalog.platforms.values()
-        for account in platform.accounts
-    ]
-    return Topology(
-        declared_streams(
-            settings.router.partitions,
-            settings.streams.duplicate_window,
-            replicas=settings.streams.replicas,
-            max_bytes=settings.streams.max_bytes_by_stream(),
-        ),
-        declared_durables(catalog.agents.values(), accounts, settings.router.slots),
-    )
-
-
-def current(settings: Settings) -> Settings:
-    """Return the settings as they are to be read now, for credentials that have changed.
-
-    Where they cannot be read at the moment, those of the start have to do.
-    """
-    try:
-        return settings.fresh()
-    except SettingsError as error:
-        _log.warning("settings_not_reread", problems=error.problems)
-        return settings
-
-
-def _plain(value: str | SecretStr | None) -> str:
-    return value.get_secret_value() if isinstance(value, SecretStr) else value or ""
-
-
-def bus_options(settings: Settings, name: str) -> BusOptions:
-    """Return how to reach NATS; `name` is shown on its monitoring port."""
-    nats = settings.nats
-
-    def told(value: Callable[[NatsSettings], str | SecretStr | None]) -> Callable[[], str] | None:
-        """Return what tells a credential anew, if there is such a credential at all."""
-        if value(nats) is None:
-            return None
-        return lambda: _plain(value(current(settings).nats))
-
-    return BusOptions(
-        url=nats.url,
-        name=name,
-        user=told(lambda its: its.user),
-        password=told(lambda its: its.password),
-        token=told(lambda its: its.token),
-        creds_file=nats.creds_file,
-        nkey_seed_file=nats.nkey_seed_file,
-        tls_ca_file=nats.tls_ca_file,
-        principal=nats.principal,
-        connect_timeout=nats.connect_timeout,
-        reconnect_wait=nats.reconnect_wait,
-    )
-
-
-def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
-    """Return the store, to be opened."""
-    postgres = settings.postgres
-
-    def address() -> str:
-        return current(settings).postgres.address()
-
-    return open_store(
-        address,
-        max_size=postgres.pool_size,
-        lock_timeout=postgres.lock_timeout,
-        statement_timeout=postgres.statement_timeout,
-        acquire_timeout=postgres.connect_timeout,
-        statement_cache_size=postgres.statement_cache_size,
-    )
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ import nats
 import psutil
 from nats.aio.client import Client
 
-from chatlane.app import bus_options, declared_topology
 from chatlane.bus import topology
 from chatlane.bus.connection import open_bus
 from chatlane.bus.jetstream import JetStream
@@ -25,6 +24,7 @@ from chatlane.dev.programs import Program
 from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nats, open_postgres
 from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
+from chatlane.surroundings import bus_options, declared_topology
 from tests.support.databases import login_of, migrated
 
 _HERE: Final = Path(__file__).parent

@@ -36,9 +36,9 @@ app = typer.Typer(
 def migrate(config: Config = None) -> None:
     """Bring the tables in Postgres to this release."""
     settings = read_settings(config)
-    from chatlane.app import store_of
     from chatlane.store.migrations import known_versions
     from chatlane.store.migrations import migrate as run_migrations
+    from chatlane.surroundings import store_of
 
     version = known_versions()[-1]
 
@@ -55,8 +55,8 @@ def migrate(config: Config = None) -> None:
 
 
 async def _is_audited(settings: "Settings") -> bool:
-    from chatlane.app import store_of
     from chatlane.store.migrations import has_audit
+    from chatlane.surroundings import store_of
 
     try:
         async with store_of(settings) as store, store.transaction() as connection:
@@ -104,9 +104,9 @@ def grants(
 
 
 async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
-    from chatlane.app import store_of
     from chatlane.store.grants import grant
     from chatlane.store.migrations import verify_schema
+    from chatlane.surroundings import store_of
 
     try:
         async with store_of(settings) as store:
@@ -131,9 +131,9 @@ def apply(config: Config = None) -> None:
     so is the number of partitions, which `repartition` changes; `verify` tells about both.
     """
     settings = read_settings(config)
-    from chatlane.app import declared_topology, store_of
     from chatlane.bus import topology
     from chatlane.bus.jetstream import JetStream
+    from chatlane.surroundings import declared_topology, store_of
 
     declared = declared_topology(settings)
 
@@ -159,10 +159,10 @@ def verify(config: Config = None) -> None:
     Changes nothing; exits with 1 where something differs.
     """
     settings = read_settings(config)
-    from chatlane.app import declared_topology, store_of
     from chatlane.bus import topology
     from chatlane.bus.jetstream import JetStream
     from chatlane.store.migrations import verify_schema
+    from chatlane.surroundings import declared_topology, store_of
 
     declared = declared_topology(settings)
 
@@ -238,11 +238,11 @@ def repartition(
 
 
 async def _repartition(settings: "Settings", patience: timedelta, *, is_dry: bool) -> None:
-    from chatlane.app import store_of
     from chatlane.bus.division import LogDivisions
     from chatlane.bus.jetstream import JetStream
     from chatlane.domain.log import LOGS
     from chatlane.routing.repartition import Repartition
+    from chatlane.surroundings import store_of
 
     count = settings.router.partitions
     async with (

@@ -224,7 +224,7 @@ async def _until_published(retrying: "Retrying", handed: "Handed") -> None:
 @asynccontextmanager
 async def _opened(config: Path | None) -> AsyncIterator["Store"]:
     settings = read_client_settings(config)
-    from chatlane.app import store_of
+    from chatlane.surroundings import store_of
 
     async with store_of(settings) as store:
         yield store

@@ -64,9 +64,9 @@ def _read(event: str) -> bytes:
 async def _explained(
     body: bytes, settings: "Settings", at: datetime, *, is_offline: bool
 ) -> "Facts":
-    from chatlane.app import store_of
     from chatlane.errors import StoreUnavailableError
     from chatlane.routing.explaining import explain as explained
+    from chatlane.surroundings import store_of
 
     catalog = settings.catalog()
     if is_offline:

@@ -108,8 +108,8 @@ async def _imported(
 
     from chatlane.adoption.adopting import Adoption, Report
     from chatlane.adoption.home import open_home
-    from chatlane.app import store_of
     from chatlane.store.migrations import verify_schema
+    from chatlane.surroundings import store_of
 
     catalog = settings.catalog()
     report = Report()

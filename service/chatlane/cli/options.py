@@ -94,9 +94,9 @@ async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
     Raises:
         CommandError: There is no server.
     """
-    from chatlane.app import bus_options
     from chatlane.bus.connection import Bus
     from chatlane.bus.tasks import end_task
+    from chatlane.surroundings import bus_options
 
     bus = Bus()
     connecting = asyncio.create_task(bus.connect(bus_options(settings, name)))

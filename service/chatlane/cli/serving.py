@@ -71,10 +71,10 @@ async def _echo(
     name: str | None,
     health: bool,
 ) -> None:
-    from chatlane.app import bus_options
     from chatlane.bus.connection import Bus, open_bus
     from chatlane.dev.echo import serve
     from chatlane.health import open_worker_health
+    from chatlane.surroundings import bus_options
 
     opened: list[Bus] = []
     async with AsyncExitStack() as stack:

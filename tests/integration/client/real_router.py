@@ -7,11 +7,12 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from chatlane.app import App, declared_topology, open_app, route
+from chatlane.app import App, open_app, route
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import BusyMode
 from chatlane.settings import load_settings
+from chatlane.surroundings import declared_topology
 from chatlane_client import open_connection
 from tests.integration.client.routing import ACCOUNT, DESK, MAIN, PARTITIONS, PLATFORM, SLOTS
 from tests.support.eventually import eventually

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from chatlane.app import store_of
 from chatlane.errors import StoreUnavailableError
 from chatlane.settings import Settings, load_settings
 from chatlane.store.migrations import MigrationError, known_versions, migrate
+from chatlane.surroundings import store_of
 from tests.support.tls_front import tls_front
 
 pytestmark = pytest.mark.integration
