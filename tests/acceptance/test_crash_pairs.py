@@ -27,7 +27,7 @@ from tests.support.points import (
     ONCE,
     REACHED_WITHIN,
     WHEN_STOPPED,
-    open_forked_scene,
+    open_short_leased_scene,
     until_dead,
 )
 from tests.support.scene import Scene
@@ -165,7 +165,7 @@ async def open_deaths(
     directory: Path, nats_url: str, database_url: str, seed: int
 ) -> AsyncIterator[Deaths]:
     """Set a stage on which a worker and a subscriber stay; nothing may be wrong in the end."""
-    async with open_forked_scene(directory, nats_url, database_url, PEOPLE) as scene:
+    async with open_short_leased_scene(directory, nats_url, database_url, PEOPLE) as scene:
         scene.service.subscriber("subscriber 1")
         async with scene.crowd.talking(PER_SECOND):
             yield Deaths(scene, Random(seed))  # noqa: S311 # the same every time

@@ -14,7 +14,7 @@ import pytest
 
 from chatlane.crash_points import POINTS, RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
-from tests.support.points import AFTER_DEATHS, WHEN_STOPPED, open_forked_scene, until_dead
+from tests.support.points import AFTER_DEATHS, WHEN_STOPPED, open_short_leased_scene, until_dead
 from tests.support.scene import Scene
 
 pytestmark = pytest.mark.acceptance
@@ -79,7 +79,7 @@ async def die_of_others(scene: Scene) -> None:
 async def test_a_death_at_any_point_costs_nothing_but_time(
     nats_url: str, database_url: str, tmp_path: Path, tell: Tell
 ) -> None:
-    async with open_forked_scene(tmp_path, nats_url, database_url, PEOPLE) as scene:
+    async with open_short_leased_scene(tmp_path, nats_url, database_url, PEOPLE) as scene:
         await scene.start(routers=1, workers=1)
         async with scene.crowd.talking(PER_SECOND):
             await scene.until_answers_flow()

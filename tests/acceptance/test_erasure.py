@@ -25,7 +25,6 @@ async def world(
     nats_server: RunningServer, database_url: str, tmp_path: Path
 ) -> AsyncIterator[World]:
     async with open_service(tmp_path, nats_server.url, database_url, more=MORE) as service:
-        service.forks = True
         router = service.router("router-1")
         service.worker("worker-1")
         service.subscriber("subscriber-1")
@@ -245,7 +244,6 @@ async def test_a_worker_that_answers_late_answers_nobody(
 ) -> None:
     """The turn runs while its session is deleted; what it says is kept nowhere."""
     async with open_service(tmp_path, nats_server.url, database_url, more=MORE) as service:
-        service.forks = True
         await service.until_started(service.router("router-1"))
         service.worker("worker-1", think=timedelta(seconds=8))
         async with open_world(service) as world:
@@ -268,7 +266,6 @@ async def test_routers_without_the_key_keep_an_erasure_waiting(
     nats_server: RunningServer, database_url: str, tmp_path: Path
 ) -> None:
     async with open_service(tmp_path, nats_server.url, database_url) as service:
-        service.forks = True
         await service.until_started(service.router("router-1"))
         keyed = tmp_path / "keyed.toml"
         keyed.write_text(config_text(nats_server.url, database_url, more=MORE), "utf-8")

@@ -28,7 +28,7 @@ from tests.support.points import (
     ONCE,
     REACHED_WITHIN,
     WHEN_STOPPED,
-    open_forked_scene,
+    open_short_leased_scene,
 )
 from tests.support.scene import Scene
 from tests.support.service import Process
@@ -122,7 +122,7 @@ async def open_freezes(
 ) -> AsyncIterator[Freezes]:
     """Set a stage with one of each that stays awake; nothing may be wrong in the end."""
     path = directory / "chronicle.jsonl"
-    async with open_forked_scene(
+    async with open_short_leased_scene(
         directory, nats_url, database_url, PEOPLE, duplicate_window=DUPLICATE_WINDOW
     ) as scene:
         scene.service.chronicle = path

@@ -182,6 +182,8 @@ async def open_stage(directory: Path) -> AsyncIterator[Stage]:
         async with open_scene(
             directory, nats.url, dsn, lease=ROUTER_LEASE, turn_lease=TURN_LEASE, max_attempts=9
         ) as scene:
+            # As deployed: nobody shares memory with anybody.
+            scene.service.forks = False
             await scene.start(subscribers=2)
             yield Stage(scene, nats, postgres)
 

@@ -25,6 +25,7 @@ _PRELOADED: Final = (
     "chatlane.app",
     "chatlane.cli.serving",
     "chatlane.dev.echo",
+    "faststream.nats",
     "tests.support.chronicle",
 )
 

@@ -41,14 +41,14 @@ async def until_dead(process: Process, point: str) -> None:
 
 
 @asynccontextmanager
-async def open_forked_scene(
+async def open_short_leased_scene(
     directory: Path,
     nats_url: str,
     dsn: str,
     members: int,
     **config: Any,  # noqa: ANN401 # as `config_text` has them
 ) -> AsyncIterator[Scene]:
-    """Set a stage whose processes are copies of one, since they come and go faster than they import.
+    """Set a stage where all leases end soon, and turns are tried often.
 
     Args:
         directory: For configuration and logs.
@@ -67,6 +67,5 @@ async def open_forked_scene(
         max_attempts=_ATTEMPTS,
         **config,
     ) as scene:
-        scene.service.forks = True
         scene.patience = _PATIENCE
         yield scene

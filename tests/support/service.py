@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from chatlane.app import declared_topology
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
 from chatlane.crash_points import CRASH_VARIABLE, FREEZE_VARIABLE
 from chatlane.dev.programs import LogTail, Program
 from chatlane.settings import Settings, load_settings
+from chatlane.surroundings import declared_topology
 from chatlane_client import open_connection
 from tests.support.databases import login_of
 from tests.support.eventually import eventually
@@ -215,7 +215,8 @@ class Service:
         router_dsn: As whom the processes connect: with the rights of their role.
         processes: By name.
         chronicle: Where workers tell of their turns, if anywhere.
-        forks: Whether processes are copies of one that has imported everything, and so start at once.
+        forks: Whether processes are copies of one that has imported everything, and so start at once;
+            those of another release never are.
     """
 
     directory: Path
@@ -226,7 +227,7 @@ class Service:
     settings: Settings
     processes: dict[str, Process] = field(default_factory=dict)
     chronicle: Path | None = None
-    forks: bool = False
+    forks: bool = True
 
     @property
     def handed_over(self) -> Path:
@@ -283,10 +284,11 @@ class Service:
         )
 
     def _start(self, name: str, arguments: list[str], **variables: str) -> Process:
-        paths = [variables.get("PYTHONPATH"), str(_ROOT), os.environ.get("PYTHONPATH")]
+        other_release = variables.get("PYTHONPATH")
+        paths = [other_release, str(_ROOT), os.environ.get("PYTHONPATH")]
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         process = Process(name, arguments, self.directory, **variables)
-        process.is_forked = self.forks
+        process.is_forked = self.forks and not other_release
         self.processes[name] = process
         process.start()
         return process

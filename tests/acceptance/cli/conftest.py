@@ -7,32 +7,38 @@ from pathlib import Path
 import pytest
 
 from chatlane.dev.servers import free_port
+from chatlane.settings import load_settings
 from tests.support.databases import login_of
 from tests.support.eventually import eventually
 from tests.support.installation import CONFIG, Installation
+from tests.support.service import apply_topology
 
 
 @pytest.fixture
 async def bare(tmp_path: Path, nats_url: str, empty_database_url: str) -> Installation:
     """An installation of which only chatlane.toml exists."""
-    (tmp_path / "chatlane.toml").write_text(CONFIG)
-    return Installation(
-        tmp_path,
-        nats_url,
-        await login_of(empty_database_url),
-        free_port(),
-        owner_url=empty_database_url,
-        retention_url=await login_of(empty_database_url, "chatlane_retention"),
-    )
+    return await _installation(tmp_path, nats_url, empty_database_url)
 
 
 @pytest.fixture
-async def installed(bare: Installation) -> Installation:
-    """An installation with tables, streams and durables."""
-    await bare.done("admin", "migrate")
-    await bare.done("admin", "grants", "--apply")
-    await bare.done("admin", "apply")
-    return bare
+async def installed(tmp_path: Path, nats_url: str, database_url: str) -> Installation:
+    """An installation with tables, streams and durables, as `chatlane admin` makes them."""
+    installation = await _installation(tmp_path, nats_url, database_url)
+    path = tmp_path / "chatlane.toml"
+    await apply_topology(load_settings(path, {"CHATLANE_NATS__URL": nats_url}))
+    return installation
+
+
+async def _installation(directory: Path, nats_url: str, owner_url: str) -> Installation:
+    (directory / "chatlane.toml").write_text(CONFIG)
+    return Installation(
+        directory,
+        nats_url,
+        await login_of(owner_url),
+        free_port(),
+        owner_url=owner_url,
+        retention_url=await login_of(owner_url, "chatlane_retention"),
+    )
 
 
 @pytest.fixture

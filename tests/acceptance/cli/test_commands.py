@@ -25,6 +25,9 @@ async def test_admin_makes_what_verify_misses(bare: Installation) -> None:
     without = await bare.run("admin", "verify")
     granted = await bare.done("admin", "grants", "--apply")
     applied = await bare.done("admin", "apply")
+    client = await nats.connect(bare.nats_url)
+    inbound = await client.jetstream().stream_info("INBOUND")
+    await client.close()
     again = await bare.done("admin", "apply")
     after = await bare.done("admin", "verify")
 
@@ -35,15 +38,8 @@ async def test_admin_makes_what_verify_misses(bare: Installation) -> None:
     assert "run `chatlane admin grants`" in without.err
     assert "the roles have their rights, and nobody else has any" in granted
     assert "stream INBOUND created" in applied
+    assert inbound.config.max_bytes == 16 * 1024 * 1024
     assert again == after == "everything is as declared\n"
-
-
-async def test_stream_sizes_of_the_file_are_applied(installed: Installation) -> None:
-    client = await nats.connect(installed.nats_url)
-    info = await client.jetstream().stream_info("INBOUND")
-    await client.close()
-
-    assert info.config.max_bytes == 16 * 1024 * 1024
 
 
 async def test_what_is_typed_is_answered_and_can_be_looked_at(serving: Installation) -> None:
