@@ -28,6 +28,7 @@ from tests.benchmarks.figures import Failure, Results, Sync
 from tests.benchmarks.latencies import RATES, measure_latency, measure_reading
 from tests.benchmarks.others import (
     NAIVE_CASES,
+    NAIVE_ROUTERS,
     REFERENCE_SESSIONS,
     measure_naive,
     measure_reference,
@@ -174,10 +175,12 @@ class Bench:
             self._results.flows.append(its.as_flow(case, "default", 1, sessions, active))
 
     async def _naive(self, rig: Rig) -> None:
-        for case in (case for case in NAIVE_CASES if case in self._plan.cases):
-            self._tell(f"{case.name}, beside the naive worker")
-            found = await measure_naive(rig, case, self._plan.rounds, self._plan.portion)
-            self._results.naive.append(found)
+        plan = self._plan
+        for case in (case for case in NAIVE_CASES if case in plan.cases):
+            for routers in (count for count in NAIVE_ROUTERS if count in plan.routers):
+                self._tell(f"{case.name}, {routers} router(s) beside the naive worker")
+                found = await measure_naive(rig, case, routers, plan.rounds, plan.portion)
+                self._results.naive.append(found)
 
     async def _latencies(self, rig: Rig) -> None:
         for rate in RATES:

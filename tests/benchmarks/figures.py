@@ -128,13 +128,14 @@ class Latency(BaseModel):
 
 
 class Naive(BaseModel):
-    """The naive worker and one router on the same messages.
+    """The naive worker and routers on the same messages.
 
     Attributes:
-        times: How many times as fast the router was, in each round.
+        times: How many times as fast the routers were, in each round.
     """
 
     case: str
+    routers: int = 1
     naive_per_second: Spread
     router_per_second: Spread
     times: Spread

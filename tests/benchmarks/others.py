@@ -10,23 +10,26 @@ from tests.benchmarks.rig import Rig
 from tests.support.old_gateway.environment import run_old_gateway
 
 NAIVE_CASES: Final = (OPENING, BUSY)
+# One process beside one, and two as demo and compose run them.
+NAIVE_ROUTERS: Final = (1, 2)
 REFERENCE_SESSIONS: Final = (10, 100, 1000, 5000)
 _NAIVE_MESSAGES: Final = 3000
 _REFERENCE_SECONDS: Final = 4.0
 
 
-async def measure_naive(rig: Rig, case: Case, rounds: int, portion: float) -> Naive:
-    """Let the naive worker and one router take the same messages in turn."""
+async def measure_naive(rig: Rig, case: Case, count: int, rounds: int, portion: float) -> Naive:
+    """Let the naive worker and so many routers take the same messages in turn."""
     naive, router = [], []
     for _ in range(rounds):
         await rig.reset()
-        log = await cases.write_log(rig, case, case.messages_for(1, portion))
+        log = await cases.write_log(rig, case, case.messages_for(count, portion))
         naive.append(await _naive_rate(rig, log, portion))
-        async with rig.routers(1) as routers:
+        async with rig.routers(count) as routers:
             run = await cases.throughput(rig, case, log, routers)
         router.append(run.per_second)
     return Naive(
         case=case.name,
+        routers=count,
         naive_per_second=Spread.of(naive),
         router_per_second=Spread.of(router),
         times=Spread.of(ours / its for ours, its in zip(router, naive, strict=True)),

@@ -124,7 +124,7 @@ def _growths(results: Results) -> Iterator[Row]:
 def _naive(naive: Naive) -> Row:
     return Row(
         f"{naive.case}: beside the naive worker",
-        "1 router, sync default",
+        f"{naive.routers} router{'s' * (naive.routers > 1)}, sync default",
         _rate(naive.router_per_second.median),
         _rate(naive.naive_per_second.median),
         f"{naive.times.median:.1f} times",

@@ -22,7 +22,7 @@ async def no_rig(_directory: Path, *, sync_always: bool = False) -> AsyncIterato
     yield SimpleNamespace(huge_pages="off")
 
 
-async def no_naive(_rig: Rig, case: Case, _rounds: int, _portion: float) -> Naive:
+async def no_naive(_rig: Rig, case: Case, _routers: int, _rounds: int, _portion: float) -> Naive:
     raise ValueError(case.name)
 
 
