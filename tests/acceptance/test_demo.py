@@ -66,15 +66,16 @@ class Run:
 
     def processes(self) -> list[str]:
         """Return the command lines of all that this run started and that still lives."""
-        return [
-            " ".join(process.cmdline()) for process in psutil.process_iter() if self._owns(process)
-        ]
+        lines = map(self._line_of, psutil.process_iter())
+        return [line for line in lines if line is not None]
 
-    def _owns(self, process: psutil.Process) -> bool:
+    def _line_of(self, process: psutil.Process) -> str | None:
+        # One that ends while it is looked at has ended.
         with contextlib.suppress(psutil.Error):
             is_alive = process.status() != psutil.STATUS_ZOMBIE
-            return is_alive and process.environ().get(MARK) == self.mark
-        return False
+            if is_alive and process.environ().get(MARK) == self.mark:
+                return " ".join(process.cmdline())
+        return None
 
     async def until_nothing_is_left(self) -> None:
         await eventually(lambda: self.processes() == [], timeout=STARTED_WITHIN)
