@@ -127,10 +127,16 @@ class Installation:
                 raise
         assert process.returncode == 0, err.decode()
 
+    async def is_alive(self) -> bool:
+        return await self._is_answered("/livez")
+
     async def is_ready(self) -> bool:
+        return await self._is_answered("/readyz")
+
+    async def _is_answered(self, path: str) -> bool:
         async with httpx.AsyncClient(trust_env=False) as client:
             try:
-                answer = await client.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5)
+                answer = await client.get(f"http://127.0.0.1:{self.port}{path}", timeout=5)
             except httpx.HTTPError:
                 return False
-        return answer.status_code == 200
+        return answer.is_success

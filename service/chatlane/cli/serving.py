@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -76,6 +77,9 @@ async def _echo(
     from chatlane.health import open_worker_health
     from chatlane.surroundings import bus_options
 
+    # Until the worker stops in good order by itself. A first process of a container has no default:
+    # it would wait for its server until it is killed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     opened: list[Bus] = []
     async with AsyncExitStack() as stack:
         if health:

@@ -247,15 +247,7 @@ async def test_router_that_waits_for_its_servers_is_alive_and_can_be_stopped(
     installed._environment["CHATLANE_NATS__URL"] = f"nats://127.0.0.1:{free_port()}"
 
     async with installed.running("router"), httpx.AsyncClient(trust_env=False) as client:
-
-        async def is_alive() -> bool:
-            try:
-                answer = await client.get(f"http://127.0.0.1:{installed.port}/livez")
-            except httpx.HTTPError:
-                return False
-            return answer.status_code == 204
-
-        await eventually(is_alive, timedelta(seconds=30))
+        await eventually(installed.is_alive, timedelta(seconds=30))
         ready = await client.get(f"http://127.0.0.1:{installed.port}/readyz")
 
     assert ready.status_code == 503
