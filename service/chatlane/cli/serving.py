@@ -73,14 +73,31 @@ async def _echo(
     health: bool,
 ) -> None:
     from chatlane.bus.connection import Bus, open_bus
+    from chatlane.bus.tasks import end_task
     from chatlane.dev.echo import serve
     from chatlane.health import open_worker_health
     from chatlane.surroundings import bus_options
 
-    # Until the worker stops in good order by itself. A first process of a container has no default:
-    # it would wait for its server until it is killed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     opened: list[Bus] = []
+
+    async def serving() -> None:
+        options = bus_options(settings, f"echo worker of {agent}")
+        async with open_bus(options) as bus:
+            opened.append(bus)
+            await serve(
+                bus.client,
+                agent=agent,
+                principal=settings.nats.principal or agent,
+                slots=slots,
+                think=think,
+                name=name,
+            )
+
+    # Until there is a worker, which then stops by itself. The first process of a container that
+    # handles no SIGTERM would wait for its server until it is killed.
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         if health:
             # Before the server is there: who waits for it is alive.
@@ -91,16 +108,12 @@ async def _echo(
                     settings.http.port,
                 )
             )
-        options = bus_options(settings, f"echo worker of {agent}")
-        opened.append(await stack.enter_async_context(open_bus(options)))
-        await serve(
-            opened[0].client,
-            agent=agent,
-            principal=settings.nats.principal or agent,
-            slots=slots,
-            think=think,
-            name=name,
-        )
+        served, stopped = asyncio.create_task(serving()), asyncio.create_task(stop.wait())
+        await asyncio.wait({served, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if served.done():
+            served.result()
+        await end_task(served)
 
 
 def log_as_set(settings: "Settings") -> None:
