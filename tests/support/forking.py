@@ -50,6 +50,8 @@ class ForkedProcess(ServerProcess):
         process = _CONTEXT.Process(
             target=_become, args=(list(arguments), str(log_path), dict(environment))
         )
+        # Who started it may look before it has come so far.
+        log_path.touch()
         process.start()
         self._process = _Handle(process)
 

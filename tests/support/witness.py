@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, LiteralString
@@ -106,12 +106,24 @@ class Witness:
         """Return how many partitions, of both logs, each router holds by a valid lease."""
         return dict(await self.fetch(_OWNERS))
 
-    async def until_owned(self, *counts: int, timeout: timedelta = _PATIENCE) -> None:  # noqa: ASYNC109
-        """Wait until routers hold these numbers of partitions."""
+    async def until_owned(
+        self,
+        *counts: int,
+        besides: Collection[str] = (),
+        timeout: timedelta = _PATIENCE,  # noqa: ASYNC109 # a deadline per call
+    ) -> None:
+        """Wait until routers hold these numbers of partitions.
+
+        Args:
+            counts: How many each holds.
+            besides: Owners that do not count, such as dead ones whose leases go on.
+            timeout: When to give up.
+        """
 
         async def are_owned() -> bool:
             owners = await self.owners()
-            assert sorted(owners.values()) == sorted(counts), owners
+            held = sorted(count for owner, count in owners.items() if owner not in besides)
+            assert held == sorted(counts), owners
             return True
 
         await eventually(are_owned, timeout)
