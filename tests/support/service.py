@@ -216,7 +216,7 @@ class Service:
         processes: By name.
         chronicle: Where workers tell of their turns, if anywhere.
         forks: Whether processes are copies of one that has imported everything, and so start at once;
-            those of another release never are.
+            those of another release, and routers with parts of their own, never are.
     """
 
     directory: Path
@@ -243,10 +243,14 @@ class Service:
         freeze_at: str = "",
         variables: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a router; `script` takes the place of `-m chatlane`."""
+        """Start a router; `script` takes the place of `-m chatlane`.
+
+        It may replace parts before others import them, so it is no copy.
+        """
         program = [str(script)] if script else ["-m", "chatlane"]
         arguments = [*program, "router", "--config", str(self.config)]
-        return self._start(name, arguments, **(variables or {}), **_fuse(crash_at, freeze_at))
+        its = {**(variables or {}), **_fuse(crash_at, freeze_at)}
+        return self._start(name, arguments, its, forks=script is None)
 
     def worker(
         self,
@@ -265,7 +269,7 @@ class Service:
         arguments = [*watched, "echo-worker", "--config", str(self.config)]
         arguments += ["--agent", TURN_AGENT, "--name", name, "--slots", str(slots)]
         arguments += ["--think", f"{think.total_seconds():g}s"]
-        return self._start(name, arguments, **(variables or {}), **_fuse(crash_at, freeze_at))
+        return self._start(name, arguments, {**(variables or {}), **_fuse(crash_at, freeze_at)})
 
     def subscriber(
         self,
@@ -278,17 +282,22 @@ class Service:
         return self._start(
             name,
             [str(_WATCHED), str(program), str(self.handed_over)],
-            **{"NATS_URL": self.nats_url, **(variables or {})},
-            AGENT=STREAM_AGENT,
-            SLOTS=str(SLOTS),
+            {
+                "NATS_URL": self.nats_url,
+                **(variables or {}),
+                "AGENT": STREAM_AGENT,
+                "SLOTS": str(SLOTS),
+            },
         )
 
-    def _start(self, name: str, arguments: list[str], **variables: str) -> Process:
+    def _start(
+        self, name: str, arguments: list[str], variables: Mapping[str, str], *, forks: bool = True
+    ) -> Process:
         other_release = variables.get("PYTHONPATH")
         paths = [other_release, str(_ROOT), os.environ.get("PYTHONPATH")]
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        process = Process(name, arguments, self.directory, **variables)
-        process.is_forked = self.forks and not other_release
+        path = os.pathsep.join(filter(None, paths))
+        process = Process(name, arguments, self.directory, **{**variables, "PYTHONPATH": path})
+        process.is_forked = self.forks and forks and not other_release
         self.processes[name] = process
         process.start()
         return process
