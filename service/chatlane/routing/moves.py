@@ -32,6 +32,10 @@ _CLASSES: Final[tuple[ChatClass, ...]] = ("dm", "group")
 class Joining:
     """Joins lanes of one conversation that were made under different ids of it.
 
+    They were read before their sessions were locked: who ended one of these until then may have
+    led its lane to another, which nothing would lead to any more once that lane is gone. So each
+    must still lead to what was read.
+
     Args:
         lanes: By key, the lanes of the batch, those under former keys included.
         locked: The sessions these lanes lead to; all of it as it is in the database.
@@ -63,7 +67,11 @@ class Joining:
             return
         newer = self._locked.get(lane.session_id)
         older = self._locked.get(home.session_id)
-        await moves.delete_lane(self._connection, lane.session_key, one.session_key)
+        await moves.delete_lane(
+            self._connection,
+            LaneRow(lane.session_key, lane.session_id),
+            LaneRow(home.session_key, home.session_id),
+        )
         if newer is not None and older is not None and newer.ended_at is None:
             await self._merge(one, newer, older)
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
+from chatlane.errors import SupersededError
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -49,20 +51,30 @@ async def sessions_of_chats(
 
 RENAME_LANE_SQL: Final[LiteralString] = """
 -- moves: a lane, its session and what waits there under the older key
-WITH lane AS (
-    UPDATE lanes SET session_key = $2 WHERE session_key = $1
-), line AS (
+WITH line AS (
     UPDATE waiting SET session_key = $2 WHERE session_id = $3 AND session_key = $1
 ), old_keys AS (
     UPDATE lane_aliases SET session_key = $2 WHERE session_key = $1
+), session AS (
+    UPDATE sessions SET session_key = $2 WHERE id = $3 AND session_key = $1
 )
-UPDATE sessions SET session_key = $2 WHERE id = $3 AND session_key = $1
+UPDATE lanes SET session_key = $2 WHERE session_key = $1 AND session_id = $3
 """
 
 
 async def rename_lane(connection: "PoolConnectionProxy", lane: LaneRow, older_key: str) -> None:
-    """Bind a lane under another key that no lane has."""
-    await connection.execute(RENAME_LANE_SQL, lane.session_key, older_key, lane.session_id)
+    """Bind a lane under another key that no lane has.
+
+    Raises:
+        SupersededError: It leads elsewhere by now.
+    """
+    status = await connection.execute(RENAME_LANE_SQL, lane.session_key, older_key, lane.session_id)
+    _expect_one(status)
+
+
+def _expect_one(status: str) -> None:
+    if not status.endswith(" 1"):
+        raise SupersededError("lanes")
 
 
 MOVE_WAITING_SQL: Final[LiteralString] = """
@@ -99,13 +111,21 @@ DELETE_LANE_SQL: Final[LiteralString] = """
 WITH old_keys AS (
     UPDATE lane_aliases SET session_key = $2 WHERE session_key = $1
 )
-DELETE FROM lanes WHERE session_key = $1
+DELETE FROM lanes WHERE session_key = $1 AND session_id = $3
+  AND EXISTS (SELECT FROM lanes AS home WHERE home.session_key = $2 AND home.session_id = $4)
 """
 
 
-async def delete_lane(connection: "PoolConnectionProxy", session_key: str, older_key: str) -> None:
-    """Remove a lane whose conversation goes on under another key."""
-    await connection.execute(DELETE_LANE_SQL, session_key, older_key)
+async def delete_lane(connection: "PoolConnectionProxy", lane: LaneRow, home: LaneRow) -> None:
+    """Remove a lane whose conversation goes on in another one.
+
+    Raises:
+        SupersededError: One of them leads elsewhere by now.
+    """
+    status = await connection.execute(
+        DELETE_LANE_SQL, lane.session_key, home.session_key, lane.session_id, home.session_id
+    )
+    _expect_one(status)
 
 
 READDRESS_SQL: Final[LiteralString] = """

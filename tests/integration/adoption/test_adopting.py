@@ -315,18 +315,22 @@ async def test_the_other_id_of_a_person_leads_to_the_same_lane(home: OldHome, st
 
 async def test_old_keys_follow_a_lane_that_gets_another_key(home: OldHome, store: Store) -> None:
     await adopt(home.path, store)
-    ((key, session_id),) = await rows(
-        store,
-        "SELECT session_key, session_id FROM lanes "
-        "WHERE session_key = 'agent:main:telegram:bot:dm:111'",
-    )
+    here, there = [
+        LaneRow(*row)
+        for row in await rows(
+            store,
+            "SELECT session_key, session_id FROM lanes WHERE session_key IN "
+            "('agent:main:telegram:bot:dm:111', 'agent:main:telegram:bot:dm:333') "
+            "ORDER BY session_key",
+        )
+    ]
     async with store.transaction() as connection:
-        await moves.rename_lane(connection, LaneRow(key, session_id), "renamed")
+        await moves.rename_lane(connection, here, "renamed")
     found = await SessionReads(store).find_by_key(home.key("dm"))
     assert found is not None
     assert found.session_key == "renamed"
     async with store.transaction() as connection:
-        await moves.delete_lane(connection, "renamed", "agent:main:telegram:bot:dm:333")
+        await moves.delete_lane(connection, LaneRow("renamed", here.session_id), there)
     found = await SessionReads(store).find_by_key(home.key("dm"))
     assert found is not None
     assert found.session_key == "agent:main:telegram:bot:dm:333"

@@ -1,5 +1,6 @@
 """Cases C12 and C13: ids that change, and ids of one person or chat that are learnt late."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -8,11 +9,18 @@ import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
-from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+from chatlane.routing.deciding import Deciding, decoded
+from tests.support.eventually import eventually
+from tests.support.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 
 KernelWith = Callable[[Catalog], Awaitable[Kernel]]
+
+_WAITING_FOR_LOCKS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 OLD, NEW, NEWEST = "-4518", "-1002471", "-1009999"
 
@@ -368,6 +376,30 @@ async def test_a_link_learnt_late_merges_the_newer_conversation(kernel: Kernel) 
         "it is me",
         "ok",
     ]
+
+
+async def test_a_lane_that_is_led_elsewhere_meanwhile_is_not_taken_for_the_one_that_was_read(
+    kernel: Kernel,
+) -> None:
+    """Another router begins the newer conversation anew while this one waits to join both."""
+    await kernel.say(dm(PHONE, "A1", "I am Kim"), at("09:00"))
+    await kernel.say(dm(LID, "A2", "who am I?"), at("09:01"))
+    await kernel.run_all(at("09:01"))
+    anew = kernel.logged(dm(LID, "A3", "/new"), at("09:02"))
+    linked = kernel.logged(dm(LID, "A4", "it is me", aliases=[PHONE]), at("09:03"))
+
+    async with kernel.writer.writing() as writing:
+        await Deciding(kernel.catalog, SLOTS).run(writing, [decoded(anew, kernel.catalog)])
+        joining = asyncio.create_task(kernel.restarted().decide_in_the_end([linked]))
+        await eventually(lambda: kernel.value(_WAITING_FOR_LOCKS))
+    await joining
+
+    leads_nowhere = """
+        SELECT id FROM sessions LEFT JOIN lanes ON session_id = id
+        WHERE ended_at IS NULL AND session_id IS NULL
+    """
+    assert await kernel.fetch(leads_nowhere) == []
+    assert await kernel.value("SELECT count(*) FROM lanes") == 1
 
 
 async def test_a_merged_conversation_whose_turn_runs_ends_it_normally(kernel: Kernel) -> None:
