@@ -58,7 +58,7 @@ def declared_topology(settings: Settings) -> Topology:
     )
 
 
-def current(settings: Settings) -> Settings:
+def _current(settings: Settings) -> Settings:
     """Return the settings as they are to be read now, for credentials that have changed.
 
     Where they cannot be read at the moment, those of the start have to do.
@@ -82,7 +82,7 @@ def bus_options(settings: Settings, name: str) -> BusOptions:
         """Return what tells a credential anew, if there is such a credential at all."""
         if value(nats) is None:
             return None
-        return lambda: _plain(value(current(settings).nats))
+        return lambda: _plain(value(_current(settings).nats))
 
     return BusOptions(
         url=nats.url,
@@ -104,7 +104,7 @@ def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
     postgres = settings.postgres
 
     def address() -> str:
-        return current(settings).postgres.address()
+        return _current(settings).postgres.address()
 
     return open_store(
         address,

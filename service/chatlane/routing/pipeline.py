@@ -26,6 +26,7 @@ from chatlane.errors import (
 from chatlane.logs import get_logger
 from chatlane.store.outbox import ORDERED_STREAMS
 from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,7 +48,7 @@ _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
 # What is said here the database has as well, in full. A word that finds no room is dropped: kept, it
 # would take the room in memory that everything else needs on its way.
-_DISPENSABLE: Final = frozenset({"DEAD"})
+_DISPENSABLE: Final = frozenset({StreamName.DEAD})
 # An error that is in none of our classes is a bug: tried again, but not for ever.
 _MOST_UNKNOWN_ERRORS: Final = 5
 
