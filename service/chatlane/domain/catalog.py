@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from chatlane.domain.admission import Limit
 from chatlane.domain.commands import CommandRules
+from chatlane.domain.mentions import own_mention
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from re import Pattern
 
     from chatlane.domain.admission import Limits
     from chatlane.domain.context import Prompts
@@ -103,6 +105,7 @@ class Account:
     `profiles` holds the names as they stand in session keys (`main`, never `default`);
     `own_ids` are the sender ids of our own messages, which never run. `bot_name` is how commands
     are addressed to us among other bots. `bots_allowed` goes before that of the platform.
+    `mention` matches a mention of us that opens a text.
     """
 
     name: str
@@ -111,6 +114,11 @@ class Account:
     bot_name: str | None = None
     home: HomeChannel | None = None
     bots_allowed: bool | None = None
+    mention: Pattern[str] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Prepare what every message is compared with."""
+        object.__setattr__(self, "mention", own_mention(self.bot_name, self.own_ids))
 
 
 @dataclass(frozen=True, slots=True)

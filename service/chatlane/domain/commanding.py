@@ -70,6 +70,11 @@ class Given(NamedTuple):
         return self.name in PASSED_ON and has_words
 
     @property
+    def rest(self) -> str:
+        """What follows its line."""
+        return self.arrived.command.rest if self.arrived.command is not None else ""
+
+    @property
     def is_running(self) -> bool:
         """Whether a turn of the session is live."""
         return self.session is not None and self.session.active_turn is not None
@@ -111,7 +116,10 @@ class Commanding:
         self._catalog = catalog
 
     def accept(self, arrived: Arrived) -> Given | None:
-        """Return what is to be done; None where nothing is, which is counted or answered."""
+        """Return what is to be done; None where nothing is, which is counted or answered.
+
+        What follows the line of a command is a message, also where its command is refused.
+        """
         command = arrived.command
         if command is None or self.placement.is_repeat(arrived):
             return None
@@ -133,10 +141,11 @@ class Commanding:
         )
         is_permitted = may_use(arrived, rules, given.name)
         self.effects.count(("commands", given.name, "done" if is_permitted else "refused"))
-        if not (is_permitted and given.passes_on):
+        if not given.rest and not (is_permitted and given.passes_on):
             self.placement.mark_seen(arrived)
         if not is_permitted:
             self.answer(given, replies.refused(given.name, rules.prefix))
+            self.bring_rest(given)
         return given if is_permitted else None
 
     def _is_in_several_places(self, session: Session) -> bool:
@@ -150,7 +159,7 @@ class Commanding:
         """Tell the chat what became of a command."""
         arrived = given.arrived
         begin = len(self.effects.publications)
-        has_files = arrived.event.attachments and not given.passes_on
+        has_files = arrived.event.attachments and not (given.passes_on or given.rest)
         self._say(arrived, f"{said}\n{replies.FILES_UNREAD}" if has_files else said)
         self.effects.trace(begin, arrived.trace)
 
@@ -265,13 +274,23 @@ class Commanding:
         )
         was_running = given.is_running
         begin = len(self.effects.publications)
-        self.placement.route(message)
+        self.placement.route_behind_command(message)
         self.effects.trace(begin, arrived.trace)
         if arrived.agent.delivery == "stream":
             return replies.EACH_BY_ITSELF
         if not was_running:
             return replies.ANSWERED_NOW
         return replies.QUEUED if is_queued else replies.STEERED
+
+    def bring_rest(self, given: Given) -> None:
+        """Bring what follows the line of a command to the agent, with the files that came."""
+        if not given.rest:
+            return
+        arrived = given.arrived
+        said = arrived.event.model_copy(update={"text": given.rest})
+        begin = len(self.effects.publications)
+        self.placement.route_behind_command(arrived._replace(event=said))
+        self.effects.trace(begin, arrived.trace)
 
     def not_now(self, given: Given) -> str:
         """Return why transcripts stay as they are."""

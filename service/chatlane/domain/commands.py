@@ -47,6 +47,8 @@ EVERYBODY: Final = "*"
 # A word, perhaps the bot that is meant, and then nothing or white space: "/etc/hosts" and
 # "/README.md" go on with something else.
 _CALL: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,31})(?:@([^\s@/]{1,64}))?(?=\s|$)")
+# As `str.splitlines` has it.
+_LINE_END: Final = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _BOT_ENDING: Final = "bot"
 
 
@@ -79,27 +81,47 @@ class CommandRules:
 
 
 class Command(NamedTuple):
-    """A command as it was given; `name` is None where it was given to another bot."""
+    """A command as it was given.
+
+    Attributes:
+        name: None where it was given to another bot.
+        argument: What its line says behind the word; of `/queue` and `/steer` all that follows.
+        rest: What follows its line, which is a message to the agent.
+    """
 
     name: CommandName | None
     argument: str = ""
+    rest: str = ""
+
+    @property
+    def message(self) -> str:
+        """What it brings to the agent."""
+        return self.argument if self.name in PASSED_ON else self.rest
+
+    @property
+    def is_for_router_only(self) -> bool:
+        """Whether the agent is to see nothing of it, not even its files."""
+        return self.name not in PASSED_ON and not self.rest
 
 
 _TO_ANOTHER_BOT: Final = Command(None)
 
 
-def parse_command(text: str | None, rules: CommandRules, bot_name: str | None) -> Command | None:
+def parse_command(
+    text: str | None,
+    rules: CommandRules,
+    bot_name: str | None,
+    mention: re.Pattern[str] | None = None,
+) -> Command | None:
     """Return the command a text gives; None for plain text, which is all that is not one.
 
     Args:
         text: What was written.
         rules: Of the platform.
         bot_name: Ours, as commands are addressed to it; None where we have none.
+        mention: Of us, where a command may follow one; as `own_mention` returns it.
     """
-    # All that plain text costs.
-    if text is None or not text.startswith(rules.prefix):
-        return None
-    call = _CALL.match(text, len(rules.prefix))
+    call = _find_call(text, rules.prefix, mention)
     if call is None:
         return None
     name = _WORDS.get(call[1].lower())
@@ -107,7 +129,30 @@ def parse_command(text: str | None, rules: CommandRules, bot_name: str | None) -
         return _TO_ANOTHER_BOT if name or _is_bot(call[2], bot_name) else None
     if name is None or name in rules.off:
         return None
-    return Command(name, text[call.end() :].strip())
+    return _with_lines(name, call.string[call.end() :])
+
+
+def _find_call(
+    text: str | None, prefix: str, mention: re.Pattern[str] | None
+) -> re.Match[str] | None:
+    """Return where a text calls a command, behind its prefix and perhaps a mention of us."""
+    if text is None:
+        return None
+    begin = 0
+    # All that plain text costs.
+    if not text.startswith(prefix):
+        mentioned = mention.match(text) if mention is not None else None
+        if mentioned is None or not text.startswith(prefix, mentioned.end()):
+            return None
+        begin = mentioned.end()
+    return _CALL.match(text, begin + len(prefix))
+
+
+def _with_lines(name: CommandName, behind: str) -> Command:
+    line_end = None if name in PASSED_ON else _LINE_END.search(behind)
+    if line_end is None:
+        return Command(name, behind.strip())
+    return Command(name, behind[: line_end.start()].strip(), behind[line_end.end() :].strip())
 
 
 def _is_bot(addressed: str, bot_name: str | None) -> bool:

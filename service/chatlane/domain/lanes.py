@@ -246,6 +246,12 @@ class Placement:
         self.deliver(arrived, self._session_for(arrived))
         self._effects.count(("routed", arrived.event.platform))
 
+    def route_behind_command(self, arrived: Arrived) -> None:
+        """Bring what came with a command to the agent, as the edits before it say it is."""
+        if self._originals is not None:
+            arrived = self._originals.edited(arrived, self._effects)
+        self.route(arrived)
+
     def deliver(self, arrived: Arrived, session: Session) -> None:
         """Bring a message to a session, whoever chose it, and to its agent."""
         if arrived.event.kind is Kind.MESSAGE and arrived.pair is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatlane.domain.commands import PASSED_ON
 from chatlane.domain.lanes import STARTS_TURN
 from chatlane.domain.turns import ArrivedResult
 from chatlane.routing.inbound import Prepared
@@ -56,6 +55,6 @@ def _leads_to(message: Decoded) -> StreamName | None:
     heard = content.heard
     if heard.event.kind not in STARTS_TURN or heard.is_ignored:
         return None
-    if heard.command is not None and heard.command.name not in PASSED_ON:
+    if heard.command is not None and heard.command.is_for_router_only:
         return StreamName.OUTBOUND
     return StreamName.ROUTED if heard.agent.delivery == "stream" else StreamName.TURNS

@@ -342,6 +342,7 @@ class _Loaded:
         self._commanding.answer(given, said)
         if needs_database:
             await self._reload_originals()
+        self._commanding.bring_rest(given)
 
     async def void_emptied(self) -> None:
         """End turns of which every message was deleted, before anybody answers them."""

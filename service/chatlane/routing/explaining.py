@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.domain import replies
 from chatlane.domain.aliases import AliasBook
 from chatlane.domain.commanding import may_use
-from chatlane.domain.commands import PASSED_ON, CommandName
+from chatlane.domain.commands import CommandName
 from chatlane.domain.keys import is_shared, parse_session_key
 from chatlane.domain.lanes import STARTS_TURN, not_before
 from chatlane.domain.log import LogMessage
@@ -109,6 +109,7 @@ def _command(arrived: Arrived, catalog: Catalog) -> Facts:
     return {
         "command": command.name,
         "argument": command.argument,
+        **({"message": command.rest} if command.rest else {}),
         "is_permitted": is_permitted,
         "effect": replies.effect(command.name) if is_permitted else "is refused",
     }
@@ -180,8 +181,8 @@ async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: 
 
 def _told_router(arrived: Arrived) -> CommandName | None:
     """Return the command of a message that only the router acts on."""
-    name = arrived.command.name if arrived.command else None
-    return None if name in PASSED_ON else name
+    command = arrived.command
+    return command.name if command is not None and command.is_for_router_only else None
 
 
 def _fate_of_command(session: Session, name: CommandName) -> str:

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.bots import pair_of
-from chatlane.domain.commands import PASSED_ON, CommandName, parse_command
+from chatlane.domain.commands import CommandName, parse_command
 from chatlane.domain.dedupe import digests, digests_of_message
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
@@ -124,7 +124,7 @@ class Prepared(NamedTuple):
 def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
     """Return the command an event gives; only people give any."""
     # Plain text, which nearly all are, is told by its first character.
-    command = parse_command(event.text, platform.commands, account.bot_name)
+    command = parse_command(event.text, platform.commands, account.bot_name, account.mention)
     if command is None or event.kind is not Kind.MESSAGE:
         return None
     return None if event.sender is not None and _is_bot(event.sender) else command
@@ -240,16 +240,16 @@ def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
 
 def _as_meant(heard: Heard) -> InboundEvent:
     """Return an edit; that of what was said behind a command without the command."""
-    event = heard.event
-    command = parse_command(event.text, heard.platform.commands, heard.account.bot_name)
-    if command is None or command.name not in PASSED_ON:
+    event, account = heard.event, heard.account
+    command = parse_command(event.text, heard.platform.commands, account.bot_name, account.mention)
+    if command is None or command.name is None or command.is_for_router_only:
         return event
-    return event.model_copy(update={"text": command.argument})
+    return event.model_copy(update={"text": command.message})
 
 
 def _stops(command: Command | None) -> bool:
-    """Return whether a message is to end what is too much."""
-    return command is not None and command.name is CommandName.STOP
+    """Return whether a message is to end what is too much, and nothing else."""
+    return command is not None and command.name is CommandName.STOP and not command.rest
 
 
 def _counted(heard: Heard, resolved: Resolved) -> Counted | None:

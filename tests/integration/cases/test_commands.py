@@ -234,7 +234,7 @@ async def test_a_title_is_shown_changed_and_removed(kernel: Kernel) -> None:
     one = await kernel.say(event(**ANN, mid="1", text="a"))
     titles = [
         "/title",
-        "/title  my\n plan\x07 ",
+        "/title  my\t plan\x07 ",
         "/title",
         "/title " + "x" * 101,
         "/title -",

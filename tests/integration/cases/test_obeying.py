@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.catalog import Agent
+from chatlane.domain.commands import CommandRules
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import KeyRules
 from tests.integration.cases.test_commands import ANN, BEN, GROUP, everything, lane
@@ -612,3 +613,92 @@ async def test_routers_that_obey_one_person_in_three_places_at_once(kernel: Kern
     assert [row[0] for row in led] == [True] * len(led)
     orphans = await kernel.value("SELECT count(*) FROM waiting")
     assert orphans == 0
+
+
+# What follows the line of a command.
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_f07_what_follows_new_is_the_first_message(
+    kernel: Kernel, *, is_running: bool
+) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="long job"), at("09:00"))
+    await kernel.run_turn(one.session)
+    if is_running:
+        await kernel.say(event(**ANN, mid="2", text="another"), at("09:01"))
+        await kernel.claim_live(one.session)
+    rest = event(**ANN, mid="3", text="/new trip\nfind a train\nto Rome")
+    placed = await kernel.say(rest, at("09:02"))
+
+    assert placed.session != one.session
+    claimed = await kernel.run_turn(placed.session)
+    assert texts(claimed) == ["find a train\nto Rome"]
+    assert (claimed.session_is_new, claimed.reset_reason) == (True, "requested")
+    title = "SELECT title FROM sessions WHERE id = $1"
+    assert await kernel.value(title, placed.session) == "trip"
+    sessions = "SELECT count(*) FROM sessions"
+    assert await kernel.value(sessions) == 2
+    await kernel.say(rest, at("09:03"))
+    assert await kernel.value(sessions) == 2
+    assert await kernel.waiting(placed.session) == []
+
+
+async def test_f07_what_follows_stop_is_answered_after_it(kernel: Kernel) -> None:
+    one = await kernel.say(event(**ANN, mid="1", text="long job"), at("09:00"))
+    running = await kernel.claim_live(one.session)
+    two = await kernel.say(event(**ANN, mid="2", text="/stop\n\nthe short one"), at("09:01"))
+    assert two.session == one.session
+    assert (await kernel.renew(running)).cancel == "stopped"
+    assert await kernel.told() == ["Stopped."]
+    await kernel.answer(running, "", outcome="no_reply", parts=[])
+    assert texts(await kernel.run_turn(one.session)) == ["the short one"]
+
+
+async def test_f07_what_follows_resume_is_said_there(kernel: Kernel) -> None:
+    first = await talk(kernel, "a")
+    await tell(kernel, "2", "/new")
+    second = await talk(kernel, "b")
+    placed = await kernel.say(event(**ANN, mid="3", text="/resume 2\ngo on"), at("09:10"))
+    assert placed.session == first != second
+
+
+async def test_f07_files_go_with_what_follows_a_command(kernel: Kernel) -> None:
+    await talk(kernel, "a")
+    file = {"url": "https://files.example/1", "media_type": "image/png"}
+    with_words = event(**ANN, mid="2", text="/new\nwhat is this?", attachments=[file])
+    placed = await kernel.say(with_words, at("09:10"))
+    claimed = await kernel.run_turn(placed.session)
+    assert [len(message.attachments) for message in claimed.messages] == [1]
+    await kernel.say(event(**ANN, mid="3", text="/new", attachments=[file]), at("09:11"))
+    told = await kernel.told()
+    assert ["not passed on" in one for one in told] == [False, True]
+
+
+async def test_f07_what_follows_a_refused_command_is_said(kernel_with: KernelWith) -> None:
+    rules = CommandRules(access={"new": frozenset({"702"})})
+    kernel = await kernel_with(catalog(commands=rules))
+    here = await talk(kernel, "a")
+    placed = await kernel.say(event(**ANN, mid="2", text="/new\nhello"), at("09:10"))
+    assert placed.session == here
+    assert await kernel.told() == ["You may not use /new here."]
+
+
+async def test_f07_an_edit_changes_what_follows_a_command(kernel: Kernel) -> None:
+    said = event(**ANN, mid="1", text="/new\nmeet at 4")
+    placed = await kernel.say(said, at("09:00"))
+    await kernel.say(event(**ANN, mid="1", kind="edit", text="/new\nmeet at 5"), at("09:01"))
+    assert await kernel.waiting(placed.session) == ["meet at 5"]
+
+
+async def test_f07_an_edit_may_overtake_what_follows_a_command(kernel: Kernel) -> None:
+    await kernel.say(event(**ANN, mid="1", kind="edit", text="/new\nmeet at 5"), at("09:01"))
+    placed = await kernel.say(event(**ANN, mid="1", text="/new\nmeet at 4"), at("09:02"))
+    assert await kernel.waiting(placed.session) == ["meet at 5"]
+
+
+async def test_f07_a_mention_of_us_may_lead_a_command(kernel: Kernel) -> None:
+    here = await talk(kernel, "a")
+    assert "A new conversation" in await tell(kernel, "2", "@our_bot /new")
+    assert await lane(kernel, here) != here
+    placed = await kernel.say(event(**ANN, mid="3", text="@other_bot /new"), at("09:11"))
+    assert await kernel.waiting(placed.session) == ["@other_bot /new"]

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.commands import Command, CommandName, CommandRules, parse_command
+from chatlane.domain.commands import (
+    PASSED_ON,
+    Command,
+    CommandName,
+    CommandRules,
+    parse_command,
+)
+from chatlane.domain.mentions import own_mention
 
 RULES = CommandRules()
 OURS = "our_bot"
@@ -20,7 +27,7 @@ WORDS = (*CommandName, "reset")
         ("/new@our_bot", CommandName.NEW, ""),
         ("/NEW@Our_Bot", CommandName.NEW, ""),
         ("/title plan for June", CommandName.TITLE, "plan for June"),
-        ("/title@our_bot\nplan", CommandName.TITLE, "plan"),
+        ("/title@our_bot\tplan", CommandName.TITLE, "plan"),
         ("/title   plan  ", CommandName.TITLE, "plan"),
     ],
 )
@@ -100,9 +107,84 @@ def test_a_known_word_is_a_command_with_all_that_follows(
     word: str, flips: list[bool], suffix: str, space: str, argument: str
 ) -> None:
     found = parse_command(f"/{swapped(word, flips)}{suffix}{space}{argument}", RULES, OURS)
+    name = CommandName.NEW if word == "reset" else CommandName(word)
     assert found is not None
-    assert found.name is (CommandName.NEW if word == "reset" else CommandName(word))
-    assert found.argument == argument
+    assert found.name is name
+    if name in PASSED_ON:
+        assert (found.argument, found.rest) == (argument, "")
+    else:
+        line, *rest = f"{space}{argument} ".splitlines(keepends=True)
+        assert (found.argument, found.rest) == (line.strip(), "".join(rest).strip())
+
+
+@pytest.mark.parametrize(
+    ("text", "argument", "rest"),
+    [
+        ("/new\nand then tell me a joke", "", "and then tell me a joke"),
+        ("/new trip to Rome\r\nfind a flight", "trip to Rome", "find a flight"),
+        ("/stop \n\n no, the other file\n  line two", "", "no, the other file\n  line two"),
+        ("/undo 2\u2028again", "2", "again"),
+        ("/status\n \n", "", ""),
+        ("/new\n/title x", "", "/title x"),
+    ],
+)
+def test_f07_a_command_ends_with_its_line(text: str, argument: str, rest: str) -> None:
+    found = parse_command(text, RULES, OURS)
+    assert found is not None
+    assert (found.argument, found.rest) == (argument, rest)
+    assert found.message == rest
+
+
+@pytest.mark.parametrize("word", ["queue", "steer"])
+def test_f07_what_is_passed_on_may_have_several_lines(word: str) -> None:
+    found = parse_command(f"/{word} fix these:\n- a\n- b", RULES, OURS)
+    assert found == Command(CommandName(word), "fix these:\n- a\n- b")
+    assert found.message == "fix these:\n- a\n- b"
+
+
+MENTIONED = own_mention(OURS, {"@bot:example.org", "4915550:12@s.whatsapp.net", "U0AB"})
+
+
+@pytest.mark.parametrize(
+    "mention",
+    [
+        "@our_bot ",
+        "@Our_Bot, ",
+        "@our_bot\n",
+        "our_bot: ",
+        "<@U0AB> ",
+        "<@U0AB>",
+        "<@!U0AB> ",
+        "<@U0AB|our bot> ",
+        "<users/U0AB> ",
+        "<at>our_bot</at> ",
+        '<at id="0">our_bot</at> ',
+        "@**our_bot** ",
+        "@**our_bot|12** ",
+        "@bot:example.org: ",
+        "@4915550 ",
+        "@\u2068our_bot\u2069 ",
+        "@our_bot @our_bot ",
+    ],
+)
+def test_f07_a_leading_mention_of_ours_is_cut(mention: str) -> None:
+    found = parse_command(f"{mention}/new plan\nhello", RULES, OURS, MENTIONED)
+    assert found == Command(CommandName.NEW, "plan", "hello")
+    assert parse_command(f"{mention}hello", RULES, OURS, MENTIONED) is None
+
+
+@pytest.mark.parametrize(
+    "mention",
+    ["@other_bot ", "@our_bot_2 ", "@our_bot", "our_bot ", "<@U0ABC> ", "<@&U0AB> ", "@ our_bot "],
+)
+def test_f07_a_mention_of_others_makes_no_command(mention: str) -> None:
+    assert parse_command(f"{mention}/new", RULES, OURS, MENTIONED) is None
+
+
+def test_f07_an_account_without_names_is_not_mentioned() -> None:
+    assert own_mention(None, ()) is None
+    assert own_mention("", {""}) is None
+    assert parse_command("@our_bot /new", RULES, OURS) is None
 
 
 @given(st.text(max_size=60))
