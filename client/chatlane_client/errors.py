@@ -22,6 +22,10 @@ ChatlaneClientError
 """
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chatlane_schemas.sessions import SessionView
 
 
 class ChatlaneClientError(Exception):
@@ -150,7 +154,16 @@ class ConflictingRequestError(RefusedRequestError):
 
 
 class StaleRequestError(RefusedRequestError):
-    """The request was made for what has changed since."""
+    """The request was made for what has changed since.
+
+    Attributes:
+        current: The session as it is now, where the request had an `expected_version` of one;
+            else None.
+    """
+
+    def __init__(self, subject: str, message: str, current: "SessionView | None" = None) -> None:
+        self.current = current
+        super().__init__(subject, message)
 
 
 class TurnFailedError(PermanentError):

@@ -134,11 +134,29 @@ class SessionApi(Api):
         return reply.counts
 
     async def archive(
-        self, session_id: UUID, *, archived: bool = True, request_id: str | None = None
+        self,
+        session_id: UUID,
+        *,
+        archived: bool = True,
+        expected_version: str | None = None,
+        request_id: str | None = None,
     ) -> SessionView:
-        """Put a session away in lists, or take it out again; otherwise it stays as it is."""
+        """Put a session away in lists, or take it out again; otherwise it stays as it is.
+
+        Args:
+            session_id: Session to change.
+            archived: Whether it is to be archived.
+            expected_version: `version` of the session this is made from; None for any.
+            request_id: Of a request that is made again.
+
+        Raises:
+            StaleRequestError: The session has another version by now.
+        """
         request = SessionArchive(
-            **self._stamp(request_id), session_id=session_id, archived=archived
+            **self._stamp(request_id),
+            session_id=session_id,
+            archived=archived,
+            expected_version=expected_version,
         )
         return await self._ask_session("archive", request)
 
@@ -245,18 +263,31 @@ class SessionApi(Api):
         cwd: str | None = None,
         model: str | None = None,
         config: Mapping[str, JsonValue] | None = None,
+        config_patch: Mapping[str, JsonValue] | None = None,
         clear: Collection[Preference] = (),
+        expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
         """Set what is given, clear what is named, and leave the rest.
+
+        Two callers that change a session at once lose nothing if they pass `expected_version`, or
+        if each changes its own keys with `config_patch`.
 
         Args:
             session_id: Session to change.
             cwd: Directory in which tools work, at most 4,096 characters.
             model: Model that is to answer, at most 256 characters.
             config: Whatever else the agent reads, at most 16 kB of JSON; never credentials.
+                It replaces the config that is there.
+            config_patch: Keys of the config to change, as a JSON Merge Patch (RFC 7396): objects
+                are merged, None removes a key, everything else replaces.
             clear: What to take back.
+            expected_version: `version` of the session this is made from; None for any.
             request_id: Of a request that is made again.
+
+        Raises:
+            StaleRequestError: The session has another version by now; `current` shows it.
+            RefusedRequestError: The config is too large, or would hold a credential.
         """
         request = SessionUpdate(
             **self._stamp(request_id),
@@ -264,7 +295,9 @@ class SessionApi(Api):
             cwd=cwd,
             model=model,
             config=None if config is None else dict(config),
+            config_patch=None if config_patch is None else dict(config_patch),
             clear=tuple(clear),
+            expected_version=expected_version,
         )
         return await self._ask_session("update", request)
 
@@ -273,14 +306,27 @@ class SessionApi(Api):
         session_id: UUID,
         title: str,
         *,
+        expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
         """Give a session a title of at most 100 characters; `""` takes it away.
 
+        Args:
+            session_id: Session to change.
+            title: The title, on one line.
+            expected_version: `version` of the session this is made from; None for any.
+            request_id: Of a request that is made again.
+
         Raises:
             ConflictingRequestError: Another session of the owner has it.
+            StaleRequestError: The session has another version by now; `current` shows it.
         """
-        request = SessionTitle(**self._stamp(request_id), session_id=session_id, title=title)
+        request = SessionTitle(
+            **self._stamp(request_id),
+            session_id=session_id,
+            title=title,
+            expected_version=expected_version,
+        )
         return await self._ask_session("title", request)
 
     async def end(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:

@@ -85,28 +85,55 @@ class SessionLifeApi(Api):
         session_id: UUID,
         override: ModelOverride | None,
         *,
+        expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Set which model answers in a session, as a whole; None takes it back."""
+        """Set which model answers in a session, as a whole; None takes it back.
+
+        Args:
+            session_id: Session to change.
+            override: The model; None for the agent's own choice.
+            expected_version: `version` of the session this is made from; None for any.
+            request_id: Of a request that is made again.
+
+        Raises:
+            StaleRequestError: The session has another version by now; `current` shows it.
+        """
         request = SessionOverride(
-            **self._stamp(request_id), session_id=session_id, override=override
+            **self._stamp(request_id),
+            session_id=session_id,
+            override=override,
+            expected_version=expected_version,
         )
         return await self._ask_session("override", request)
 
     async def leave_note(
-        self, session_id: UUID, note: str, *, request_id: str | None = None
+        self,
+        session_id: UUID,
+        note: str,
+        *,
+        expected_version: str | None = None,
+        request_id: str | None = None,
     ) -> SessionView:
         """Leave a note for the session that will follow; `""` takes it away.
 
         Args:
             session_id: Which one; may have ended, as long as no other has followed.
             note: At most 8,000 characters, told once with the first turn or routed message.
+                It replaces the note that is there.
+            expected_version: `version` of the session this is made from; None for any.
             request_id: Of a request that is made again.
 
         Raises:
-            StaleRequestError: Another session has followed.
+            StaleRequestError: Another session has followed, or the session has another version
+                by now; then `current` shows it.
         """
-        request = SessionNote(**self._stamp(request_id), session_id=session_id, note=note)
+        request = SessionNote(
+            **self._stamp(request_id),
+            session_id=session_id,
+            note=note,
+            expected_version=expected_version,
+        )
         return await self._ask_session("note", request)
 
     async def count_rounds(self, session_id: UUID, since: datetime | None = None) -> int:

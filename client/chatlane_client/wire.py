@@ -36,7 +36,7 @@ from chatlane_client.errors import (
 from chatlane_client.retry import Backoff, CancellationGuard
 from chatlane_client.tracing import trace_headers
 from chatlane_schemas import DecodeError, Envelope, decode, encode
-from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
+from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply, SessionReply
 
 _log = logging.getLogger("chatlane_client")
 
@@ -240,6 +240,8 @@ def _read_answer(subject: str, model: type[AnswerT], body: bytes) -> AnswerT:
         _raise_error(subject, body)
         raise InvalidAnswerError(subject, str(exc)) from exc
     if isinstance(answer, ApiReply) and answer.error is not None:
+        if answer.error.code is ApiErrorCode.STALE and isinstance(answer, SessionReply):
+            raise StaleRequestError(subject, answer.error.message, answer.session)
         raise _api_error(subject, answer.error)
     return answer
 

@@ -15,7 +15,7 @@ from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_state import ModelName
-from chatlane_schemas.sessions import SessionKey
+from chatlane_schemas.sessions import SessionKey, SessionVersion
 
 MAX_TITLE_CHARACTERS: Final = 100
 MAX_CONFIG_BYTES: Final = 16 * 1024
@@ -34,8 +34,12 @@ def shown_title(title: str) -> str:
     return " ".join(_UNSHOWN.sub(" ", title).split())
 
 
-def _config(value: JsonObject) -> JsonObject:
-    """Return what jsonb takes; refuse what is too large or would be a credential."""
+def checked_config(value: JsonObject) -> JsonObject:
+    """Return a config that jsonb takes.
+
+    Raises:
+        PydanticCustomError: It is too large, or holds a credential.
+    """
     cleaned = scrubbed_json(value)
     if len(to_json(cleaned)) > MAX_CONFIG_BYTES:
         raise PydanticCustomError("config_size", "config is too large")
@@ -57,10 +61,14 @@ def _names_credential(value: object) -> bool:
             return False
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(shown_title)]
 """One line of at most 100 characters; `""` means none."""
 
-Config = Annotated[JsonObject, AfterValidator(_config)]
+Config = Annotated[JsonObject, AfterValidator(checked_config)]
 """An object of at most 16 kB that an agent reads; never credentials."""
 
 Directory = Annotated[Text, Field(min_length=1, max_length=4096)]
@@ -85,7 +93,19 @@ class SessionChange(Envelope):
     )
 
 
-class SessionUpdate(SessionChange):
+class SettingChange(SessionChange):
+    """Replaces a value of a session, if the caller wants so only while it is what it has seen."""
+
+    expected_version: SessionVersion | None = Field(
+        default=None,
+        # Left out where it is none: a request that an older router digested stays the same request.
+        exclude_if=_is_none,
+        description="`version` of the session this was made from. If the session has another one "
+        "by now, the request is refused as `stale` and the answer shows the session.",
+    )
+
+
+class SessionUpdate(SettingChange):
     """Sets what the users of a session choose; what is left out stays as it is."""
 
     cwd: Directory | None = Field(
@@ -97,6 +117,12 @@ class SessionUpdate(SessionChange):
         default=None,
         description="Whatever else the agent reads, as one object; never credentials.",
     )
+    config_patch: Config | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="Keys of `config` to change, as a JSON Merge Patch (RFC 7396): objects are "
+        "merged, null removes a key, everything else replaces. Instead of `config`.",
+    )
     clear: tuple[Preference, ...] = Field(
         default=(),
         max_length=len(Preference),
@@ -106,18 +132,22 @@ class SessionUpdate(SessionChange):
     @model_validator(mode="after")
     def _says_each_once(self) -> Self:
         given = {one for one in Preference if getattr(self, one) is not None}
+        if self.config_patch is not None:
+            if Preference.CONFIG in given:
+                raise PydanticCustomError("set_and_patched", "config is both set and patched")
+            given.add(Preference.CONFIG)
         if not given.isdisjoint(self.clear):
             raise PydanticCustomError("set_and_cleared", "a value is both set and cleared")
         return self
 
 
-class SessionTitle(SessionChange):
+class SessionTitle(SettingChange):
     """Gives a session a title, or takes it away; titles of one owner differ."""
 
     title: Title = Field(description="The title; none takes it away.")
 
 
-class SessionArchive(SessionChange):
+class SessionArchive(SettingChange):
     """Puts a session away in lists, or takes it out again; otherwise it stays as it is."""
 
     archived: Flag = Field(default=True, description="Whether it is to be archived.")

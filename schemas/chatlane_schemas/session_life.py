@@ -11,7 +11,7 @@ from pydantic import Field
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import BigNumber, Instant, Name
 from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import SessionChange
+from chatlane_schemas.session_changes import SessionChange, SettingChange
 from chatlane_schemas.session_state import ModelOverride, Note
 from chatlane_schemas.sessions import ApiReply
 
@@ -56,13 +56,13 @@ class SessionRelease(SessionChange):
     name: HoldName = Field(description="What held it.")
 
 
-class SessionOverride(SessionChange):
+class SessionOverride(SettingChange):
     """Sets which model answers in a session, as a whole; none takes it back."""
 
     override: ModelOverride | None = Field(default=None, description="The model; none clears it.")
 
 
-class SessionNote(SessionChange):
+class SessionNote(SettingChange):
     """Leaves a note for the session that will follow, which is told it once.
 
     Also after the end, while no other session has followed.

@@ -20,10 +20,12 @@ from chatlane_schemas.fields import (
     Text,
 )
 from chatlane_schemas.people import Person
-from chatlane_schemas.session_state import ModelOverride, ResumeMark
+from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
+SessionVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+"""What requests replace in a session, as it was when it was read; opaque."""
 PageLimit = Annotated[int, Field(strict=True, ge=1, le=200)]
 
 
@@ -160,6 +162,14 @@ class SessionView(Record):
     usage: Counters = Field(
         default={}, description="Sums of what results reported, such as tokens; by name."
     )
+    note: Note | None = Field(
+        default=None, description="Note left for the session that will follow."
+    )
+    version: SessionVersion | None = Field(
+        default=None,
+        description="For `expected_version`. Another one after title, directory, model, config, "
+        "model override, note or archive state have changed; messages do not change it.",
+    )
 
 
 class SessionCount(SessionFilter):
@@ -188,7 +198,11 @@ class SessionCountReply(ApiReply):
 class SessionReply(ApiReply):
     """Answer to a request about one session."""
 
-    session: SessionView | None = Field(default=None, description="The session, if there is one.")
+    session: SessionView | None = Field(
+        default=None,
+        description="The session, if there is one; beside the error `stale` of a request with "
+        "`expected_version`, what it is now.",
+    )
     message_id: UUID | None = Field(default=None, description="Id of what was said in it.")
 
 

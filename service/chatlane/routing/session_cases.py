@@ -22,7 +22,13 @@ class Shown(NamedTuple):
     message_id: UUID
 
 
-Outcome: TypeAlias = UUID | Shown | ApiError
+class Outdated(NamedTuple):
+    """The refusal of a request that was made from an older version of the session to show."""
+
+    session_id: UUID
+
+
+Outcome: TypeAlias = UUID | Shown | Outdated | ApiError
 """The session to show, or the refusal; what is refused has written nothing."""
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic_core import to_json
+from pydantic_core import PydanticCustomError, to_json
 
 from chatlane.domain.effects import Effects
+from chatlane.domain.merge_patch import merge_patch
 from chatlane.domain.session_life import end_session, next_session, reopen_session
 from chatlane.domain.states import Lane
 from chatlane.routing.rebinding import policy_of
@@ -14,6 +15,7 @@ from chatlane.routing.session_cases import refused
 from chatlane.routing.stopping import stop_session
 from chatlane.store import lanes, lineage, session_changes
 from chatlane_schemas.events import EndReason
+from chatlane_schemas.session_changes import checked_config
 from chatlane_schemas.sessions import ApiErrorCode
 from chatlane_schemas.turns import CancelReason
 
@@ -31,11 +33,19 @@ if TYPE_CHECKING:
     )
 
 
-async def update(request: SessionUpdate, case: Case) -> UUID:
+async def update(request: SessionUpdate, case: Case) -> Outcome:
     """Set what the users of a session choose."""
-    config = None if request.config is None else to_json(request.config).decode()
+    connection = case.writing.connection
+    chosen = request.config
+    if request.config_patch is not None:
+        current = await session_changes.find_config(connection, case.session.id)
+        try:
+            chosen = checked_config(merge_patch(current, request.config_patch))
+        except PydanticCustomError as exc:
+            return refused(ApiErrorCode.INVALID, f"config_patch: with it, {exc.message()}")
+    config = None if chosen is None else to_json(chosen).decode()
     await session_changes.update_preferences(
-        case.writing.connection,
+        connection,
         case.session.id,
         cwd=request.cwd,
         model=request.model,

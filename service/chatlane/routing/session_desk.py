@@ -13,7 +13,7 @@ from chatlane.routing import (
     session_openings,
     session_sweeps,
 )
-from chatlane.routing.session_cases import Case, Shown, refused
+from chatlane.routing.session_cases import Case, Outdated, Shown, refused
 from chatlane.routing.session_openings import Opening
 from chatlane.store import api_requests, lanes, lineage, owners, sessions
 from chatlane_schemas.codec import decode
@@ -28,6 +28,7 @@ from chatlane_schemas.session_changes import (
     SessionSwitch,
     SessionTitle,
     SessionUpdate,
+    SettingChange,
 )
 from chatlane_schemas.session_life import (
     SessionHold,
@@ -43,12 +44,15 @@ from chatlane_schemas.session_sweeps import SessionRemove
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, SessionReply
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
     from chatlane.routing.session_cases import Outcome
     from chatlane.routing.writing import Writer, Writing
     from chatlane.store.session_reads import SessionReads
+    from chatlane_schemas.sessions import SessionView
 
 
 @singledispatch
@@ -127,14 +131,32 @@ class SessionDesk:
         case = await self._looked_up(writing, request, at, trigger)
         if case is None:
             return refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
+        if await self._is_outdated(writing.connection, request, case.session.id):
+            return Outdated(case.session.id)
         outcome = await decide(request, case)
         if not isinstance(outcome, ApiError):
             writing.touched[case.session.id] = case.session
         return outcome
 
+    async def _is_outdated(
+        self, connection: PoolConnectionProxy, request: SessionChange, session_id: UUID
+    ) -> bool:
+        """Return whether a locked session is not what the request was made from."""
+        if not isinstance(request, SettingChange) or request.expected_version is None:
+            return False
+        view = await self._reads.find_within(connection, session_id)
+        return view is None or view.version != request.expected_version
+
     async def _reply(self, connection: PoolConnectionProxy, outcome: Outcome) -> SessionReply:
         if isinstance(outcome, ApiError):
             return _refusal(outcome)
+        if isinstance(outcome, Outdated):
+            error = refused(
+                ApiErrorCode.STALE,
+                "the session has changed since that version; `session` shows what it is now",
+            )
+            view = await self._reads.find_within(connection, outcome.session_id)
+            return _refusal(error, view)
         shown, message_id = outcome if isinstance(outcome, Shown) else (outcome, None)
         view = await self._reads.find_within(connection, shown)
         return SessionReply(
@@ -175,5 +197,5 @@ async def _first_answer(
     return decode(SessionReply, answered)
 
 
-def _refusal(error: ApiError) -> SessionReply:
-    return SessionReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)
+def _refusal(error: ApiError, session: SessionView | None = None) -> SessionReply:
+    return SessionReply(id=new_envelope_id(), at=datetime.now(UTC), error=error, session=session)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import asyncpg
+from pydantic_core import from_json
 
 from chatlane.errors import SupersededError
 from chatlane.store.columns import columns
@@ -13,9 +14,24 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
+    from pydantic import JsonValue
 
     from chatlane.domain.effects import TitleRow
     from chatlane.domain.states import Session
+
+FIND_CONFIG_SQL: Final[LiteralString] = """
+-- session_changes: what a locked session is configured with
+SELECT config FROM sessions WHERE id = $1
+"""
+
+
+async def find_config(
+    connection: "PoolConnectionProxy", session_id: "UUID"
+) -> "dict[str, JsonValue] | None":
+    """Return the config of a session that is locked; None if it has none."""
+    config: str | None = await connection.fetchval(FIND_CONFIG_SQL, session_id)
+    return None if config is None else from_json(config)
+
 
 UPDATE_PREFERENCES_SQL: Final[LiteralString] = """
 -- session_changes: what its users choose; none stays as it is unless it is cleared

@@ -84,7 +84,7 @@ class SessionLists:
                s.started_at, s.ended_at, s.end_reason, s.last_activity_at, s.next_seq, s.seq_gaps,
                s.title, s.active_turn, s.cwd, s.model, s.config, s.owner, s.suspended_at,
                s.resume_marked_at, s.resume_reason, s.held_until, s.model_override, s.answers,
-               s.usage, s.origin, s.archived_at, s.parent_id, s.link_kind
+               s.usage, s.origin, s.archived_at, s.parent_id, s.link_kind, s.carry_over
         FROM bounds LEFT JOIN (matching JOIN sessions AS s ON s.id = matching.id) ON true
         ORDER BY s.id DESC
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from chatlane.store import owners, session_life
 from chatlane_schemas.session_state import ModelOverride, ResumeMark
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from chatlane_schemas.people import Person
 
 
+_REPLACEABLE: Final = ("title", "cwd", "model", "config", "model_override", "carry_over")
+_VERSION_DIGITS: Final = 32
+
+
 class SessionReads:
     """Answers questions about sessions."""
 
@@ -32,7 +37,7 @@ class SessionReads:
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
                last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner,
                suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-               usage, origin, archived_at, parent_id, link_kind
+               usage, origin, archived_at, parent_id, link_kind, carry_over
         FROM sessions
         WHERE id = $1
     """
@@ -78,7 +83,7 @@ class SessionReads:
                s.last_activity_at, s.next_seq, s.seq_gaps, s.title, s.active_turn, s.cwd, s.model,
                s.config, s.owner, s.suspended_at, s.resume_marked_at, s.resume_reason,
                s.held_until, s.model_override, s.answers, s.usage, s.origin, s.archived_at,
-               s.parent_id, s.link_kind
+               s.parent_id, s.link_kind, s.carry_over
         FROM lanes l
         JOIN sessions s ON s.id = l.session_id
         WHERE l.session_key = coalesce(
@@ -99,7 +104,7 @@ class SessionReads:
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
                last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner,
                suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-               usage, origin, archived_at, parent_id, link_kind
+               usage, origin, archived_at, parent_id, link_kind, carry_over
         FROM sessions
         WHERE title = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
         ORDER BY id DESC
@@ -154,4 +159,16 @@ def session_view(row: asyncpg.Record) -> SessionView:
         archived_at=row["archived_at"],
         parent_id=row["parent_id"],
         link_kind=row["link_kind"],
+        note=row["carry_over"],
+        version=_version(row),
     )
+
+
+def _version(row: asyncpg.Record) -> str:
+    """Return a digest of what requests replace.
+
+    The values themselves and no counter: commands in chats and routers of other releases change
+    them, too, and none of them has to count.
+    """
+    values = [row[name] for name in _REPLACEABLE] + [row["archived_at"] is not None]
+    return sha256(to_json(values)).hexdigest()[:_VERSION_DIGITS]

@@ -16,6 +16,7 @@ from chatlane_client import (
     InvalidAnswerError,
     RefusedRequestError,
     SessionApi,
+    SessionLifeApi,
     SessionNotFoundError,
     StaleRequestError,
     open_connection,
@@ -29,6 +30,7 @@ from chatlane_schemas import (
     new_envelope_id,
     subjects,
 )
+from chatlane_schemas.session_state import ModelOverride
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, PRINCIPAL, said
 from tests.support.eventually import eventually
@@ -46,9 +48,12 @@ async def client(tmp_path: Path, nats_url: str, database_url: str) -> AsyncItera
         yield connection
 
 
+def person(chat: str) -> Person:
+    return Person(platform=PLATFORM, account=ACCOUNT, id=f"person-{chat}")
+
+
 def acting_for(client: Client, chat: str) -> SessionApi:
-    person = Person(platform=PLATFORM, account=ACCOUNT, id=f"person-{chat}")
-    return SessionApi(client, principal=PRINCIPAL, acting_for=person)
+    return SessionApi(client, principal=PRINCIPAL, acting_for=person(chat))
 
 
 async def opened(client: Client, chat: str) -> SessionView:
@@ -82,6 +87,31 @@ async def test_a_session_is_changed_found_and_followed_by_another(client: Client
         await api.set_title(following.id, "plan")
     with pytest.raises(StaleRequestError):
         await api.reset(session.id)
+
+
+async def test_a_change_made_from_an_older_version_is_refused(client: Client) -> None:
+    api = acting_for(client, "1")
+    life = SessionLifeApi(client, principal=PRINCIPAL, acting_for=person("1"))
+    session = await opened(client, "1")
+
+    changed = await api.update(
+        session.id, config_patch={"a": {"b": 1}}, expected_version=session.version
+    )
+
+    older = session.version
+    for change in (
+        api.update(session.id, model="small-1", expected_version=older),
+        api.set_title(session.id, "plan", expected_version=older),
+        api.archive(session.id, expected_version=older),
+        life.override_model(session.id, ModelOverride(model="large-2"), expected_version=older),
+        life.leave_note(session.id, "ann waits", expected_version=older),
+    ):
+        with pytest.raises(StaleRequestError) as caught:
+            await change
+        assert caught.value.current == changed
+    assert await api.get(session.id) == changed
+    noted = await life.leave_note(session.id, "ann waits", expected_version=changed.version)
+    assert (noted.note, noted.config) == ("ann waits", {"a": {"b": 1}})
 
 
 async def test_a_chat_is_led_back_and_on_to_a_branch(client: Client) -> None:
