@@ -94,7 +94,8 @@ class ResetSettings(Group):
         default=timedelta(hours=24),
         gt=timedelta(0),
         le=timedelta(days=3650),
-        description="Quiet time after which an idle reset happens.",
+        description="Quiet time after which an idle reset happens; it counts from what a person last "
+        "wrote, or from the end of the turn that answered it.",
     )
     quiet: Duration = Field(
         default=timedelta(minutes=30),

@@ -40,7 +40,8 @@ class ResetPolicy:
 
     Attributes:
         at_hour: Hour of the daily boundary on the wall clock of `timezone`, 0 to 23.
-        idle: Silence after which, strictly later, the talk is over.
+        idle: Silence after which, strictly later, the talk is over. It begins with the last
+            message of a person, or with the end of the last turn that answered one.
         quiet: Silence a talk must have reached before a daily reset may cut it.
         resume_window: For how long the mark of an interruption keeps a session; for ever if it
             is not positive.
@@ -90,6 +91,7 @@ class SessionClock(NamedTuple):
         held_until: When the last hold of background work ends.
         suspended_at: When it was given up, if it was.
         resume_marked_at: When it was last marked as interrupted, if it is.
+        asked_turn_ended_at: When the last turn ended that answered a person.
     """
 
     last_activity_at: datetime | None = None
@@ -99,6 +101,17 @@ class SessionClock(NamedTuple):
     held_until: datetime | None = None
     suspended_at: datetime | None = None
     resume_marked_at: datetime | None = None
+    asked_turn_ended_at: datetime | None = None
+
+    @classmethod
+    def without_obstacles(cls, clock: SessionClock | Session) -> SessionClock:
+        """Return the times that silence counts from, as if nothing put a reset off."""
+        return cls(
+            clock.last_activity_at,
+            clock.served_boundary,
+            clock.started_at,
+            asked_turn_ended_at=clock.asked_turn_ended_at,
+        )
 
 
 class _Boundary(NamedTuple):
@@ -135,13 +148,22 @@ def _is_fresh(marked_at: datetime, policy: ResetPolicy, now: datetime) -> bool:
 def _timed_reason(
     clock: SessionClock | Session, policy: ResetPolicy, now: datetime
 ) -> ResetReason | None:
-    active_at = clock.last_activity_at or clock.started_at
+    active_at = _active_at(clock)
     if policy.resets_idle and (active_at is None or now - active_at > policy.idle):
         return ResetReason.IDLE
     if not policy.resets_daily:
         return None
     is_quiet = active_at is None or now - active_at >= policy.quiet
     return ResetReason.DAILY if is_quiet and _is_due(clock, policy, now) else None
+
+
+def _active_at(clock: SessionClock | Session) -> datetime | None:
+    """Return from when silence counts: the last message of a person, or the end of its turn."""
+    written_at = clock.last_activity_at or clock.started_at
+    ended_at = clock.asked_turn_ended_at
+    if written_at is None or ended_at is None:
+        return written_at
+    return max(written_at, ended_at)
 
 
 def _is_due(clock: SessionClock | Session, policy: ResetPolicy, now: datetime) -> bool:
@@ -178,8 +200,8 @@ def next_reset(
     A turn or hold that puts it off now is expected to be over by then. An idle reset comes
     strictly after its time.
     """
-    clock = SessionClock(clock.last_activity_at, clock.served_boundary, clock.started_at)
-    active_at = clock.last_activity_at or clock.started_at or now
+    clock = SessionClock.without_obstacles(clock)
+    active_at = _active_at(clock) or now
     found = []
     if policy.resets_idle:
         found.append(NextReset(max(active_at + policy.idle, now), ResetReason.IDLE))
@@ -201,7 +223,7 @@ def timed_end(clock: SessionClock | Session, policy: ResetPolicy) -> NextReset |
             return None
         ends_at = clock.resume_marked_at + policy.resume_window
         return NextReset(ends_at, ResetReason.RESUME_PENDING_EXPIRED)
-    active_at = clock.last_activity_at or clock.started_at
+    active_at = _active_at(clock)
     return None if active_at is None else next_reset(clock, policy, active_at)
 
 

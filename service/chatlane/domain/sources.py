@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from chatlane.domain.catalog import MAIN_PROFILE, canonical_profile
+from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
-    from chatlane_schemas.inbound import InboundEvent
+    from chatlane_schemas.inbound import InboundEvent, Sender
     from chatlane_schemas.source import Source
 
 ChatClass = Literal["dm", "group"]
@@ -82,6 +83,19 @@ class Address(NamedTuple):
             self.sender_aliases,
             self.migrate_to,
         )
+
+
+def is_bot(sender: Sender) -> bool:
+    """Return whether a sender is a bot.
+
+    Anonymous admins and channels post through a bot account of the platform: they are people.
+    """
+    return sender.is_bot and not sender.sender_chat_id
+
+
+def is_of_person(kind: str | None, source: Source) -> bool:
+    """Return whether a stored message is one that a person wrote: no timer and no other bot."""
+    return kind == Kind.MESSAGE and not (source.sender is not None and is_bot(source.sender))
 
 
 def address_of(event: InboundEvent) -> Address:

@@ -32,7 +32,8 @@ class Lane:
 class Session:
     """One conversation: its life cycle and its counters.
 
-    `last_activity_at` is of people only. The counters are the next free values; they are
+    `last_activity_at` is of people only, and `asked_turn_ended_at` is the end of the last turn that
+    answered one. The counters are the next free values; they are
     gapless because they change under the session's row lock and commit with what they number.
     `owner` is whose it is, as `owners` writes it; None where several people talk.
     `model_override` is JSON text. `answers` counts complete results. What follows is written
@@ -70,6 +71,7 @@ class Session:
     reset_had_activity: bool | None = None
     told_in: UUID | None = None
     interruptions: int = 0
+    asked_turn_ended_at: datetime | None = None
     is_new: bool = False
     has_new_flags: bool = False
 
@@ -108,7 +110,8 @@ class Turn:
     `rest` is `resting` while nobody is to be told of it, and `rested` after that.
     `interruptions` counts the attempts that were lost with their worker, the last one at
     `interrupted_at`. `is_begun` is false while the worker of the current attempt has yet to say
-    that it begins, and `unbegun` counts the attempts whose worker never did.
+    that it begins, and `unbegun` counts the attempts whose worker never did. `is_asked` is set by the
+    first claim where a message of a person is among those that it answers.
     """
 
     id: UUID
@@ -131,6 +134,7 @@ class Turn:
     interrupted_at: datetime | None = None
     is_begun: bool = True
     unbegun: int = 0
+    is_asked: bool = False
 
     @property
     def tries(self) -> int:

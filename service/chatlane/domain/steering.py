@@ -17,6 +17,7 @@ class SteeringHead(NamedTuple):
     size_bytes: int
     source: Source
     has_files: bool
+    is_of_person: bool = True
 
 
 def steerable(

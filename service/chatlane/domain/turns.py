@@ -79,6 +79,7 @@ class Question:
 
     id: UUID
     source: Source
+    is_of_person: bool = True
 
 
 def open_turn(
@@ -197,6 +198,18 @@ def settle(
             has_waiting=has_waiting,
             effects=effects,
         )
+        note_end(turn, session, arrived.stored_at)
+
+
+def note_end(turn: Turn, session: Session, at: datetime) -> None:
+    """Let the idle time of a session count from the end of a turn that answered a person."""
+    if turn.is_asked and not turn.is_live:
+        _note_answer(session, at)
+
+
+def _note_answer(session: Session, at: datetime) -> None:
+    last = session.asked_turn_ended_at
+    session.asked_turn_ended_at = at if last is None else max(at, last)
 
 
 def _end(
@@ -372,6 +385,8 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
     leave_note(session, result.carry_over)
     if result.part == 0:
         count_answer(session)
+    if question.is_of_person:
+        _note_answer(session, arrived.stored_at)
     said = Part(text=result.text, attachments=result.attachments)
     effects.messages.append(
         MessageRow(
@@ -476,6 +491,7 @@ class WaitingHead:
     album: tuple[str, str | None] | None = None
     ready_in: timedelta = timedelta(0)
     awaits_files: bool = False
+    is_of_person: bool = True
 
     def is_one_with(self, other: WaitingHead) -> bool:
         """Whether the platform shows both as one message."""

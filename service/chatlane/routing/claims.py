@@ -296,6 +296,7 @@ class _Serving:
         first_seq = session.next_seq
         session.next_seq += len(heads)
         turn.source = heads[-1].source
+        turn.is_asked = any(head.is_of_person for head in heads)
         tell_agent(session, turn.id)
         return session.id, heads[-1].arrival, turn.id, first_seq
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.effects import Effects
-from chatlane.domain.turns import expire_lease, repeat_notice, void_turn
+from chatlane.domain.turns import expire_lease, note_end, repeat_notice, void_turn
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
-from chatlane.store import originals, sessions, turns, waiting
+from chatlane.store import originals, sessions, timed_ends, turns, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -111,6 +111,11 @@ class Deadlines:
                 void_turn(turn, session, has_waiting=has_waiting, effects=effects)
             else:
                 self._end(turn, session, has_waiting, effects)
+        ended = [turn for turn in due if turn.is_asked and not turn.is_live]
+        if ended:
+            now = await timed_ends.now(connection)
+            for turn in ended:
+                note_end(turn, locked[turn.session_id], now)
         await writing.write(effects, sessions_of=locked.values())
         if effects.changed_turns:
             reach(RouterPoint.LEASES_ENDED)

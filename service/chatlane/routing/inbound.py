@@ -15,7 +15,7 @@ from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
 from chatlane.domain.lanes import Arrived, details_json
 from chatlane.domain.people import person_form
-from chatlane.domain.sources import Address, address_of
+from chatlane.domain.sources import Address, address_of, is_bot
 from chatlane.routing.refused import Refused
 from chatlane.tracing import PARENT
 from chatlane_schemas.codec import DecodeError, decode
@@ -64,7 +64,7 @@ class Heard(NamedTuple):
             return False
         if self._is_own(sender):
             return True
-        return _is_bot(sender) and not self._may_bots_speak
+        return is_bot(sender) and not self._may_bots_speak
 
     @property
     def _may_bots_speak(self) -> bool:
@@ -85,7 +85,7 @@ class Heard(NamedTuple):
     def is_of_bot(self) -> bool:
         """Whether another bot says something that could start a turn."""
         sender, event = self.event.sender, self.event
-        if sender is None or not _is_bot(sender):
+        if sender is None or not is_bot(sender):
             return False
         return event.kind is Kind.MESSAGE or bool(event.counts_as_new)
 
@@ -101,10 +101,6 @@ class Heard(NamedTuple):
         # A platform that knows a person under several forms of an id knows us so, too.
         own_forms = {person_form(self.platform.name, one) for one in own_ids} - {None}
         return not own_forms.isdisjoint(person_form(self.platform.name, one) for one in theirs)
-
-
-def _is_bot(sender: Sender) -> bool:
-    return sender.is_bot and not sender.sender_chat_id
 
 
 class Prepared(NamedTuple):
@@ -127,7 +123,7 @@ def _command(event: InboundEvent, platform: Platform, account: Account) -> Comma
     command = parse_command(event.text, platform.commands, account.bot_name, account.mention)
     if command is None or event.kind is not Kind.MESSAGE:
         return None
-    return None if event.sender is not None and _is_bot(event.sender) else command
+    return None if event.sender is not None and is_bot(event.sender) else command
 
 
 def _details(heard: Heard) -> str:

@@ -92,6 +92,7 @@ class Joining:
         )
         older.next_arrival += moved
         older.last_activity_at = _later(older.last_activity_at, newer.last_activity_at)
+        older.asked_turn_ended_at = _later(older.asked_turn_ended_at, newer.asked_turn_ended_at)
         await self._drop_unclaimed_turn(newer)
         end_session(newer, one.stored_at, EndReason.MERGED, self._effects)
         newer.parent_id = older.id

@@ -77,11 +77,12 @@ async def recall(
         await turns.rename(connection, live, result.turn_id)
         session.active_turn = live.id
     if heads:
-        arrivals = [arrival for arrival, _ in heads]
+        arrivals = [head.arrival for head in heads]
         first_seq = session.next_seq
         session.next_seq += len(heads)
         await waiting.take_some(connection, session.id, arrivals, live.id, first_seq)
-        live.source = heads[-1][1]
+        live.source = heads[-1].source
+        live.is_asked = live.is_asked or any(head.is_of_person for head in heads)
         tell_agent(session, live.id)
     recall_claim(live, result)
     _log.warning("claim_recalled", session_id=session.id, turn_id=live.id)

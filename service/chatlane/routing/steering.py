@@ -64,5 +64,6 @@ async def _take(connection: PoolConnectionProxy, turn: Turn, session: Session) -
     await waiting.take_some(connection, session.id, arrivals, turn.id, session.next_seq)
     session.next_seq += len(taken)
     turn.source = taken[-1].source
+    turn.is_asked = turn.is_asked or any(head.is_of_person for head in taken)
     await sessions.update(connection, [session])
     await turns.update(connection, [turn])

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic_core import from_json, to_json
 
+from chatlane.domain.sources import is_of_person
 from chatlane.domain.turns import Question
 from chatlane.store.columns import columns
 from chatlane_schemas.source import Source
@@ -142,11 +143,11 @@ def _turn_message(row: "Record") -> TurnMessage:
 QUESTIONS_SQL: Final[LiteralString] = """
 -- messages: the routed messages that `stream` answers reply to, and who answered before
 SELECT question.session_id, want.id, question.source, want.part,
-       answer.result_id
+       question.kind, answer.result_id
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
 -- a message of a turn is answered by the result of the turn, which has a fence
 CROSS JOIN LATERAL (
-    SELECT session_id, source FROM messages
+    SELECT session_id, source, details ->> 'kind' AS kind FROM messages
     WHERE id = want.id AND source IS NOT NULL AND turn_id IS NULL LIMIT 1
 ) AS question
 LEFT JOIN LATERAL (
@@ -155,7 +156,7 @@ LEFT JOIN LATERAL (
 ) AS answer ON true
 UNION ALL
 -- taken back before it was answered: as if another answer had been first
-SELECT removed.session_id, want.id, removed.source, want.part, 'undone'
+SELECT removed.session_id, want.id, removed.source, want.part, NULL, 'undone'
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
 CROSS JOIN LATERAL (
     SELECT session_id, source FROM removed_messages
@@ -169,14 +170,12 @@ async def find_questions(
 ) -> dict[tuple[UUID, int], tuple[UUID, Question, str | None]]:
     """Return by (message id, part): its session, the message, the result id that answered it."""
     rows = await connection.fetch(QUESTIONS_SQL, *columns(wanted, 2))
-    return {
-        (row["id"], row["part"]): (
-            row["session_id"],
-            Question(row["id"], Source.model_validate_json(row["source"])),
-            row["result_id"],
-        )
-        for row in rows
-    }
+    found = {}
+    for row in rows:
+        source = Source.model_validate_json(row["source"])
+        question = Question(row["id"], source, is_of_person(row["kind"], source))
+        found[row["id"], row["part"]] = row["session_id"], question, row["result_id"]
+    return found
 
 
 INSERT_LATE_SQL: Final[LiteralString] = """

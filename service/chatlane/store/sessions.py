@@ -24,7 +24,7 @@ SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, li
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
        suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-       carry_over, opening_note, reset_had_activity, told_in, interruptions
+       carry_over, opening_note, reset_had_activity, told_in, interruptions, asked_turn_ended_at
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -42,7 +42,7 @@ SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, li
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
        suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-       carry_over, opening_note, reset_had_activity, told_in, interruptions
+       carry_over, opening_note, reset_had_activity, told_in, interruptions, asked_turn_ended_at
 FROM sessions WHERE id = $1
 """
 
@@ -59,7 +59,7 @@ SELECT id, session_key, agent, platform, started_at, start_reason, parent_id, li
        ended_at, end_reason, last_activity_at, served_boundary, active_turn,
        next_seq, next_arrival, next_out_seq, user_messages, owner,
        suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-       carry_over, opening_note, reset_had_activity, told_in, interruptions
+       carry_over, opening_note, reset_had_activity, told_in, interruptions, asked_turn_ended_at
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -84,11 +84,12 @@ INSERT_SESSIONS_SQL: Final[LiteralString] = """
 INSERT INTO sessions (
     id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
     ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-    next_seq, next_arrival, next_out_seq, user_messages, owner)
+    next_seq, next_arrival, next_out_seq, user_messages, owner, asked_turn_ended_at)
 SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[],
     $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::timestamptz[],
-    $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::text[])
+    $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::text[],
+    $19::timestamptz[])
 ON CONFLICT (id) DO NOTHING
 """
 
@@ -120,12 +121,13 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.next_out_seq,
             session.user_messages,
             session.owner,
+            session.asked_turn_ended_at,
         )
         for session in new
     ]
     if not rows:
         return
-    status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 18))
+    status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 19))
     if int(status.rpartition(" ")[2]) != len(rows):
         raise SupersededError("sessions")
     await _flag(connection, new)
@@ -138,12 +140,12 @@ UPDATE sessions SET
     agent = new.agent, last_activity_at = new.last_activity_at, active_turn = new.active_turn,
     next_seq = new.next_seq, next_arrival = new.next_arrival,
     next_out_seq = new.next_out_seq, user_messages = new.user_messages, owner = new.owner,
-    answers = new.answers
+    answers = new.answers, asked_turn_ended_at = new.asked_turn_ended_at
 FROM unnest(
     $1::uuid[], $2::timestamptz[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
-    $7::bigint[], $8::text[], $9::text[], $10::bigint[])
+    $7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::timestamptz[])
     AS new (id, last_activity_at, active_turn, next_seq, next_arrival, next_out_seq,
-            user_messages, agent, owner, answers)
+            user_messages, agent, owner, answers, asked_turn_ended_at)
 WHERE sessions.id = new.id
 """
 
@@ -175,10 +177,11 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
             session.agent,
             session.owner,
             session.answers,
+            session.asked_turn_ended_at,
         )
         for session in changed
     ]
-    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 10))
+    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 11))
     await _flag(connection, changed)
     ends = [
         (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)

@@ -33,7 +33,7 @@ LOCK_TURNS_SQL: Final[LiteralString] = """
 SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
        claim_id, worker, token, result_id, outcome, error, cancel, rest, interruptions,
-       interrupted_at, is_begun, unbegun
+       interrupted_at, is_begun, unbegun, is_asked
 FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -192,7 +192,7 @@ UPDATE turns SET
     due_at = clock_timestamp() + new.due_in, claim_id = new.claim_id, worker = new.worker,
     token = new.token, result_id = new.result_id, outcome = new.outcome, error = new.error,
     cancel = new.cancel, rest = new.rest, interruptions = new.interruptions,
-    is_begun = new.is_begun, unbegun = new.unbegun,
+    is_begun = new.is_begun, unbegun = new.unbegun, is_asked = new.is_asked,
     interrupted_at = CASE WHEN new.interruptions > turns.interruptions THEN clock_timestamp()
                           ELSE turns.interrupted_at END,
     claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()
@@ -201,9 +201,10 @@ UPDATE turns SET
 FROM unnest(
     $1::uuid[], $2::text[], $3::jsonb[], $4::int[], $5::int[], $6::interval[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
-    $14::text[], $15::text[], $16::int[], $17::bool[], $18::int[])
+    $14::text[], $15::text[], $16::int[], $17::bool[], $18::int[],
+    $19::bool[])
     AS new (id, state, source, attempt, dispatch, due_in, claim_id, worker, token, result_id,
-            outcome, error, agent, cancel, rest, interruptions, is_begun, unbegun)
+            outcome, error, agent, cancel, rest, interruptions, is_begun, unbegun, is_asked)
 WHERE turns.id = new.id
 """
 
@@ -212,7 +213,7 @@ async def update(connection: "PoolConnectionProxy", turns: Iterable[Turn]) -> No
     """Write back turns that this transaction has locked, each once."""
     rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
     if rows:
-        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 18))
+        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 19))
 
 
 def _to_row(turn: Turn) -> tuple[object, ...]:
@@ -236,4 +237,5 @@ def _to_row(turn: Turn) -> tuple[object, ...]:
         turn.interruptions,
         turn.is_begun,
         turn.unbegun,
+        turn.is_asked,
     )

@@ -1,10 +1,11 @@
 """Messages that wait for a turn: the only place where they are until it is claimed."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from chatlane.domain.sources import is_of_person
 from chatlane.domain.steering import SteeringHead
 from chatlane.domain.turns import WaitingHead
 from chatlane.store.columns import columns
@@ -61,11 +62,11 @@ HEADS_SQL: Final[LiteralString] = """
 -- waiting: the first messages of each session's line
 SELECT head.session_id, head.arrival, head.session_key, head.size_bytes, head.source,
        head.busy IS NOT DISTINCT FROM 'queue', head.album_id, head.author,
-       greatest(head.ready_at - clock_timestamp(), interval '0'), head.awaits_files
+       greatest(head.ready_at - clock_timestamp(), interval '0'), head.awaits_files, head.kind
 FROM unnest($1::uuid[]) AS want (id)
 CROSS JOIN LATERAL (
     SELECT session_id, arrival, session_key, size_bytes, source, busy, author,
-           details ->> 'album_id' AS album_id, ready_at, awaits_files
+           details ->> 'album_id' AS album_id, ready_at, awaits_files, details ->> 'kind' AS kind
     FROM waiting
     WHERE waiting.session_id = want.id ORDER BY arrival LIMIT $2
 ) AS head
@@ -85,15 +86,17 @@ async def heads(
 
 def _head(row: "Record") -> WaitingHead:
     album_id, author = row[6], row[7]
+    source = Source.model_validate_json(row[4])
     return WaitingHead(
         arrival=row[1],
         session_key=row[2],
         size_bytes=row[3],
-        source=Source.model_validate_json(row[4]),
+        source=source,
         is_alone=row[5],
         album=None if album_id is None else (album_id, author),
         ready_in=row[8] or timedelta(0),
         awaits_files=row[9],
+        is_of_person=is_of_person(row[10], source),
     )
 
 
@@ -113,7 +116,8 @@ async def sessions_with_steered(
 
 STEERED_HEADS_SQL: Final[LiteralString] = """
 -- waiting: the first messages that may steer a turn of one session
-SELECT arrival, size_bytes, source, details ? 'attachments' OR awaits_files FROM waiting
+SELECT arrival, size_bytes, source, details ? 'attachments' OR awaits_files, details ->> 'kind'
+FROM waiting
 WHERE session_id = $1 AND busy = 'steer' ORDER BY arrival LIMIT $2
 """
 
@@ -123,24 +127,39 @@ async def steered_heads(
 ) -> list[SteeringHead]:
     """Return up to `limit` messages that may steer, in order, without bodies."""
     rows = await connection.fetch(STEERED_HEADS_SQL, session_id, limit)
-    return [
-        SteeringHead(row[0], row[1], Source.model_validate_json(row[2]), row[3]) for row in rows
-    ]
+    heads = []
+    for arrival, size_bytes, written, has_files, kind in rows:
+        source = Source.model_validate_json(written)
+        person = is_of_person(kind, source)
+        heads.append(SteeringHead(arrival, size_bytes, source, has_files, is_of_person=person))
+    return heads
 
 
 FIND_ANSWERED_SQL: Final[LiteralString] = """
 -- waiting: what a result says that it answers
-SELECT arrival, source FROM waiting
+SELECT arrival, source, details ->> 'kind' FROM waiting
 WHERE session_id = $1 AND message_id = ANY($2::uuid[]) ORDER BY arrival
 """
 
 
+class AnsweredHead(NamedTuple):
+    """A waiting message that a result says it answers."""
+
+    arrival: int
+    source: Source
+    is_of_person: bool
+
+
 async def find_answered(
     connection: "PoolConnectionProxy", session_id: "UUID", ids: "Iterable[UUID]"
-) -> "list[tuple[int, Source]]":
-    """Return arrival and source of those of some messages that wait in a session, in order."""
+) -> list[AnsweredHead]:
+    """Return those of some messages that wait in a session, in order."""
     rows = await connection.fetch(FIND_ANSWERED_SQL, session_id, list(ids))
-    return [(row[0], Source.model_validate_json(row[1])) for row in rows]
+    heads = []
+    for arrival, written, kind in rows:
+        source = Source.model_validate_json(written)
+        heads.append(AnsweredHead(arrival, source, is_of_person(kind, source)))
+    return heads
 
 
 LOCATE_SQL: Final[LiteralString] = """

@@ -3,13 +3,14 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
+from chatlane_schemas.turns import TurnTake
 from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
@@ -247,13 +248,119 @@ async def test_what_no_person_said_is_no_activity(
     assert await kernel.turns_of(first.session) == 1
 
 
-async def test_answers_are_no_activity(kernel_with: KernelWith) -> None:
-    """C24: a result that comes an hour later does not keep the talk open."""
+async def test_f05_idle_counts_from_the_end_of_the_turn(kernel_with: KernelWith) -> None:
     kernel = await kernel_with(catalog(reset=IDLE_60))
     first = await kernel.say(event(**ANN, mid="1", text="hi"), at("09:00"))
-    await kernel.run_turn(first.session, "slow", at("09:59"))
-    back = await kernel.say(event(**ANN, mid="2", text="back"), at("10:01"))
+    claimed = await kernel.claim_live(first.session)
+    answer = kernel.turn_result(claimed, "slow", at("10:20"))
+    await kernel.decide([answer])
+    thanks = await kernel.restarted().say(event(**ANN, mid="2", text="thanks"), at("10:21"))
+    assert thanks.session == first.session
+    await kernel.run_all(at("10:22"))
+    # A result that is read again is no turn of its own.
+    await kernel.decide([answer._replace(stored_at=at("11:00"))])
+    back = await kernel.say(event(**ANN, mid="3", text="back"), at("11:23"))
     assert back.session != first.session
+
+
+async def test_f05_a_talk_is_not_idle_while_its_question_is_open(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(reset=IDLE_60))
+    first = await kernel.say(event(**ANN, mid="1", text="hi"), at("09:00"))
+    for number, clock in enumerate(("10:30", "12:00"), 2):
+        asked = await kernel.say(event(**ANN, mid=str(number), text="hello?"), at(clock))
+        assert asked.session == first.session
+        await kernel.claim_live(first.session)
+
+
+async def test_f05_the_turn_of_a_timer_extends_nothing(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(reset=IDLE_60, bots_allowed=True, own_ids=frozenset({"1"})))
+    first = await kernel.say(event(**ANN, mid="1", text="hi"), at("09:00"))
+    await kernel.run_turn(first.session, "hello", at("09:01"))
+    await kernel.say(event(**ANN, kind="system", text="tick"), at("09:30"))
+    await kernel.run_turn(first.session, "tock", at("09:50"))
+    bot = {"chat": ANN["chat"], "user": "9", "is_bot": True}
+    await kernel.say(event(**bot, mid="2", text="beep"), at("09:51"))
+    await kernel.run_turn(first.session, "boop", at("09:59"))
+    back = await kernel.say(event(**ANN, mid="3", text="back"), at("10:02"))
+    assert back.session != first.session
+
+
+async def test_f05_a_turn_of_a_timer_and_a_person_counts(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(reset=IDLE_60))
+    first = await kernel.say(event(**ANN, kind="system", text="tick"), at("09:00"))
+    await kernel.say(event(**ANN, mid="1", text="and mine"), at("09:01"))
+    await kernel.say(event(**ANN, kind="system", text="tack"), at("09:02"))
+    await kernel.run_turn(first.session, "both", at("10:30"))
+    back = await kernel.say(event(**ANN, mid="2", text="back"), at("11:30"))
+    assert back.session == first.session
+
+
+async def test_f05_a_message_that_is_steered_in_counts(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(reset=IDLE_60))
+    first = await kernel.say(event(**ANN, kind="system", text="tick"), at("09:00"))
+    running = await kernel.claim_live(first.session)
+    await kernel.say(event(**ANN, mid="1", text="/steer be brief"), at("09:10"))
+    assert running.attempt is not None
+    assert running.token is not None
+    take = TurnTake(
+        id="t1",
+        at=at("09:11"),
+        turn_id=running.turn_id,
+        attempt=running.attempt,
+        token=running.token,
+        after_seq=1,
+    )
+    taken = await kernel.desk.take("main", take)
+    assert [one.text for one in taken.messages] == ["be brief"]
+    await kernel.answer(running, "ok", at("10:30"))
+    back = await kernel.say(event(**ANN, mid="2", text="back"), at("11:30"))
+    assert back.session == first.session
+
+
+@pytest.mark.parametrize("outcome", ["failed", "no_reply"])
+async def test_f05_however_the_turn_ends(kernel_with: KernelWith, outcome: str) -> None:
+    kernel = await kernel_with(catalog(reset=IDLE_60))
+    first = await kernel.say(event(**ANN, mid="1", text="hi"), at("09:00"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.answer(claimed, "", at("10:20"), outcome=outcome, parts=[])
+    again = await kernel.say(event(**ANN, mid="2", text="again"), at("11:20"))
+    assert again.session == first.session
+
+
+async def test_f05_a_turn_that_is_given_up_counts_until_then(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(reset=IDLE_60, agents=[Agent("main", max_attempts=1)]))
+    now = datetime.now(UTC)
+    first = await kernel.say(event(**ANN, mid="1", text="hi"), now - timedelta(hours=3))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.expire(claimed.turn_id)
+    assert await kernel.dead() == [("turns", "turn_failed")]
+    again = await kernel.say(event(**ANN, mid="2", text="again"), now + timedelta(minutes=1))
+    assert again.session == first.session
+
+
+async def test_f05_an_answer_of_a_stream_agent_counts(kernel_with: KernelWith) -> None:
+    streaming = Agent("main", delivery="stream")
+    kernel = await kernel_with(catalog(reset=IDLE_60, agents=[streaming]))
+    first = await kernel.say(event(**ANN, mid="1", text="hi"), at("09:00"))
+    await kernel.say(event(**ANN, kind="system", text="tick"), at("09:01"))
+    asked, ticked = await kernel.published("ROUTED")
+    await kernel.decide([kernel.stream_answer(asked, "slow", at("09:50"))])
+    await kernel.decide([kernel.stream_answer(ticked, "tock", at("10:30"))])
+    thanks = await kernel.say(event(**ANN, mid="2", text="thanks"), at("10:40"))
+    assert thanks.session == first.session
+    back = await kernel.say(event(**ANN, mid="3", text="back"), at("11:41"))
+    assert back.session != first.session
+
+
+async def test_f05_a_daily_reset_does_not_cut_a_talk_after_a_slow_answer(
+    kernel_with: KernelWith,
+) -> None:
+    daily = ResetPolicy("daily", at_hour=4, quiet=timedelta(minutes=30))
+    kernel = await kernel_with(catalog(reset=daily))
+    first = await kernel.say(event(**ANN, mid="1", text="hi"), at("03:50"))
+    await kernel.run_turn(first.session, "slow", at("04:40"))
+    thanks = await kernel.say(event(**ANN, mid="2", text="thanks"), at("04:41"))
+    assert thanks.session == first.session
 
 
 BOTH_60 = ResetPolicy("both", idle=timedelta(minutes=60), at_hour=4)
@@ -291,7 +398,10 @@ async def test_a_session_without_any_recorded_activity_is_old(kernel_with: Kerne
     kernel = await kernel_with(catalog(reset=BOTH_60))
     old = await kernel.say(event(**ANN, mid="1", text="old"), at("10:00", "2026-05-08"))
     await kernel.run_all()
-    await kernel.fetch("UPDATE sessions SET last_activity_at = NULL, served_boundary = NULL")
+    await kernel.fetch(
+        "UPDATE sessions SET last_activity_at = NULL, served_boundary = NULL,"
+        " asked_turn_ended_at = NULL"
+    )
     new = await kernel.say(event(**ANN, mid="2", text="new"), at("09:05"))
     assert new.session != old.session
 

@@ -90,7 +90,7 @@ async def test_a_session_is_announced_to_end_then_ends_once(world: World) -> Non
     await world.sweep()
     assert await world.told() == [("ending", "idle")]
 
-    await world.kernel.fetch("UPDATE sessions SET last_activity_at = now() - interval '61 minutes'")
+    await last_spoken(world, "61 minutes")
     await world.sweep()
     assert await world.told() == [("ending", "idle")]
     await world.let_pass()
@@ -105,6 +105,27 @@ async def test_a_session_is_announced_to_end_then_ends_once(world: World) -> Non
     assert (claimed.reset_reason, claimed.reset_had_activity) == ("idle", True)
     notices = [one for one in await world.kernel.published("OUTBOUND") if one["kind"] == "notice"]
     assert [one["session_id"] for one in notices] == [str(second.session)]
+
+
+async def test_f05_a_sweep_counts_from_the_end_of_the_turn(world: World) -> None:
+    placed = await world.kernel.say(event(**ANN, mid="1", text="1"), from_now(hours=-3))
+    await world.kernel.run_turn(placed.session, "slow", from_now(minutes=-40))
+    await world.sweep()
+    assert await world.told() == []
+    await world.kernel.fetch(
+        "UPDATE sessions SET asked_turn_ended_at = now() - interval '61 minutes'"
+    )
+    await world.sweep()
+    assert await world.told() == [("ending", "idle")]
+
+
+async def last_spoken(world: World, before: str) -> None:
+    """Let everything that anybody said have been said so long ago."""
+    await world.kernel.fetch(
+        "UPDATE sessions SET last_activity_at = now() - $1::text::interval,"
+        " asked_turn_ended_at = now() - $1::text::interval",
+        before,
+    )
 
 
 async def expired(world: World) -> UUID:
@@ -151,11 +172,11 @@ async def test_the_workers_of_the_agent_are_told_by_themselves(world: World) -> 
 
 async def test_who_writes_before_the_deadline_keeps_the_session(world: World) -> None:
     session = await expired(world)
-    await world.kernel.fetch("UPDATE sessions SET last_activity_at = now() - interval '1 minute'")
+    await last_spoken(world, "1 minute")
     await world.sweep()
     assert await is_open(world, session)
 
-    await world.kernel.fetch("UPDATE sessions SET last_activity_at = now() - interval '58 minutes'")
+    await last_spoken(world, "58 minutes")
     await world.sweep()
     assert await world.told() == [("ending", "idle"), ("ending", "idle")]
 

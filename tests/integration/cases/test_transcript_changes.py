@@ -231,6 +231,16 @@ async def talk(kernel: Kernel, *words: str) -> UUID:
     return homes[-1]
 
 
+async def test_f05_a_compacted_talk_keeps_the_end_of_its_turn(
+    kernel: Kernel, caller: Caller
+) -> None:
+    parent = await talk(kernel, "a", "b", "c")
+    compact = {"rows": SUMMARY, "through_seq": 4, "expected_version": "0.5", "in_child": True}
+    reply = await caller.done("compact", parent, **compact)
+    ends = "SELECT asked_turn_ended_at FROM sessions WHERE id = $1"
+    assert await kernel.value(ends, reply.session_id) == DAY == await kernel.value(ends, parent)
+
+
 async def test_a_conversation_goes_on_behind_its_summary(kernel: Kernel, caller: Caller) -> None:
     parent = await talk(kernel, "a", "b", "c")
     await kernel.fetch(
