@@ -103,11 +103,13 @@ class _Outlet:
         in_flight: Publishes without an answer, and failed ones that wait for their next try:
             while a stream refuses, this bounds how hard we knock.
         is_full: Whether the stream said so in its last answer.
+        held_bytes: What all its rows take in memory, those behind others of their session included.
         dropped: Rows that found no room and are not worth waiting for it.
     """
 
     ready: deque[Item] = field(default_factory=deque)
     in_flight: int = 0
+    held_bytes: int = 0
     is_full: bool = False
     published: int = 0
     repeated: int = 0
@@ -154,7 +156,6 @@ class Pipeline:
         self.is_empty = asyncio.Event()
         self.is_empty.set()
         self.row_count = 0
-        self.held_bytes = 0
 
     def enqueue(self, rows: Sequence[OutboxRow], known_since: float) -> None:
         """Take rows in the order of their ids.
@@ -169,8 +170,9 @@ class Pipeline:
         for row in rows:
             is_ordered = row.session_id is not None and row.stream in ORDERED_STREAMS
             key = (row.session_id, row.stream) if is_ordered and row.session_id else None
-            self._place(Item(row, key, batch))
-            self.held_bytes += len(row.payload) + _ROW_BYTES
+            item = Item(row, key, batch)
+            self._place(item)
+            self._outlet(item).held_bytes += len(row.payload) + _ROW_BYTES
         self.row_count += len(rows)
         self.is_empty.clear()
         self._wakeup.set()
@@ -258,7 +260,7 @@ class Pipeline:
     def let_go(self, item: Item) -> None:
         """Forget a row; the next one of its session may go."""
         self.row_count -= 1
-        self.held_bytes -= len(item.row.payload) + _ROW_BYTES
+        self._outlet(item).held_bytes -= len(item.row.payload) + _ROW_BYTES
         if self.row_count == 0:
             self.is_empty.set()
         if item.key is not None:
@@ -376,6 +378,12 @@ class Pipeline:
             stream
             for stream, outlet in self._outlets.items()
             if outlet.is_full and outlet.in_flight
+        )
+
+    def streams_holding(self, max_bytes: int) -> frozenset[str]:
+        """Return the streams whose rows take more memory than this."""
+        return frozenset(
+            stream for stream, outlet in self._outlets.items() if outlet.held_bytes > max_bytes
         )
 
     def take_counts(self) -> dict[str, tuple[int, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -23,9 +24,10 @@ from chatlane.logs import get_logger
 from chatlane.routing.pipeline import DEFAULT_WINDOW, Batch, Item, Pipeline, Publisher
 from chatlane.store import dead_letters, outbox
 from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
     from random import Random
     from uuid import UUID
@@ -40,8 +42,9 @@ if TYPE_CHECKING:
 
 # A batch deletes what was published before it; only when none came for so long does the relay.
 _IDLE: Final = timedelta(milliseconds=200)
-# More rows than this in memory stay in the table until there is room.
-DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
+# Rows of one stream beyond this stay in the table until there is room. A limit for each stream, not
+# one for all: rows of a stream that is gone would take the room of all others.
+DEFAULT_STREAM_BYTES: Final = 16 * 1024 * 1024
 _DELETED_AT_ONCE: Final = 2000
 _ADOPTED_AT_ONCE: Final = 500
 _REREAD_AT_ONCE: Final = 1000
@@ -57,19 +60,22 @@ class OutboxWriter:
     """Writes outbox rows inside one transaction; see `Relay.ordered`.
 
     Args:
-        router_id: Who publishes the rows; None leaves them to the sweep.
+        router_id: Who publishes the rows.
         doubtful: As for `outbox.insert`.
+        crowded: Streams whose rows are left to the sweep.
         take_published: Hands over ids of published rows.
     """
 
     def __init__(
         self,
-        router_id: UUID | None,
+        router_id: UUID,
         doubtful: Sequence[int],
+        crowded: Collection[str],
         take_published: Callable[[int], list[int]],
     ) -> None:
         self._router_id = router_id
         self._doubtful = doubtful
+        self._crowded = crowded
         self._take_published = take_published
         self.published: list[int] = []
         self.rows: list[OutboxRow] = []
@@ -90,6 +96,7 @@ class OutboxWriter:
             publications,
             published=published,
             doubtful=self._doubtful,
+            left=self._crowded,
         )
 
 
@@ -104,7 +111,7 @@ class Relay:
         jitter: Chance for the spread of repeats.
         duplicate_window: For how long a stream recognises a message id.
         window: Publishes in flight for each stream.
-        max_bytes: How much may wait in memory; what is more waits in the table.
+        stream_bytes: How much may wait in memory for each stream; what is more waits in the table.
     """
 
     def __init__(
@@ -117,12 +124,12 @@ class Relay:
         jitter: Random,
         duplicate_window: timedelta = timedelta(minutes=10),
         window: int = DEFAULT_WINDOW,
-        max_bytes: int = DEFAULT_MAX_BYTES,
+        stream_bytes: int = DEFAULT_STREAM_BYTES,
     ) -> None:
         self._transaction = transaction
         self._router_id = router_id
         self._metrics = metrics
-        self._max_bytes = max_bytes
+        self._stream_bytes = stream_bytes
         self._pipeline = Pipeline(
             publisher, stale_after=duplicate_window / 4, jitter=jitter, window=window
         )
@@ -137,9 +144,9 @@ class Relay:
         return self._pipeline.row_count
 
     @property
-    def is_full(self) -> bool:
-        """Whether new rows stay in the table for now; a good time to read no more."""
-        return self._pipeline.held_bytes > self._max_bytes
+    def crowded_streams(self) -> frozenset[str]:
+        """The streams whose new rows stay in the table for now, for want of memory for them."""
+        return self._pipeline.streams_holding(self._stream_bytes)
 
     @property
     def full_streams(self) -> frozenset[str]:
@@ -179,8 +186,9 @@ class Relay:
         """
         async with self._lock:
             known_since = time.monotonic()
-            router_id = None if self.is_full else self._router_id
-            writer = OutboxWriter(router_id, self._doubtful(), self.take_acknowledged)
+            writer = OutboxWriter(
+                self._router_id, self._doubtful(), self.crowded_streams, self.take_acknowledged
+            )
             try:
                 yield writer
             except BaseException as error:
@@ -218,7 +226,7 @@ class Relay:
         self._pipeline.restore_acknowledged(ids)
 
     async def adopt_orphans(self) -> int:
-        """Take over rows that nobody publishes, until none is left or memory is full.
+        """Take over rows that nobody publishes, until none is left that there is memory for.
 
         Returns:
             How many were taken.
@@ -227,24 +235,24 @@ class Relay:
             StoreUnavailableError: Try again later.
         """
         adopted = 0
-        while not self.is_full:
-            count = await self._adopt_some()
-            adopted += count
-            if count < _ADOPTED_AT_ONCE:
-                break
+        streams = frozenset(map(str, StreamName))
+        while streams := streams - self.crowded_streams:
+            by_stream = Counter(row.stream for row in await self._adopt_some(streams))
+            adopted += by_stream.total()
+            streams = frozenset(its for its in by_stream if by_stream[its] >= _ADOPTED_AT_ONCE)
         if adopted:
             self._metrics.swept(adopted)
             _log.info("outbox_rows_adopted", count=adopted)
         return adopted
 
-    async def _adopt_some(self) -> int:
+    async def _adopt_some(self, streams: Collection[str]) -> list[OutboxRow]:
         async with self._lock:
             known_since = time.monotonic()
             rows: list[OutboxRow] = []
             try:
                 async with self._transaction() as connection:
                     rows = await outbox.adopt(
-                        connection, self._router_id, _ADOPTED_AT_ONCE, self._doubtful()
+                        connection, self._router_id, streams, _ADOPTED_AT_ONCE, self._doubtful()
                     )
             except BaseException as error:
                 self._doubt(rows, error)
@@ -254,7 +262,7 @@ class Relay:
             for row in rows:
                 self._doubts.pop(row.id, None)
             self._pipeline.enqueue(rows, known_since)
-        return len(rows)
+        return rows
 
     async def drain(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - a graceful end has one
         """Publish what is queued, for so long at most, and delete what was published.

@@ -58,7 +58,7 @@ WITH published AS (
 ), added AS (
     INSERT INTO outbox (session_id, stream, router, subject, message_id, payload)
     SELECT new.session_id, new.stream,
-           CASE WHEN EXISTS (
+           CASE WHEN new.stream = ANY($9::text[]) OR EXISTS (
                -- An older row that somebody else publishes, or that we may have lost sight
                -- of: the sweep publishes the new one after it.
                SELECT FROM outbox AS older
@@ -85,6 +85,7 @@ async def insert(
     *,
     published: Iterable[int] = (),
     doubtful: Iterable[int] = (),
+    left: Iterable[str] = (),
 ) -> list[OutboxRow]:
     """Write rows in the order given, under the locks of their sessions.
 
@@ -95,10 +96,12 @@ async def insert(
         published: Ids to delete in the same round trip.
         doubtful: Ids of rows of this router that its relay does not know for sure; new rows
             of their sessions queue up behind them in the table.
+        left: Streams whose rows are all left to the sweep.
 
     Returns:
-        The rows this router has to publish, in order. The rest is left to the sweep, because
-        an older row of the same session and stream is not this router's.
+        The rows this router has to publish, in order. The rest is left to the sweep: rows of
+        `left`, and those with an older row of the same session and stream that is not this
+        router's.
     """
     if not rows:
         await delete(connection, published)
@@ -109,6 +112,7 @@ async def insert(
         *columns([row[:5] for row in rows], 5),
         sorted(published),
         list(doubtful),
+        list(left),
     )
     return [
         OutboxRow(row_id, *row[:5], created_at, row.trace)
@@ -171,27 +175,32 @@ WITH RECURSIVE owner (router) AS (
     FROM owner LEFT JOIN routers ON routers.id = owner.router
     WHERE owner.router <> $1
 ), orphan AS (
-    -- Ordered by router as well, and with a range for an equality: only the index on both
-    -- gives that order, where the primary key would have to read everybody's rows.
-    (SELECT id FROM outbox
-     WHERE router IS NULL AND NOT EXISTS (
-         SELECT FROM outbox AS older JOIN other ON other.router = older.router AND other.is_live
-         WHERE older.session_id = outbox.session_id AND older.stream = outbox.stream
-           AND older.id < outbox.id AND older.stream IN ('ROUTED', 'OUTBOUND'))
-     ORDER BY router, id LIMIT $2)
-    UNION ALL
-    SELECT orphaned.id FROM other CROSS JOIN LATERAL (
-        SELECT id FROM outbox
-        WHERE outbox.router BETWEEN other.router AND other.router AND NOT EXISTS (
-            SELECT FROM outbox AS older
-            JOIN other AS rival ON rival.router = older.router AND rival.is_live
-            WHERE older.session_id = outbox.session_id AND older.stream = outbox.stream
-              AND older.id < outbox.id AND older.stream IN ('ROUTED', 'OUTBOUND'))
-        ORDER BY router, id LIMIT $2) AS orphaned
-    WHERE NOT other.is_live
-    UNION ALL
-    SELECT id FROM outbox WHERE id = ANY($3::bigint[]) AND router = $1
-    ORDER BY id LIMIT $2
+    -- For each stream the oldest of all candidates: its rows may be many, and then those of
+    -- another stream would never be reached.
+    SELECT candidate.id FROM unnest($3::text[]) AS wanted (stream) CROSS JOIN LATERAL (
+        (SELECT outbox.id FROM outbox
+         WHERE router IS NULL AND outbox.stream = wanted.stream AND NOT EXISTS (
+             SELECT FROM outbox AS older JOIN other ON other.router = older.router AND other.is_live
+             WHERE older.session_id = outbox.session_id AND older.stream = outbox.stream
+               AND older.id < outbox.id AND older.stream IN ('ROUTED', 'OUTBOUND'))
+         ORDER BY outbox.id LIMIT $2)
+        UNION ALL
+        -- Ordered by router as well, and with a range for an equality: only the index on both
+        -- gives that order, where the primary key would have to read everybody's rows.
+        SELECT orphaned.id FROM other CROSS JOIN LATERAL (
+            SELECT outbox.id FROM outbox
+            WHERE outbox.router BETWEEN other.router AND other.router
+              AND outbox.stream = wanted.stream AND NOT EXISTS (
+                SELECT FROM outbox AS older
+                JOIN other AS rival ON rival.router = older.router AND rival.is_live
+                WHERE older.session_id = outbox.session_id AND older.stream = outbox.stream
+                  AND older.id < outbox.id AND older.stream IN ('ROUTED', 'OUTBOUND'))
+            ORDER BY router, outbox.id LIMIT $2) AS orphaned
+        WHERE NOT other.is_live
+        UNION ALL
+        SELECT outbox.id FROM outbox
+        WHERE outbox.id = ANY($4::bigint[]) AND router = $1 AND outbox.stream = wanted.stream
+        ORDER BY id LIMIT $2) AS candidate
 ), adopted AS (
     UPDATE outbox SET router = $1 FROM orphan WHERE outbox.id = orphan.id
     RETURNING outbox.id, session_id, stream, subject, message_id, payload, created_at
@@ -201,7 +210,11 @@ SELECT * FROM adopted ORDER BY id
 
 
 async def adopt(
-    connection: "PoolConnectionProxy", router_id: UUID, limit: int, doubtful: Iterable[int] = ()
+    connection: "PoolConnectionProxy",
+    router_id: UUID,
+    streams: Iterable[str],
+    limit: int,
+    doubtful: Iterable[int] = (),
 ) -> list[OutboxRow]:
     """Take rows that nobody publishes: left to the sweep, or of routers that are gone.
 
@@ -211,7 +224,8 @@ async def adopt(
     Args:
         connection: In a transaction of its own, for the lock lasts as long.
         router_id: Who publishes them from now on.
-        limit: At most so many, the oldest.
+        streams: Rows of other streams stay where they are.
+        limit: At most so many of each stream, the oldest.
         doubtful: Ids of rows of this router that its relay does not know for sure; those
             that exist are taken like the others.
 
@@ -220,7 +234,9 @@ async def adopt(
     """
     if not await connection.fetchval(LOCK_ADOPTION_SQL, _ADOPTION_LOCK):
         return []
-    rows = await connection.fetch(ADOPT_OUTBOX_SQL, router_id, limit, list(doubtful))
+    rows = await connection.fetch(
+        ADOPT_OUTBOX_SQL, router_id, limit, sorted(streams), list(doubtful)
+    )
     return [_from_row(row) for row in rows]
 
 

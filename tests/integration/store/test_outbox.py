@@ -1,5 +1,6 @@
 """The outbox in SQL: order of ids, who gets a row, who may take one over."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.integration
 
 ME, OTHER, THIRD = uuid4(), uuid4(), uuid4()
 SESSION = uuid4()
+STREAMS = ("ROUTED", "TURNS", "OUTBOUND", "EVENTS", "DEAD")
 
 
 def publication(
@@ -33,9 +35,11 @@ async def delete(store: Store, *rows: outbox.OutboxRow) -> None:
         await outbox.delete(connection, [row.id for row in rows])
 
 
-async def adopt(store: Store, router_id: UUID, limit: int = 100) -> list[str]:
+async def adopt(
+    store: Store, router_id: UUID, limit: int = 100, streams: Iterable[str] = STREAMS
+) -> list[str]:
     async with store.transaction() as connection:
-        return texts(await outbox.adopt(connection, router_id, limit))
+        return texts(await outbox.adopt(connection, router_id, streams, limit))
 
 
 async def see(store: Store, router_id: UUID, until: timedelta = timedelta(minutes=1)) -> None:
@@ -117,7 +121,7 @@ async def test_a_doubtful_row_leaves_new_ones_to_the_sweep(store: Store) -> None
     async with store.transaction() as connection:
         assert await outbox.insert(connection, ME, [publication("two")], doubtful=[first.id]) == []
     async with store.transaction() as connection:
-        rows = await outbox.adopt(connection, ME, 10, doubtful=[first.id, 10**12])
+        rows = await outbox.adopt(connection, ME, STREAMS, 10, doubtful=[first.id, 10**12])
     assert texts(rows) == ["one", "two"]
 
 
@@ -155,6 +159,45 @@ async def test_adoption_takes_the_oldest_of_all_first(store: Store) -> None:
     assert await adopt(store, ME, limit=4) == ["4", "5"]
 
 
+async def test_many_rows_of_one_stream_do_not_hold_back_those_of_another(store: Store) -> None:
+    await insert(store, None, *(publication(f"event {n}", stream="EVENTS") for n in range(6)))
+    await insert(store, THIRD, *(publication(f"word {n}", stream="DEAD") for n in range(6)))
+    await insert(store, None, *(publication(f"answer {n}", uuid4()) for n in range(3)))
+
+    assert await adopt(store, ME, limit=2, streams=["OUTBOUND", "DEAD"]) == [
+        *("word 0", "word 1"),
+        *("answer 0", "answer 1"),
+    ]
+    assert await adopt(store, ME, limit=2) == ["event 0", "event 1", "word 2", "word 3", "answer 2"]
+
+
+async def test_rows_of_different_owners_are_taken_over_in_one_order(store: Store) -> None:
+    """Of one session in particular: nothing may be taken before what is older."""
+    await insert(store, OTHER, *(publication(f"other {n}", uuid4()) for n in range(4)))
+    await insert(store, OTHER, publication("one"))
+    await insert(store, ME, publication("two"))
+
+    found = [await adopt(store, ME, limit=2) for _ in range(3)]
+
+    assert found == [["other 0", "other 1"], ["other 2", "other 3"], ["one", "two"]]
+
+
+async def test_rows_of_streams_that_are_left_go_to_the_sweep_in_order(store: Store) -> None:
+    async with store.transaction() as connection:
+        ours = await outbox.insert(
+            connection,
+            ME,
+            [publication("one"), publication("event", stream="EVENTS"), publication("elsewhere", None)],
+            left=["EVENTS"],
+        )
+    assert texts(ours) == ["one", "elsewhere"]
+    await delete(store, *ours)
+    async with store.transaction() as connection:
+        assert await outbox.insert(connection, ME, [publication("two")], left=["OUTBOUND"]) == []
+        assert await outbox.insert(connection, ME, [publication("three")]) == []
+    assert await adopt(store, ME) == ["event", "two", "three"]
+
+
 async def test_held_back_rows_do_not_hold_back_others(store: Store) -> None:
     await see(store, OTHER)
     await insert(store, OTHER, publication("one"))
@@ -166,8 +209,8 @@ async def test_held_back_rows_do_not_hold_back_others(store: Store) -> None:
 async def test_two_sweeps_never_share_rows(store: Store) -> None:
     await insert(store, None, publication("one"))
     async with store.transaction() as first, store.transaction() as second:
-        assert texts(await outbox.adopt(first, ME, 10)) == ["one"]
-        assert await outbox.adopt(second, OTHER, 10) == []
+        assert texts(await outbox.adopt(first, ME, STREAMS, 10)) == ["one"]
+        assert await outbox.adopt(second, OTHER, STREAMS, 10) == []
 
 
 async def test_reread_tells_which_rows_are_still_mine(store: Store) -> None:

@@ -68,7 +68,8 @@ async def test_rows_are_published_and_their_ids_handed_over_once() -> None:
     assert sorted(publisher.stream.ids) == ["a", "b", "c"]
     assert sorted(pipeline.take_acknowledged(10)) == [one.id for one in rows]
     assert pipeline.take_acknowledged(10) == []
-    assert (pipeline.row_count, pipeline.held_bytes) == (0, 0)
+    assert pipeline.row_count == 0
+    assert pipeline.streams_holding(0) == frozenset()
 
 
 async def test_restored_ids_are_handed_over_again() -> None:
