@@ -30,6 +30,7 @@ from chatlane.bus.log_access import LogAccess
 from chatlane.bus.publisher import open_publisher
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.tasks import end_task
+from chatlane.bus.topology import LOG_STREAMS
 from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
 from chatlane.domain.log import LOGS
 from chatlane.errors import SchemaMismatchError, TransientError
@@ -70,6 +71,7 @@ from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from datetime import datetime
 
     from chatlane.bus.connection import Bus
     from chatlane.domain.catalog import Catalog
@@ -113,6 +115,7 @@ class App:
     survey: Survey | None = None
     reconciler: Reconciler | None = None
     drift: DriftWatch | None = None
+    ownership: Ownership | None = None
 
     @property
     def stop_patience(self) -> timedelta:
@@ -150,6 +153,7 @@ class App:
             is_reader_moving=self._is_reader_moving,
             heartbeat=heartbeat,
             complaints=self._complaints,
+            streams=self._streams,
             timeout=self.settings.http.probe_timeout,
         )
 
@@ -161,16 +165,28 @@ class App:
         if self.survey is None or self.reconciler is None or self.drift is None:
             return []
         is_old = self.survey.oldest_dead_letter > self.settings.dead_letters.degraded_after
-        is_full = self.survey.full_streams or (self.relay and self.relay.full_streams)
+        # Several streams in one state are one complaint; which they are is in `streams`.
+        states = sorted({f"stream_{state}" for state in self._streams().values()})
         return [
             *(["dead_letters"] if is_old else []),
-            *(["stream_full"] if is_full else []),
+            *states,
             *self.reconciler.found,
             *self.drift.complaints,
         ]
 
+    def _streams(self) -> dict[str, str]:
+        """Return the streams that take nothing new, and why."""
+        if self.survey is None or self.relay is None:
+            return {}
+        full = self.survey.full_streams | self.relay.full_streams
+        missing = self.survey.missing_streams
+        return dict.fromkeys(sorted(full), "full") | dict.fromkeys(sorted(missing), "missing")
+
     def _is_reader_moving(self) -> bool:
-        if self.intake is None:
+        if self.intake is None or self.ownership is None or self.survey is None:
+            return False
+        # Partitions of a log that is gone are given up, and then none is left that stands still.
+        if not self.ownership.can_read or self.survey.missing_streams & set(LOG_STREAMS.values()):
             return False
         now = asyncio.get_running_loop().time()
         patience = _READER_PATIENCE.total_seconds()
@@ -242,8 +258,8 @@ async def route(app: App, stop: asyncio.Event) -> None:
     options = bus_options(app.settings, "chatlane-router")
     async with open_bus(options, app.count_refusal) as app.bus:
         _show_connection(app.metrics, app.bus)
-        await _until_dependencies_are_there(app, JetStream(app.bus.client))
-        async with _open_parts(app, app.bus):
+        began_at = await _until_dependencies_are_there(app, JetStream(app.bus.client))
+        async with _open_parts(app, app.bus, began_at):
             _log.info("router_started", router=str(app.router_id), port=app.http_port)
             waits = [stop.wait(), app.has_ended.wait(), app.bus.closed.wait()]
             tasks = [asyncio.create_task(wait) for wait in waits]
@@ -268,20 +284,22 @@ def _show_connection(metrics: Metrics, bus: Bus) -> None:
     )
 
 
-async def _until_dependencies_are_there(app: App, jetstream: JetStream) -> None:
-    """Return once Postgres and NATS are as this release needs them; wait while they are away."""
+async def _until_dependencies_are_there(app: App, jetstream: JetStream) -> datetime:
+    """Return once Postgres and NATS are as this release needs them; wait while they are away.
+
+    Returns:
+        The time now, by the clock of the logs.
+    """
     declared = declared_topology(app.settings)
     while True:
         try:
-            await _verify(app, jetstream, declared)
+            return await _verify(app, jetstream, declared)
         except TransientError as error:
             _log.warning("dependencies_awaited", reason=str(error))
             await asyncio.sleep(_START_PAUSE.total_seconds() * SystemRandom().uniform(0.5, 1))
-        else:
-            return
 
 
-async def _verify(app: App, jetstream: JetStream, declared: Topology) -> None:
+async def _verify(app: App, jetstream: JetStream, declared: Topology) -> datetime:
     async with app.store.transaction() as connection:
         await verify_schema(connection)
         await require_keys(connection, app.settings.erasure_key())
@@ -297,10 +315,11 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> None:
             await partitions.ensure(connection, log, count)
     async with app.store.transaction() as connection:
         await seen_days.create(connection, SEEN_AHEAD)
+    return (await jetstream.get_stream(LOG_STREAMS["inbound"])).told_at
 
 
 @asynccontextmanager
-async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
+async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[None]:
     """Run all parts; at the end hand the partitions back, publish what is left, answer claims."""
     router = app.settings.router
     jitter = SystemRandom()
@@ -339,7 +358,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             metrics=app.metrics,
             jitter=jitter,
         )
-        ownership = Ownership(
+        app.ownership = ownership = Ownership(
             router=app.router_id,
             version=VERSION,
             holder=intake,
@@ -366,6 +385,7 @@ async def _open_parts(app: App, bus: Bus) -> AsyncIterator[None]:
             full_streams=lambda: relay.full_streams,
             inbound_is_read=InboundProgress(access, transaction).is_read,
             erasure_key=app.settings.erasure_key(),
+            began_at=began_at,
         )
         idle = IdleCheck(
             router=app.router_id,

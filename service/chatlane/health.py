@@ -21,6 +21,7 @@ import uvicorn
 from faststream.asgi import AsgiFastStream, AsgiResponse, get
 from faststream.asgi.types import Scope  # noqa: TC002 - FastStream reads the signatures
 from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatlane.errors import ChatlaneError
 from chatlane.logs import get_logger
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 _log = get_logger("health")
 
 BEAT_INTERVAL: Final = timedelta(milliseconds=250)
-# Probes and scrapes are few; who opens more is answered 503.
+# Probes and scrapes are few. Beyond this the connection that has been idle longest is closed.
 _MOST_CONNECTIONS: Final = 64
+# How long a connection may have no complete request.
+_IDLE: Final = timedelta(seconds=5)
 # A batch may keep the loop for tens of milliseconds; ten seconds without a turn is a hang.
 DEAD_AFTER: Final = timedelta(seconds=10)
 
@@ -73,6 +76,7 @@ class Probes:
         is_reader_moving: Every owned partition was asked for news lately and answered. None
             where none is read.
         complaints: What a person should look at, though all of it works.
+        streams: The streams that take nothing new, each with its state: "missing" or "full".
         timeout: Deadline of the write.
     """
 
@@ -81,6 +85,7 @@ class Probes:
     write: Callable[[], Awaitable[object]] | None = None
     is_reader_moving: Callable[[], bool] | None = None
     complaints: Callable[[], Sequence[str]] = tuple
+    streams: Callable[[], Mapping[str, str]] = dict
     timeout: timedelta = timedelta(seconds=1)
 
     def is_alive(self) -> bool:
@@ -133,6 +138,7 @@ def build_asgi(metrics: Metrics | None, probes: Probes, *brokers: NatsBroker) ->
             "state": _state(checks, complaints),
             "checks": checks,
             "complaints": complaints,
+            "streams": dict(probes.streams()),
         }
         body = json.dumps(said).encode()
         headers = {"content-type": "application/json", "cache-control": "no-store"}
@@ -167,6 +173,53 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
+class _Connection(H11Protocol):
+    """A connection that is closed when it stays idle, or when others need its place.
+
+    uvicorn bounds only how long a connection is idle after an answer, and above its limit it
+    refuses every request: connections that never ask would get probes refused.
+    """
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._idle_since = self.loop.time()
+        self._idle_timer = self.loop.call_later(_IDLE.total_seconds(), self._close_if_idle)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            peers = [peer for peer in self.connections if isinstance(peer, _Connection)]
+            idle = [peer for peer in peers if peer.is_idle and peer is not self]
+            # While all of them are busy, the new one has to try again.
+            min(idle, key=lambda peer: peer._idle_since, default=self).close()  # noqa: SLF001
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._idle_timer.cancel()
+        super().connection_lost(exc)
+
+    @override
+    def on_response_complete(self) -> None:
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def close(self) -> None:
+        """End the connection at once."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _close_if_idle(self) -> None:
+        left = self._idle_since + _IDLE.total_seconds() - self.loop.time()
+        if self.is_idle and left <= 0:
+            self.close()
+        else:
+            delay = left if left > 0 else _IDLE.total_seconds()
+            self._idle_timer = self.loop.call_later(delay, self._close_if_idle)
+
+
 @asynccontextmanager
 async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[int]:
     """Serve `app` in this event loop and yield the port it is served on.
@@ -183,7 +236,7 @@ async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=1,
-        limit_concurrency=_MOST_CONNECTIONS,
+        http=_Connection,
     )
     # Bound here: uvicorn would exit the process when the port is taken.
     listener = _bound(host, port)

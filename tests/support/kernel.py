@@ -159,7 +159,7 @@ class RecordingRelay:
 
     @asynccontextmanager
     async def ordered(self) -> AsyncIterator[OutboxWriter]:
-        writer = OutboxWriter(self.router_id, (), lambda _: [])
+        writer = OutboxWriter(self.router_id, (), (), lambda _: [])
         yield writer
         self.rows += writer.rows
 

@@ -28,6 +28,7 @@ class Dependencies:
         self.is_moving = True
         self.writes = 0
         self.complaints: list[str] = []
+        self.streams: dict[str, str] = {}
 
     async def write(self) -> None:
         self.writes += 1
@@ -43,6 +44,7 @@ class Dependencies:
             is_reader_moving=lambda: self.is_moving,
             heartbeat=self.heartbeat,
             complaints=lambda: self.complaints,
+            streams=lambda: self.streams,
             timeout=timedelta(milliseconds=50),
         )
 
@@ -102,6 +104,7 @@ async def test_ready_means_that_a_write_arrived(
         "ready": True,
         "state": "ready",
         "complaints": [],
+        "streams": {},
         "checks": {"postgres": True, "nats": True, "reader": True},
     }
     assert dependencies.writes == 1
@@ -153,6 +156,49 @@ async def test_what_a_person_should_look_at_is_degraded_and_still_ready(
     assert (degraded.status_code, degraded.json()["state"]) == (200, "degraded")
     assert degraded.json()["complaints"] == ["dead_letters"]
     assert (unready.status_code, unready.json()["state"]) == (503, "unready")
+
+
+async def test_readiness_names_the_streams_that_take_nothing(
+    http: httpx.AsyncClient, dependencies: Dependencies
+) -> None:
+    dependencies.streams = {"EVENTS": "missing", "ROUTED": "full"}
+
+    response = await http.get("/readyz")
+
+    assert response.json()["streams"] == {"EVENTS": "missing", "ROUTED": "full"}
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n", b"GET /livez HT"])
+async def test_connections_that_ask_nothing_get_no_probe_refused(
+    dependencies: Dependencies, begun: bytes
+) -> None:
+    app = build_asgi(dependencies.metrics, dependencies.probes())
+    async with open_http(app, "127.0.0.1", 0) as port, contextlib.AsyncExitStack() as stack:
+        readers = []
+        for _ in range(150):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write(begun)
+            readers.append(reader)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            for path in ("livez", "readyz", "livez", "metrics"):
+                response = await client.get(f"http://127.0.0.1:{port}/{path}")
+                assert response.is_success
+        # Their number is bounded, and those that are left do not stay.
+        await eventually(lambda: sum(its.at_eof() for its in readers) >= 150 - 64)
+
+
+async def test_a_connection_that_stays_idle_is_closed(
+    dependencies: Dependencies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatlane.health._IDLE", timedelta(milliseconds=50))
+    app = build_asgi(dependencies.metrics, dependencies.probes())
+    async with open_http(app, "127.0.0.1", 0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /readyz HTTP/1.1\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert (await reader.read()).startswith(b"HTTP/1.1 204")
+        writer.close()
 
 
 async def test_metrics_are_served_as_prometheus_reads_them(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.bus.jetstream import JetStream
+from chatlane.bus.jetstream import JetStream, told_at
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from nats.aio.client import Client
 
+    from chatlane.bus.jetstream import StreamState
     from chatlane_schemas.streams import DurableSpec, StreamName
 
 
@@ -19,10 +21,12 @@ class Backlog(NamedTuple):
 
     Attributes:
         oldest_at: When the server stored the oldest of it; None when there is none.
+        age: How old that is by the clock of the server.
     """
 
     unread: int
     oldest_at: datetime | None
+    age: timedelta = timedelta(0)
 
 
 class Backlogs:
@@ -47,7 +51,14 @@ class Backlogs:
         oldest = await self._jetstream.find_next_message(
             durable.stream, int(begin["stream_seq"]) + 1, durable.filter_subject
         )
-        return Backlog(pending + in_work, oldest.stored_at if oldest else None)
+        if oldest is None:
+            return Backlog(pending + in_work, None)
+        age = max(timedelta(0), told_at(info) - oldest.stored_at)
+        return Backlog(pending + in_work, oldest.stored_at, age)
+
+    async def find_state(self, stream: StreamName) -> StreamState | None:
+        """Return how far a stream goes, or None when there is no such stream."""
+        return await self._jetstream.find_stream(stream)
 
     async def find_size(self, stream: StreamName) -> int | None:
         """Return how many bytes a stream holds, or None when there is no such stream."""

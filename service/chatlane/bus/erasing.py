@@ -7,7 +7,7 @@ asked for each time: that takes it some milliseconds, in which it answers no oth
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.jetstream import (
@@ -16,7 +16,7 @@ from chatlane.bus.jetstream import (
     JetStream,
     StoredMessage,
     StreamState,
-    parse_time,
+    told_at,
 )
 from chatlane.bus.one_pass import open_pass
 from chatlane.errors import BusUnavailableError
@@ -62,8 +62,7 @@ class StreamErasure:
     async def clock(self) -> datetime:
         """Return the time now by the clock that messages get theirs from."""
         info = await self._jetstream.request(f"STREAM.INFO.{StreamName.INBOUND}")
-        told = info.get("ts")
-        return parse_time(told) if told else datetime.now(UTC)
+        return told_at(info)
 
     async def state(self, stream: StreamName) -> StreamState | None:
         """Return how far a stream goes, or None when there is no such stream."""

@@ -7,8 +7,9 @@ for some that we need.
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from nats.aio.client import Client
@@ -64,6 +65,7 @@ class StreamState:
         last_sequence: Of the newest message ever stored; 0 when there never was one.
         last_stored_at: When the newest was stored.
         deleted: How many are missing between the oldest and the newest.
+        told_at: When the server said so, by the clock that messages get their times from.
     """
 
     config: Mapping[str, Any]
@@ -72,6 +74,7 @@ class StreamState:
     last_sequence: int
     last_stored_at: datetime
     deleted: int = 0
+    told_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def generation(self) -> str:
@@ -209,7 +212,14 @@ def stream_state(info: Mapping[str, Any]) -> StreamState:
         last_sequence=int(state["last_seq"]),
         last_stored_at=parse_time(state["last_ts"]),
         deleted=int(state.get("num_deleted", 0)),
+        told_at=told_at(info),
     )
+
+
+def told_at(info: Mapping[str, Any]) -> datetime:
+    """Return when the server answered, by its own clock; by ours if it does not say."""
+    text = info.get("ts")
+    return parse_time(text) if text else datetime.now(UTC)
 
 
 def _stored_message(answer: Mapping[str, Any] | None) -> StoredMessage | None:

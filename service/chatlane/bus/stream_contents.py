@@ -32,10 +32,16 @@ _MESSAGE_ID: Final = "Nats-Msg-Id"
 
 
 class Look(NamedTuple):
-    """A stream, and how long it keeps what is in it; None without a limit."""
+    """A stream as it was when the server told.
+
+    Attributes:
+        max_age: How long it keeps what is in it; None without a limit.
+        told_at: By the clock that messages get their times from.
+    """
 
     mark: StreamMark
     max_age: timedelta | None
+    told_at: datetime
 
 
 class Held(NamedTuple):
@@ -77,7 +83,7 @@ class StreamContents:
             last_at=shown.last_stored_at,
         )
         age = int(info["config"].get("max_age", 0)) // 1000
-        return Look(mark, timedelta(microseconds=age) if age else None)
+        return Look(mark, timedelta(microseconds=age) if age else None, shown.told_at)
 
     @property
     def _server_id(self) -> str:

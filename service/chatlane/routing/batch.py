@@ -85,6 +85,7 @@ class Batches:
         inbound_is_read: Says whether all that was stored until some time is decided; without it
             that is taken for granted.
         erasure_key: Of the erasure list; None where nobody was ever erased.
+        began_at: When this router started, by the clock of the logs; None takes its own.
     """
 
     def __init__(
@@ -103,9 +104,10 @@ class Batches:
         full_streams: Callable[[], Collection[str]] = tuple,
         inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None,
         erasure_key: ErasureKey | None = None,
+        began_at: datetime | None = None,
     ) -> None:
         self._inbound_is_read = inbound_is_read
-        self._began_at = datetime.now(UTC)
+        self._began_at = began_at or datetime.now(UTC)
         self._erasure_key = erasure_key
         self._full_streams = full_streams
         self._held_back_said_at = -_HELD_BACK_SAID_EVERY

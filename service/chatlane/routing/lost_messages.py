@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -29,6 +29,7 @@ from chatlane_schemas.streams import StreamName
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -138,7 +139,7 @@ class LostMessages:
                     stream, before.mark.last_seq + 1, look.mark.last_seq
                 )
             if stream is StreamName.ROUTED:
-                marked, lost = await self._search(marked)
+                marked, lost = await self._search(marked, look.told_at)
                 found[Inconsistency.ROUTED_LOST] += lost
             async with self._transaction() as connection:
                 await stream_marks.write(connection, stream, marked)
@@ -146,7 +147,7 @@ class LostMessages:
 
     async def _judge(self, stream: StreamName, before: Marked, look: Look) -> Marked:
         """Tell what a stream has lost, and what is to be searched for."""
-        now, clock = look.mark, datetime.now(UTC)
+        now, clock = look.mark, look.told_at
         stored = None if before.mark.is_empty else await self._at_mark(stream, before, look)
         erased = await self._erased(stream, now, now.first_seq, now.last_seq)
         cut = NO_HOLES
@@ -223,10 +224,10 @@ class LostMessages:
             unknown = await stream_marks.count_unknown_routed(connection, routed)
             return unknown + await stream_marks.count_unsaid(connection, said)
 
-    async def _search(self, marked: Marked) -> tuple[Marked, int]:
+    async def _search(self, marked: Marked, clock: datetime) -> tuple[Marked, int]:
         """Look some way on for what ROUTED has lost, and publish it again."""
         lost = 0
-        latest = first_id_at(datetime.now(UTC) - self._patience)
+        latest = first_id_at(clock - self._patience)
         for _ in range(_PIECES_AT_ONCE):
             after, until = marked.search_after, marked.search_until
             if after is None or until is None or not self._agents:

@@ -125,6 +125,7 @@ class Ownership:
         self._reachable_at = self._loop.time()
         self._away_until = float("-inf")
         self._is_away = False
+        self._cannot_read = False
         self._is_outage = False
         self._releasing: set[PartitionId] = set()
         self._releases: set[asyncio.Task[None]] = set()
@@ -132,6 +133,14 @@ class Ownership:
         self._is_stopping = False
         self._stopped = asyncio.Event()
         self._stopped.set()
+
+    @property
+    def can_read(self) -> bool:
+        """Whether no partition was given up because its log cannot be read here.
+
+        True again once all partitions held are read.
+        """
+        return not self._cannot_read
 
     async def run(self) -> None:
         """Look again and again, until `stop`."""
@@ -251,9 +260,13 @@ class Ownership:
         if unreadable or now - self._reachable_at >= lease:
             self._away_until = now + lease
         if unreadable:
+            self._cannot_read = True
             _log.error("partitions_given_up", partitions=len(unreadable))
             self._start_release(unreadable)
             self._on_unreadable()
+        elif self._cannot_read and (self._holder.feeds or now >= self._away_until + lease):
+            # Not over when new ones are taken, only when these are read.
+            self._cannot_read = any(feed.unreadable_for(now) for feed in self._holder.feeds)
 
     async def _show_life(self, connection: PoolConnectionProxy, now: float) -> tuple[float, bool]:
         """Count as alive, or not while we are away.

@@ -8,7 +8,6 @@ log. Without a restored database none of this happens: every result finds its tu
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chatlane.domain.openings import tell_agent
@@ -20,6 +19,7 @@ from chatlane.store import messages, reconciliation, turns, waiting
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -131,7 +131,6 @@ class InboundProgress:
         return self._read_until is not None and self._read_until > until
 
     async def _find_read_until(self) -> datetime | None:
-        asked_at = datetime.now(UTC)
         async with self._transaction() as connection:
             positions = await reconciliation.positions(connection)
         state = await self._access.get_state("inbound")
@@ -144,4 +143,4 @@ class InboundProgress:
             stored_at = await self._access.find_stored_after(partition, position.cursor)
             if stored_at is not None:
                 unread.append(stored_at)
-        return min(unread, default=asked_at)
+        return min(unread, default=state.told_at)

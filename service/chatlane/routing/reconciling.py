@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,6 +26,7 @@ from chatlane_schemas.streams import StreamName
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -222,7 +223,7 @@ class Reconciler:
         if position.cursor == state.last_sequence:
             return None
         stored_at = await self._logs.find_stored_after(partition, position.cursor)
-        is_old = stored_at is not None and datetime.now(UTC) - stored_at > self._patience
+        is_old = stored_at is not None and state.told_at - stored_at > self._patience
         return Inconsistency.LOG_UNREAD if is_old else None
 
     def _report(self, found: Mapping[str, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane.domain.log import LOGS
@@ -91,7 +91,7 @@ class LogRetention:
         state = await self._logs.get_state(log)
         bounds = await self._mark(log, state)
         sequence = purge_sequence(state.first_sequence, bounds)
-        if sequence is None or not await self._is_old(log, sequence):
+        if sequence is None or not await self._is_old(log, sequence, state.told_at):
             return 0
         purged = await self._logs.purge_below(log, sequence)
         async with self._transaction() as connection:
@@ -105,7 +105,7 @@ class LogRetention:
             await log_marks.write(connection, log, generation, state.last_sequence, _MARK_EVERY)
             return await log_marks.read_bounds(connection, log, generation, self._replay_window)
 
-    async def _is_old(self, log: LogName, sequence: int) -> bool:
+    async def _is_old(self, log: LogName, sequence: int, now: datetime) -> bool:
         """Ask the log itself: after a loss of its tail the sequences of a mark are used again."""
         stored_at = await self._logs.find_stored_at(log, sequence)
-        return stored_at is None or stored_at <= datetime.now(UTC) - self._replay_window
+        return stored_at is None or stored_at <= now - self._replay_window

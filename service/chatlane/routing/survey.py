@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
+from chatlane.logs import get_logger
 from chatlane.routing.sweeper import Job
 from chatlane.store import dead_letters, survey
 from chatlane_schemas.dead import Cause, DeadReason, cause_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.bus.backlogs import Backlog
+    from chatlane.bus.jetstream import StreamState
     from chatlane.metrics import Metrics
     from chatlane.routing.feed import PartitionFeed
     from chatlane.store.dead_letters import Tally
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
+# Someone who waits for an answer wants to know within seconds that a stream is gone.
+_LOOK_FOR_STREAMS: Final = timedelta(seconds=2)
 # A large message finds no room before a stream is full to its last byte.
 _HARDLY_ANY_ROOM: Final = 0.95
+
+_log = get_logger("survey")
 
 
 class Streams(Protocol):
@@ -40,6 +46,10 @@ class Streams(Protocol):
 
     async def find_size(self, stream: StreamName) -> int | None:
         """Return how many bytes a stream holds, or None when there is no such stream."""
+        ...
+
+    async def find_state(self, stream: StreamName) -> StreamState | None:
+        """Return how far a stream goes, or None when there is no such stream."""
         ...
 
 
@@ -58,6 +68,7 @@ class Survey:
     Attributes:
         oldest_dead_letter: Age of the oldest at the last look; nothing without one.
         full_streams: Those that had hardly any room at the last look, and refuse what is new.
+        missing_streams: Those that did not exist at the last look.
     """
 
     def __init__(
@@ -80,6 +91,8 @@ class Survey:
         self._lease = lease
         self.oldest_dead_letter = timedelta(0)
         self.full_streams: frozenset[str] = frozenset()
+        self.missing_streams: frozenset[str] = frozenset()
+        self._clock_ahead = timedelta(0)
 
     def jobs(self) -> tuple[Job, ...]:
         """Return what to do how often."""
@@ -87,11 +100,13 @@ class Survey:
             Job("partition figures", timedelta(seconds=1), self.look_at_partitions),
             Job("database figures", timedelta(seconds=10), self.look_at_database),
             Job("stream figures", timedelta(seconds=20), self.look_at_streams),
+            Job("missing streams", _LOOK_FOR_STREAMS, self.look_for_streams),
         )
 
     async def look_at_partitions(self) -> None:
         """Show how far each partition that is read here is behind."""
-        now, loop_now = datetime.now(UTC), asyncio.get_running_loop().time()
+        now = datetime.now(UTC) - self._clock_ahead
+        loop_now = asyncio.get_running_loop().time()
         lags: dict[tuple[str, ...], float] = {}
         left: dict[tuple[str, ...], float] = {}
         for feed in self._feeds():
@@ -140,6 +155,25 @@ class Survey:
         ages = (age for (cause,), age in oldest.items() if cause != Cause.SENDER)
         self.oldest_dead_letter = timedelta(seconds=max(ages, default=0.0))
 
+    async def look_for_streams(self) -> None:
+        """Find the declared streams that do not exist.
+
+        Raises:
+            BusUnavailableError: Next time.
+        """
+        states = {
+            spec.name: await self._streams.find_state(spec.name) for spec in self._declared_streams
+        }
+        for state in filter(None, states.values()):
+            # What is stored has its time from there; a router may be minutes off.
+            self._clock_ahead = datetime.now(UTC) - state.told_at
+        missing = frozenset(name for name, state in states.items() if state is None)
+        for gone in sorted(missing - self.missing_streams):
+            _log.error("stream_missing", stream=gone)
+        for back in sorted(self.missing_streams - missing):
+            _log.info("stream_back", stream=back)
+        self.missing_streams = missing
+
     async def look_at_streams(self) -> None:
         """Show what is unread, and how full the streams are.
 
@@ -154,8 +188,7 @@ class Survey:
                 continue
             labels = (durable.stream, _reader(durable))
             unread[labels] += backlog.unread
-            age = timedelta(0) if backlog.oldest_at is None else _age(backlog.oldest_at)
-            oldest[labels] = max(oldest[labels], age.total_seconds())
+            oldest[labels] = max(oldest[labels], backlog.age.total_seconds())
         sizes = {
             one.name: await self._streams.find_size(one.name) for one in self._declared_streams
         }
@@ -185,7 +218,3 @@ class Survey:
 def _reader(durable: DurableSpec) -> str:
     """Return who reads: the slots of an agent are one reader."""
     return durable.name.rpartition("-")[0] if durable.stream is StreamName.ROUTED else durable.name
-
-
-def _age(moment: datetime) -> timedelta:
-    return max(timedelta(0), datetime.now(UTC) - moment)

@@ -1,19 +1,22 @@
 """What database and streams disagree about is found, and repaired where that is safe."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
+from typing_extensions import override
 
 from chatlane.bus.backlogs import Backlogs
 from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
+from chatlane.bus.jetstream import JetStream, StreamState
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
+from chatlane.domain.log import LogName, PartitionId
 from chatlane.errors import BusUnavailableError
 from chatlane.metrics import Metrics
 from chatlane.routing.lost_messages import LostMessages
@@ -199,6 +202,35 @@ async def bind(kernel: Kernel, bus: Bus, cursor: int) -> None:
 async def test_a_cursor_past_the_end_of_its_log_is_reported(bus: Bus, kernel: Kernel) -> None:
     await bind(kernel, bus, cursor=7)
     assert await found(bus, kernel) == {"cursor_ahead": PARTITIONS}
+
+
+class LogsOfAnotherClock(LogAccess):
+    """Logs on a server whose clock is some time behind ours."""
+
+    behind = timedelta(minutes=10)
+
+    @override
+    async def get_state(self, log: LogName) -> StreamState:
+        state = await super().get_state(log)
+        return replace(state, told_at=state.told_at - self.behind)
+
+    @override
+    async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
+        stored_at = await super().find_stored_after(partition, sequence)
+        return stored_at - self.behind if stored_at else None
+
+
+async def test_a_clock_that_is_ahead_makes_no_message_old(bus: Bus, kernel: Kernel) -> None:
+    token = subjects.chat_token("1")
+    await bus.client.jetstream().publish(subjects.inbound("telegram", "bot", token), b"{}")
+    await bind(kernel, bus, cursor=0)
+    reconciler = reconciling(bus, kernel)
+    reconciler._logs = LogsOfAnotherClock(bus)
+    await reconciler.run()
+    assert reconciler.found == {}
+    reconciler._patience = timedelta(0)
+    await reconciler.run()
+    assert reconciler.found == {"log_unread": 1}
 
 
 async def test_old_messages_that_nobody_read_are_reported(bus: Bus, kernel: Kernel) -> None:

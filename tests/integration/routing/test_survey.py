@@ -6,8 +6,9 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
-from chatlane.bus.backlogs import Backlogs
+from chatlane.bus.backlogs import Backlog, Backlogs
 from chatlane.bus.connection import Bus, BusOptions, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
@@ -105,6 +106,30 @@ async def test_a_stream_that_refuses_what_is_new_is_full(bus: Bus, store: Store)
     assert found == [frozenset(), {"ROUTED"}]
 
 
+@pytest.mark.parametrize("gone", [("EVENTS",), ("INBOUND", "DEAD")])
+async def test_streams_that_do_not_exist_are_named(
+    bus: Bus, store: Store, gone: tuple[str, ...]
+) -> None:
+    survey = surveying(bus, store, Metrics())
+    await survey.look_for_streams()
+    assert survey.missing_streams == frozenset()
+
+    with capture_logs() as logs:
+        for name in gone:
+            await bus.client.jetstream().delete_stream(name)
+        for _ in range(2):
+            await survey.look_for_streams()
+        assert survey.missing_streams == set(gone)
+
+        await apply(JetStream(bus.client), STREAMS, DURABLES)
+        await survey.look_for_streams()
+    assert survey.missing_streams == frozenset()
+    told = [(entry["event"], entry["stream"]) for entry in logs]
+    assert told == [
+        (event, name) for event in ("stream_missing", "stream_back") for name in sorted(gone)
+    ]
+
+
 async def test_the_oldest_unread_is_what_was_delivered_and_not_acknowledged(
     bus: Bus, store: Store
 ) -> None:
@@ -138,7 +163,7 @@ async def test_what_everybody_read_has_no_age(bus: Bus, store: Store) -> None:
     reading = await jetstream.pull_subscribe_bind(durable.name, durable.stream)
     await (await reading.fetch(1))[0].ack_sync()
 
-    assert await Backlogs(bus.client).find(durable) == (0, None)
+    assert await Backlogs(bus.client).find(durable) == Backlog(0, None)
 
 
 async def test_turns_leases_and_the_outbox_are_those_of_the_whole_service(

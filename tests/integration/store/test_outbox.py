@@ -187,7 +187,11 @@ async def test_rows_of_streams_that_are_left_go_to_the_sweep_in_order(store: Sto
         ours = await outbox.insert(
             connection,
             ME,
-            [publication("one"), publication("event", stream="EVENTS"), publication("elsewhere", None)],
+            [
+                publication("one"),
+                publication("event", stream="EVENTS"),
+                publication("elsewhere", None),
+            ],
             left=["EVENTS"],
         )
     assert texts(ours) == ["one", "elsewhere"]
