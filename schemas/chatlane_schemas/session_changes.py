@@ -11,10 +11,11 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError, to_json
 
+from chatlane_schemas.credentials import holds_credential
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
 from chatlane_schemas.people import Person
-from chatlane_schemas.session_state import ModelName
+from chatlane_schemas.session_state import ModelName, without_credential
 from chatlane_schemas.sessions import SessionKey, SessionVersion
 
 MAX_TITLE_CHARACTERS: Final = 100
@@ -22,10 +23,6 @@ MAX_CONFIG_BYTES: Final = 16 * 1024
 
 _UNSHOWN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
-)
-_CREDENTIAL: Final = re.compile(
-    r"(?i)(^|_|-)(token|bearer|secrets?|passwords?|credentials?|authorization|cookies?|"
-    r"(api|access|private|secret)_?-?keys?|(access|auth|bearer|refresh|client)_?-?(tokens?|secrets?))$"
 )
 
 
@@ -43,22 +40,9 @@ def checked_config(value: JsonObject) -> JsonObject:
     cleaned = scrubbed_json(value)
     if len(to_json(cleaned)) > MAX_CONFIG_BYTES:
         raise PydanticCustomError("config_size", "config is too large")
-    if _names_credential(cleaned):
+    if holds_credential(cleaned):
         raise PydanticCustomError("config_credential", "config holds a credential")
     return cleaned if isinstance(cleaned, dict) else {}
-
-
-def _names_credential(value: object) -> bool:
-    match value:
-        case dict():
-            return any(
-                _CREDENTIAL.search(name) is not None or _names_credential(inner)
-                for name, inner in value.items()
-            )
-        case list():
-            return any(map(_names_credential, value))
-        case _:
-            return False
 
 
 def _is_none(value: object) -> bool:
@@ -71,8 +55,13 @@ Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(s
 Config = Annotated[JsonObject, AfterValidator(checked_config)]
 """An object of at most 16 kB that an agent reads; never credentials."""
 
-Directory = Annotated[Text, Field(min_length=1, max_length=4096)]
+Directory = Annotated[
+    Text, Field(min_length=1, max_length=4096), AfterValidator(without_credential)
+]
 """Where tools of an agent work."""
+
+ChosenModel = Annotated[ModelName, AfterValidator(without_credential)]
+"""Model that a caller chooses by its name."""
 
 
 class Preference(StrEnum):
@@ -112,7 +101,7 @@ class SessionUpdate(SettingChange):
         default=None,
         description="Directory in which tools of the agent work.",
     )
-    model: ModelName | None = Field(default=None, description="Model that is to answer.")
+    model: ChosenModel | None = Field(default=None, description="Model that is to answer.")
     config: Config | None = Field(
         default=None,
         description="Whatever else the agent reads, as one object; never credentials.",

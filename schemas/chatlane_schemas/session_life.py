@@ -6,16 +6,25 @@ Made once each, as all changes of sessions.
 from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import BigNumber, Instant, Name
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import SessionChange, SettingChange
-from chatlane_schemas.session_state import ModelOverride, Note
+from chatlane_schemas.session_state import ModelOverride, Note, without_credential
 from chatlane_schemas.sessions import ApiReply
 
 MAX_HOLD_SECONDS: Final = 24 * 60 * 60
+
+
+def _without_credentials(override: ModelOverride) -> ModelOverride:
+    # Here and not in the fields: what an earlier release stored has to be read.
+    for value in (override.model, override.provider, override.base_url):
+        if value is not None:
+            without_credential(value)
+    return override
+
 
 HoldName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 """What holds a session, by a name of its own choice."""
@@ -59,7 +68,9 @@ class SessionRelease(SessionChange):
 class SessionOverride(SettingChange):
     """Sets which model answers in a session, as a whole; none takes it back."""
 
-    override: ModelOverride | None = Field(default=None, description="The model; none clears it.")
+    override: Annotated[ModelOverride, AfterValidator(_without_credentials)] | None = Field(
+        default=None, description="The model; none clears it."
+    )
 
 
 class SessionNote(SettingChange):

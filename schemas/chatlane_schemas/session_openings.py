@@ -9,8 +9,7 @@ from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import Name, Text
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import Config, Directory, SessionChange
-from chatlane_schemas.session_state import ModelName
+from chatlane_schemas.session_changes import ChosenModel, Config, Directory, SessionChange
 from chatlane_schemas.sessions import CallerOrigin, SessionKey
 
 
@@ -34,7 +33,7 @@ class SessionCreate(Envelope):
         default=None,
         description="Directory in which tools of the agent work.",
     )
-    model: ModelName | None = Field(default=None, description="Model that is to answer.")
+    model: ChosenModel | None = Field(default=None, description="Model that is to answer.")
     config: Config | None = Field(
         default=None,
         description="Whatever else the agent reads, as one object; never credentials.",

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from chatlane_schemas.credentials import is_credential
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import Instant, Name, Text
 
@@ -24,6 +25,17 @@ def _plain_url(value: str) -> str:
             "base_url", "base_url is not a plain http(s) URL without user, query and fragment"
         )
     return value
+
+
+def without_credential(text: str) -> str:
+    """Return text that holds no credential.
+
+    Raises:
+        PydanticCustomError: It holds one.
+    """
+    if is_credential(text):
+        raise PydanticCustomError("credential", "value holds a credential")
+    return text
 
 
 ModelName = Annotated[Text, Field(min_length=1, max_length=256)]

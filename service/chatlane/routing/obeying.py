@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pydantic import ValidationError
-
 from chatlane.domain import replies
 from chatlane.domain.commands import CommandName
 from chatlane.domain.keys import MalformedKeyError
@@ -20,7 +18,7 @@ from chatlane.routing.rewinding import retry, rewind
 from chatlane.routing.stopping import stop_session
 from chatlane.store import lanes, session_life, sessions
 from chatlane_schemas.session_changes import shown_title
-from chatlane_schemas.session_state import ModelOverride
+from chatlane_schemas.session_state import ModelOverride, without_credential
 from chatlane_schemas.sessions import ApiError
 from chatlane_schemas.turns import CancelReason
 
@@ -187,8 +185,8 @@ class Obeying:
             card.model = None
             return replies.MODEL_CLEARED
         try:
-            override = ModelOverride(model=name)
-        except ValidationError:
+            override = ModelOverride(model=without_credential(name))
+        except ValueError:
             return replies.WRONG_MODEL
         session.model_override = override.model_dump_json(exclude_none=True)
         await session_life.override(self._connection, session.id, session.model_override)

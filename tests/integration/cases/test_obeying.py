@@ -414,6 +414,8 @@ async def test_the_model_is_chosen_for_one_conversation(kernel: Kernel) -> None:
     assert claimed.model_override is not None
     assert claimed.model_override.model == "small-1"
     assert await tell(kernel, "6", "/model " + "x" * 300) == "That is no name of a model."
+    pasted = "/model sk-" + "4f9d2c6f1b0e4b6c8f0a7d3c"
+    assert await tell(kernel, "6b", pasted) == "That is no name of a model."
     assert (await tell(kernel, "7", "/model -")).endswith("the agent chooses the model.")
     assert await tell(kernel, "8", "/model") == "The agent chooses the model."
     await tell(kernel, "9", "/model large-1")

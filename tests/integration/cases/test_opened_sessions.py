@@ -128,6 +128,9 @@ async def test_who_acts_for_a_person_takes_only_a_lane_of_theirs(
         {"session_key": "agent:unknown:telegram:bot:dm:1"},
         {"session_key": NEW, "profile": "main"},
         {"config": {"api_key": "k"}},
+        {"config": {"headers": [{"name": "Authorization", "value": "Bearer x"}]}},
+        {"cwd": "https://ann:hunter2@git.example/notes"},
+        {"model": "Bearer 4f9d2c6f"},
         {"acting_for": person("nobody", "whatsapp")},
     ],
 )

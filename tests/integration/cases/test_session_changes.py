@@ -135,6 +135,14 @@ async def test_what_users_choose_is_set_kept_and_cleared(kernel: Kernel, caller:
         {"config": {"private-key": "k"}},
         {"config": {"refreshToken": "k"}},
         {"config": {"text": "x" * 20_000}},
+        {"config": {"mcp": {"headers": [{"name": "Authorization", "value": "Bearer x"}]}}},
+        {"config": {"headers": ["X-Api-Key: 4f9d2c"]}},
+        {"config": {"env": ["GITHUB_TOKEN=4f9d2c"]}},
+        {"config": {"url": "postgresql://ann:hunter2@db.example/chat"}},
+        {"config": {"settings": '{"apiKey": "k"}'}},
+        {"config_patch": {"headers": [{"key": "Cookie", "value": "a=b"}]}},
+        {"cwd": "https://ann:hunter2@git.example/notes"},
+        {"model": "sk-" + "4f9d2c6f1b0e4b6c8f0a7d3c"},
     ],
 )
 async def test_what_cannot_be_chosen_is_invalid(
@@ -145,6 +153,19 @@ async def test_what_cannot_be_chosen_is_invalid(
 
     assert await caller.refused("update", session, **fields) is ApiErrorCode.INVALID
     assert await everything(kernel) == before
+
+
+async def test_a_patch_does_not_complete_a_credential(kernel: Kernel, caller: Caller) -> None:
+    session = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    kept = await caller.changed("update", session, config={"header": {"name": "Authorization"}})
+
+    patch = {"header": {"value": "x"}}
+    reply = await caller.ask("update", session, config_patch=patch)
+
+    assert reply.error is not None
+    assert reply.error.code is ApiErrorCode.INVALID
+    assert "credential" in reply.error.message
+    assert await caller.reads.find(session) == kept
 
 
 async def test_a_limit_of_tokens_is_no_credential(kernel: Kernel, caller: Caller) -> None:

@@ -312,6 +312,9 @@ async def test_a_new_session_has_none_of_it(kernel: Kernel) -> None:
         {"base_url": "https://models.example/v1?key=secret"},
         {"base_url": "https://models.example/v1#secret"},
         {"base_url": "https://["},
+        {"base_url": "https://models.example/api_key=4f9d2c/v1"},
+        {"model": "sk-" + "4f9d2c6f1b0e4b6c8f0a7d3c"},
+        {"provider": "Bearer 4f9d2c6f"},
     ],
 )
 async def test_an_override_holds_no_credential(kernel: Kernel, override: Fields) -> None:
