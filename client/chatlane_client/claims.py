@@ -62,7 +62,7 @@ class Grant:
     session_id: UUID
     session_key: str
     attempt: int
-    token: str
+    token: str = field(repr=False)
     asked_at: float
     lease: timedelta
     source: Source

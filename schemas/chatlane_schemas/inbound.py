@@ -82,7 +82,7 @@ class Sender(Record):
 class Attachment(Record):
     """A reference to a file; its bytes never travel in a message."""
 
-    url: Text | None = Field(default=None, description="Where the file can be read.")
+    url: Text | None = Field(default=None, repr=False, description="Where the file can be read.")
     key: Text | None = Field(default=None, description="Key of the file in an object store.")
     media_type: Text = Field(description="Media type, such as `image/png`.")
     size_bytes: BigNumber | None = Field(default=None, description="Size of the file.")

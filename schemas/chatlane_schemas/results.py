@@ -61,7 +61,7 @@ class ResultMessage(Envelope):
     session_id: UUID = Field(description="Conversation that is answered.")
     turn_id: UUID | None = Field(default=None, description="Turn that ended.")
     attempt: Number | None = Field(default=None, description="Attempt the claim gave.")
-    token: EnvelopeId | None = Field(default=None, description="Token the claim gave.")
+    token: EnvelopeId | None = Field(default=None, repr=False, description="Token the claim gave.")
     outcome: Outcome | None = Field(default=None, description="How the turn ended.")
     retry: Flag = Field(default=False, description="Whether a failed turn is worth repeating.")
     error: Text | None = Field(default=None, description="Why it failed, for people.")

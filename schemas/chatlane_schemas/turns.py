@@ -122,7 +122,9 @@ class ClaimReply(ServiceEnvelope):
     session_id: UUID | None = Field(default=None, description="Conversation of the turn.")
     session_key: str | None = Field(default=None, description="Key of its lane.")
     attempt: Number | None = Field(default=None, description="The fencing number, from 1.")
-    token: EnvelopeId | None = Field(default=None, description="Secret of this attempt.")
+    token: EnvelopeId | None = Field(
+        default=None, repr=False, description="Secret of this attempt."
+    )
     lease_ms: Number | None = Field(
         default=None,
         description="Length of the lease in milliseconds, counted from before the request.",
@@ -166,7 +168,7 @@ class RenewRequest(Envelope):
 
     turn_id: UUID = Field(description="The claimed turn.")
     attempt: Number = Field(description="Attempt the claim gave.")
-    token: EnvelopeId = Field(description="Token the claim gave.")
+    token: EnvelopeId = Field(repr=False, description="Token the claim gave.")
     begun: Flag | None = Field(
         default=None,
         description="Whether work on this attempt has begun; false promises to tell when it does.",
@@ -205,7 +207,7 @@ class TurnTake(Envelope):
 
     turn_id: UUID = Field(description="The claimed turn.")
     attempt: Number = Field(description="Attempt the claim gave.")
-    token: EnvelopeId = Field(description="Token the claim gave.")
+    token: EnvelopeId = Field(repr=False, description="Token the claim gave.")
     after_seq: BigNumber = Field(description="Place of the last message the worker has.")
 
 

@@ -7,7 +7,7 @@ large closes it for ever, endless reconnect or not); `Bus.closed` is the event t
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -59,8 +59,8 @@ class BusOptions:
     url: str
     name: str = "chatlane"
     user: Told | None = None
-    password: Told | None = None
-    token: Told | None = None
+    password: Told | None = field(default=None, repr=False)
+    token: Told | None = field(default=None, repr=False)
     creds_file: Path | None = None
     nkey_seed_file: Path | None = None
     tls_ca_file: Path | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -124,7 +124,7 @@ class Turn:
     due_in: timedelta = timedelta(0)
     claim_id: str | None = None
     worker: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     result_id: str | None = None
     outcome: str | None = None
     error: str | None = None

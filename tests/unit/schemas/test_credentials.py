@@ -109,7 +109,6 @@ CREDENTIALS: list[JsonValue] = [
     {"auth": "Bearer 4f9d2c6f"},
     {"auth": "basic dXNlcjpwYXNzd29yZA=="},
     {"prompt": "Use bearer 4f9d2c6f1b0e4b6c8f0a7d3c for all calls."},
-    *({"note": f"it is {value} now"} for value in PLATFORM.values()),
     # Inside text, keys and other JSON.
     {"settings": json.dumps({"headers": {"Authorization": "x"}})},
     {"settings": json.dumps(json.dumps([{"name": "token", "value": "x"}]))},
@@ -157,6 +156,11 @@ def test_what_is_only_about_credentials_is_none(name: str) -> None:
 def test_a_credential_is_found_in_any_form(value: JsonValue) -> None:
     assert holds_credential(value)
     assert holds_credential({"within": [json.dumps(value)]})
+
+
+@pytest.mark.parametrize("kind", PLATFORM)
+def test_a_credential_is_known_by_its_own_form(kind: str) -> None:
+    assert holds_credential({"note": f"it is {PLATFORM[kind]} now"})
 
 
 @pytest.mark.parametrize("value", NONE, ids=str)
