@@ -298,7 +298,10 @@ class PlatformSettings(KeySettings):
         default=None,
         description="One person has several ids here (true for whatsapp and signal).",
     )
-    bots_allowed: bool = Field(default=False, description="Messages of other bots may run.")
+    bots_allowed: bool = Field(
+        default=False,
+        description="Messages of other bots may run; the account then needs own_ids.",
+    )
     bot_budget: LimitSettings = Field(
         default=LimitSettings(messages=BOT_BUDGET.messages, per=BOT_BUDGET.per),
         description="How many messages of one bot run in one chat; one that says more is not "

@@ -545,6 +545,7 @@ class Settings(BaseSettings):
                 "repeats are still recognised: lower publish_timeout or raise duplicate_window"
             )
         yield from self._catalog_problems()
+        yield from self._bot_problems()
         yield from self._prompt_problems()
         yield from self._patience_problems()
 
@@ -565,6 +566,18 @@ class Settings(BaseSettings):
                     yield (
                         f"platforms.{platform}.accounts.{account}.profiles names {profile!r}, which "
                         f"is not declared: add [profiles.{profile}] or take it out of the list"
+                    )
+
+    def _bot_problems(self) -> Iterator[str]:
+        """Yield where other bots may speak and our own messages could not be told from theirs."""
+        for platform, its in self.platforms.items():
+            for account, declared in its.accounts.items():
+                own = declared.bots_allowed
+                if (its.bots_allowed if own is None else own) and not declared.own_ids:
+                    yield (
+                        f"platforms.{platform}.accounts.{account} allows bots, and without own_ids "
+                        "our own messages would run as those of another bot: set own_ids to the "
+                        "sender ids of this account, or bots_allowed = false"
                     )
 
     def _prompt_problems(self) -> Iterator[str]:

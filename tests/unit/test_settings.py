@@ -260,6 +260,17 @@ def test_declarations_can_come_from_the_environment(
         ('[reset]\ntimezone = "../etc"\n', 'use an IANA name such as "Europe/Berlin"'),
         ("[profiles.sales]\n", "add [agents.sales] or set profiles.sales.agent"),
         ("[agents.sales]\n", "add [agents.main] or set profiles.main.agent"),
+        (
+            "[platforms.discord]\nbots_allowed = true\n[platforms.discord.accounts.bot]\n",
+            "platforms.discord.accounts.bot allows bots, and without own_ids",
+        ),
+        (
+            (
+                '[platforms.slack.accounts.a]\nown_ids = ["U1"]\nbots_allowed = true\n'
+                "[platforms.slack.accounts.b]\nbots_allowed = true\n"
+            ),
+            "platforms.slack.accounts.b allows bots, and without own_ids",
+        ),
         ("[profiles.main]\n[profiles.default]\n", "are one profile: keep one of them"),
         (
             '[platforms.telegram.accounts.bot]\nprofiles = ["sales"]\n',
@@ -289,6 +300,16 @@ def test_declarations_can_come_from_the_environment(
 )
 def test_refusal_says_what_to_change(config: Config, text: str, expected: str) -> None:
     assert expected in config.refusal(text)
+
+
+def test_f06_bots_are_allowed_where_our_own_ids_are_known(config: Config) -> None:
+    text = (
+        "[platforms.discord]\nbots_allowed = true\n[platforms.discord.accounts.a]\nown_ids = [7]\n"
+        "[platforms.discord.accounts.b]\nbots_allowed = false\n"
+    )
+    accounts = config.load(text).catalog().platforms["discord"].accounts
+    assert accounts["a"].own_ids == {"7"}
+    assert accounts["b"].bots_allowed is False
 
 
 def test_all_problems_are_told_at_once(config: Config) -> None:

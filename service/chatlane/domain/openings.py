@@ -29,6 +29,8 @@ _TOLD_WHERE_WANTED: Final = {
     ResetReason.IDLE: "This is a new conversation: it was quiet for a while.",
     ResetReason.DAILY: "This is a new conversation: they start afresh every day.",
 }
+NOTICES: Final = (*_ALWAYS_TOLD.values(), *_TOLD_WHERE_WANTED.values())
+
 # Ends that nobody asked for: the session after them is told why there is one.
 _UNASKED: Final = {EndReason(reason): reason for reason in (*_ALWAYS_TOLD, *_TOLD_WHERE_WANTED)}
 

@@ -49,6 +49,7 @@ _STUCK_AFTER: Final = 3
 _STUCK_NOTICE: Final = (
     "Sorry, I was interrupted again and again. Your next message starts a new conversation."
 )
+NOTICES: Final = (_FAILURE_NOTICE, _STUCK_NOTICE)
 
 
 @dataclass(frozen=True, slots=True)

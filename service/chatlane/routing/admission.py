@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from chatlane.domain.admission import admit
 from chatlane.domain.ids import derived_id
+from chatlane.domain.notices import RATE_LIMITED
 from chatlane.domain.speaking import Speaking
 from chatlane.durations import format_duration
 from chatlane.routing.refused import Refused
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.states import Session
-
-_NOTICE: Final = (
-    "Too many messages: this one was not taken in. At most {messages} in {per} are; "
-    "please write again in a while."
-)
 
 
 class Admission:
@@ -68,7 +64,7 @@ class Admission:
         limit = over.limit
         if not self._buckets[over.key].may_tell(limit, one.stored_at):
             return
-        text = _NOTICE.format(messages=limit.messages, per=format_duration(limit.per))
+        text = RATE_LIMITED.format(messages=limit.messages, per=format_duration(limit.per))
         speaking = Speaking(
             session,
             one.agent.name,

@@ -88,7 +88,7 @@ def _placed(prepared: Prepared, arrived: Arrived, catalog: Catalog) -> Facts:
 
 def _outcome(arrived: Arrived) -> str:
     if arrived.is_ignored:
-        return "kept: our own message, or of a bot that may not speak here"
+        return "kept: our own message, or of a bot that may not speak here or asks nothing"
     if arrived.targets:
         return f"kept: the {arrived.event.kind} changes the message it is about, if that is there"
     if arrived.event.kind not in STARTS_TURN:

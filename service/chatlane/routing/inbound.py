@@ -14,6 +14,7 @@ from chatlane.domain.dedupe import digests, digests_of_message
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
 from chatlane.domain.lanes import Arrived, details_json
+from chatlane.domain.notices import is_notice
 from chatlane.domain.people import person_form
 from chatlane.domain.sources import Address, address_of, is_bot
 from chatlane.routing.refused import Refused
@@ -23,6 +24,7 @@ from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.source import source_json
 from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
+from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
     from chatlane.domain.bots import Pair
@@ -53,6 +55,9 @@ class Heard(NamedTuple):
     def is_ignored(self) -> bool:
         """Whether a bot wrote it that may not speak here; our own echo never may.
 
+        What another bot says without asking anything counts as well: nothing, a notice, or a
+        command. Two bots that answer each other's notices never end.
+
         Anonymous admins and channels post through a bot account of the platform, with the
         chat they speak for beside it: they are people. And whoever signs for a timer or a
         hand-over, it was meant for the agent.
@@ -64,7 +69,19 @@ class Heard(NamedTuple):
             return False
         if self._is_own(sender):
             return True
-        return is_bot(sender) and not self._may_bots_speak
+        if not is_bot(sender):
+            return False
+        return not self._may_bots_speak or (self.event.kind is Kind.MESSAGE and self.asks_nothing)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether what a bot says is empty, a notice, or a command."""
+        text = self.event.text or ""
+        if is_blank(text):
+            return not self.event.attachments
+        if is_notice(text) or text.strip() == self.manners.note:
+            return True
+        return _parsed(self.event, self.platform, self.account) is not None
 
     @property
     def _may_bots_speak(self) -> bool:
@@ -120,10 +137,14 @@ class Prepared(NamedTuple):
 def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
     """Return the command an event gives; only people give any."""
     # Plain text, which nearly all are, is told by its first character.
-    command = parse_command(event.text, platform.commands, account.bot_name, account.mention)
+    command = _parsed(event, platform, account)
     if command is None or event.kind is not Kind.MESSAGE:
         return None
     return None if event.sender is not None and is_bot(event.sender) else command
+
+
+def _parsed(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
+    return parse_command(event.text, platform.commands, account.bot_name, account.mention)
 
 
 def _details(heard: Heard) -> str:
@@ -236,8 +257,10 @@ def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
 
 def _as_meant(heard: Heard) -> InboundEvent:
     """Return an edit; that of what was said behind a command without the command."""
-    event, account = heard.event, heard.account
-    command = parse_command(event.text, heard.platform.commands, account.bot_name, account.mention)
+    event, sender = heard.event, heard.event.sender
+    if event.counts_as_new and sender is not None and is_bot(sender) and heard.asks_nothing:
+        return event.model_copy(update={"counts_as_new": None})
+    command = _parsed(event, heard.platform, heard.account)
     if command is None or command.name is None or command.is_for_router_only:
         return event
     return event.model_copy(update={"text": command.message})

@@ -209,3 +209,55 @@ async def test_what_quiet_bots_spent_is_forgotten(kernel_with: KernelWith) -> No
         async with kernel.store.transaction() as connection:
             after = await bots.forget(connection, after, timedelta(days=1), 1)
     assert await kernel.value("SELECT count(*) FROM bot_budgets") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        None,
+        " \n ",
+        "\u200b\ufeff",
+        "⚠ no answer",
+        "⚠\ufe0f Rate limit reached",
+        "❌ something failed\nfor a reason",
+        "Sorry, I could not answer this. Please try again.",
+        "This is a new conversation: it was quiet for a while.",
+        "Too many messages: this one was not taken in. At most 5 in 1m are; please write again.",
+        "A new conversation. What was said before stays in the old one.",
+        "/new",
+        "/status@our_bot",
+        "/weather@weather_bot Berlin",
+        "@our_bot /stop",
+    ],
+)
+async def test_f06_a_bot_that_asks_nothing_starts_nothing(
+    kernel_with: KernelWith, text: str | None
+) -> None:
+    kernel = await kernel_with(ALLOWED)
+    assert await heard(kernel, chatter(1, text=text), clock="09:00") == [False]
+    assert await heard(kernel, chatter(2), clock="09:01") == [True]
+    edit = chatter(3, text=text, kind="edit", counts_as_new=True)
+    assert await heard(kernel, edit, clock="09:02") == [False]
+    assert await kernel.told() == []
+    assert await kernel.dead() == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"text": "we had a warning: ⚠ no answer"},
+        {"text": "see /new"},
+        {"text": None, "attachments": [{"key": "k", "media_type": "image/png"}]},
+    ],
+)
+async def test_f06_a_bot_that_asks_something_is_heard(
+    kernel_with: KernelWith, said: Fields
+) -> None:
+    kernel = await kernel_with(ALLOWED)
+    assert await heard(kernel, chatter(1, **said), clock="09:00") == [True]
+
+
+async def test_f06_people_may_write_like_a_bot(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(ALLOWED)
+    assert await heard(kernel, person(1, text="⚠ no answer"), clock="09:00") == [True]
