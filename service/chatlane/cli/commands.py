@@ -68,8 +68,3 @@ def _options(
     ] = False,
 ) -> None:
     del version
-
-
-def main() -> None:
-    """Run the command line and exit."""
-    app()
