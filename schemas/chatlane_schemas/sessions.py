@@ -204,6 +204,11 @@ class SessionReply(ApiReply):
         "`expected_version`, what it is now.",
     )
     message_id: UUID | None = Field(default=None, description="Id of what was said in it.")
+    dropped: BigNumber = Field(
+        default=0,
+        description="After a reset: messages that waited in the session before. Its transcript "
+        "has them, marked as not answered.",
+    )
 
 
 class SessionListReply(ApiReply):

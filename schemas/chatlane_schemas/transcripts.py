@@ -75,6 +75,20 @@ class RowState(StrEnum):
     DELETED = "deleted"
 
 
+class Unanswered(StrEnum):
+    """Why a message has no answer and gets none.
+
+    `failed`: its turn was given up. `interrupted`: a newer message took the place of its turn.
+    `stopped`: somebody stopped its turn, or what waited. `session_ended`: its conversation ended
+    first.
+    """
+
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
+    SESSION_ENDED = "session_ended"
+
+
 class TranscriptEntry(Record):
     """A row of a transcript, as shown to people."""
 
@@ -104,6 +118,11 @@ class TranscriptEntry(Record):
         default=None,
         description="Whether its author changed it since: an edited row shows what it says now, "
         "a deleted one nothing.",
+    )
+    unanswered: Unanswered | None = Field(
+        default=None,
+        description="Why the row, a person's, has no answer and is not to be answered any more; "
+        "none where it was answered or still may be.",
     )
 
 

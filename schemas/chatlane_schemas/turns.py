@@ -241,7 +241,10 @@ class StopReply(ApiReply):
         default=False,
         description="Whether a worker had it, who ends it now; the next turn waits for that.",
     )
-    dropped: BigNumber = Field(default=0, description="Waiting messages that will never run.")
+    dropped: BigNumber = Field(
+        default=0,
+        description="Waiting messages that will not be answered; the transcript has them.",
+    )
 
 
 class TurnDelta(Envelope):

@@ -75,6 +75,7 @@ class Rule:
     def __init__(self) -> None:
         self.messages: dict[str, Told] = {}
         self.order: list[str] = []
+        self._written: list[str] = []
         self._seen: set[tuple[What, str, int]] = set()
 
     def hear(self, said: Said) -> None:
@@ -97,6 +98,9 @@ class Rule:
                     self._change(told, said.text)
                     told.version = new
             case "delete":
+                if told.has_come:
+                    # One that waits leaves a row as well.
+                    self._write(said.mid)
                 self._change(told, None)
                 told.is_gone = True
 
@@ -107,15 +111,18 @@ class Rule:
 
     def claim(self) -> None:
         """Let everything that waits be written."""
-        for told in self.messages.values():
-            told.is_written |= told.has_come and not told.is_gone
+        for mid in self.order:
+            self._write(mid)
+
+    def _write(self, mid: str) -> None:
+        if not self.messages[mid].is_written:
+            self.messages[mid].is_written = True
+            self._written.append(mid)
 
     def standing(self, *, written: bool) -> list[str | None]:
         """Return what the messages say that wait, or that are written, in order."""
-        told = [self.messages[mid] for mid in self.order]
-        return [
-            its.text for its in told if its.is_written == written and (written or not its.is_gone)
-        ]
+        waiting = [mid for mid in self.order if mid not in self._written]
+        return [self.messages[mid].text for mid in (self._written if written else waiting)]
 
     @property
     def revisions(self) -> list[str]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from chatlane.domain.commands import CommandRules
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import Arrived, Placement
-    from chatlane_schemas.inbound import InboundEvent
 
 MAX_LISTED: Final = 10
 _NO_TITLE: Final = "-"
@@ -356,11 +355,12 @@ def may_use(arrived: Arrived, rules: CommandRules, name: CommandName) -> bool:
         return False
     event = arrived.event
     chat_class = class_of(event.chat.kind if event.chat else "dm")
-    return rules.permits(name, chat_class, _ids(event, arrived.person))
+    return rules.permits(name, chat_class, ids_of(arrived))
 
 
-def _ids(event: InboundEvent, person: str | None) -> set[str]:
-    """Return every id the person who gave a command is known by."""
+def ids_of(arrived: Arrived) -> set[str]:
+    """Return every platform id of the person who wrote a message, in each of its forms."""
+    event, person = arrived.event, arrived.person
     sender = event.sender
     told = {person}
     if sender is not None:

@@ -238,7 +238,7 @@ class Effects:
     Attributes:
         waiting_changes: Edits of what waits; of one message the last counts, as in `row_changes`
             and `early`.
-        dropped_waiting: Session and arrival of what was deleted before its turn.
+        deleted_waiting: Session and arrival of messages that were deleted before their turn.
         early: Edits of messages that have not come, by digest.
         early_over: Digests whose early edits are of no more use.
         silenced: Session keys of bots that have said too much just now.
@@ -261,7 +261,7 @@ class Effects:
     controls: list[Control] = field(default_factory=list)
     used: dict[UUID, Counter[str]] = field(default_factory=dict)
     waiting_changes: list[WaitingChange] = field(default_factory=list)
-    dropped_waiting: list[tuple[UUID, int]] = field(default_factory=list)
+    deleted_waiting: list[tuple[UUID, int]] = field(default_factory=list)
     row_changes: list[RowChange] = field(default_factory=list)
     revisions: list[RevisionRow] = field(default_factory=list)
     early: list[EarlyRow] = field(default_factory=list)

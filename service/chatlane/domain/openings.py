@@ -57,6 +57,12 @@ def tell_agent(session: Session, place: UUID) -> None:
         session.has_new_flags = True
 
 
+def tell_first_turn(session: Session) -> None:
+    """Let the next turn open a session although its transcript has rows that no worker saw."""
+    session.told_in = _UNTOLD
+    session.has_new_flags = True
+
+
 def is_told_in(session: Session, place: UUID, *, is_first: bool) -> bool:
     """Return whether this turn or routed message tells it.
 

@@ -248,9 +248,10 @@ class Originals:
         return _edit(original, edit_of(arrived), arrived.stored_at, effects)
 
     def _delete(self, original: Original, at: datetime, effects: Effects) -> Outcome:
-        """Take a message out of the line, or blank its row."""
+        """Blank the row of a message; one that waits becomes such a row."""
         if original.is_waiting:
-            effects.dropped_waiting.append((original.session_id, original.place))
+            effects.revisions.append(_revision(original, RowState.DELETED, at))
+            effects.deleted_waiting.append((original.session_id, original.place))
             for digest in [one for one, its in self.found.items() if its is original]:
                 del self.found[digest]
             return "applied"

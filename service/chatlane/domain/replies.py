@@ -107,6 +107,23 @@ def stopped(*, was_running: bool, dropped: int) -> str:
     return " ".join(lines)
 
 
+def with_unanswered(told: str, *, dropped: int, left: int) -> str:
+    """Return the answer to `/new` with what becomes of messages that were still to be answered.
+
+    Args:
+        told: The answer.
+        dropped: How many messages of the person will not be answered.
+        left: How many messages of other people still will be.
+    """
+    lines = [told]
+    if dropped:
+        verb = "was" if dropped == 1 else "were"
+        lines.append(f"{_count(dropped, 'message')} in it {verb} not answered.")
+    if left:
+        lines.append(f"{_count(left, 'message')} of others will still be answered.")
+    return "\n".join(lines)
+
+
 def undone(text: str | None) -> str:
     """Return what was taken back; `text` is what people had said in the first turn of it."""
     said = shown_title(text or "")

@@ -339,7 +339,8 @@ class _Serving:
             messages=shown.messages,
             prompt_context=shown.context,
             history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
-            session_is_new=is_first,
+            # Rows before it may be messages that no worker has seen.
+            session_is_new=is_first or is_told,
             reset_reason=session.start_reason if is_told else None,
             reset_had_activity=bool(is_told and session.reset_had_activity),
             opening_note=session.opening_note if is_told else None,

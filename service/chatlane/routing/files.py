@@ -32,8 +32,7 @@ async def bring_files(
 
     What was decided before is in the database. A message waits where it was said, wherever its
     lane leads since. Files that come when their message has run without them are a message of
-    their own; those of a message that nobody waits for any more, because it was dropped or its
-    session is over, start nothing.
+    their own. Files of a message that will not be answered are added to its row and start nothing.
 
     Args:
         one: Of kind `attachments`, and no repeat.
@@ -47,6 +46,8 @@ async def bring_files(
     for session in (here, *others):
         if await waiting.bring_files(connection, session.id, message_id, files, one.size_bytes):
             await _wake(connection, session, effects)
+            return one
+        if await messages.bring_files(connection, session.id, message_id, files):
             return one
     if not await messages.has_platform_message(connection, here.id, message_id):
         return one

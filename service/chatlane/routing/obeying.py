@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain import replies
+from chatlane.domain.commanding import ids_of
 from chatlane.domain.commands import CommandName
-from chatlane.domain.keys import MalformedKeyError
+from chatlane.domain.keys import MalformedKeyError, is_shared, parse_session_key
 from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
 from chatlane.routing.rebinding import Rebinding
 from chatlane.routing.rewinding import retry, rewind
-from chatlane.routing.stopping import stop_session
+from chatlane.routing.stopping import Stopped, stop_session
 from chatlane.store import lanes, session_life, sessions
 from chatlane_schemas.session_changes import shown_title
 from chatlane_schemas.session_state import ModelOverride, without_credential
@@ -69,8 +70,9 @@ class Obeying:
         """Stop what runs and waits, and begin a new conversation in every place it is held."""
         session = given.going_on
         keys = await lanes.find_keys_of(self._connection, session.id)
-        await self._stop(given, CancelReason.SESSION_ENDED)
+        stopped = await self._stop_session(given, CancelReason.SESSION_ENDED, own_words_only=True)
         told = self._commanding.begin_anew(given)
+        told = replies.with_unanswered(told, dropped=stopped.dropped, left=stopped.left)
         bound = self._commanding.placement.lanes
         following = bound[given.arrived.session_key].session_id
         for key in keys:
@@ -80,17 +82,33 @@ class Obeying:
 
     async def stop(self, given: Given) -> str:
         """Stop what runs and waits; the conversation stays."""
-        return await self._stop(given, CancelReason.STOPPED)
-
-    async def _stop(self, given: Given, reason: CancelReason) -> str:
-        session = given.going_on
-        stopped = await stop_session(
-            self._connection, session, reason, given.arrived.stored_at, self._commanding.effects
-        )
-        self._commanding.cards.nothing_waits(session)
+        stopped = await self._stop_session(given, CancelReason.STOPPED)
         if stopped.is_nothing:
             return replies.NOTHING_TO_STOP
         return replies.stopped(was_running=stopped.was_running, dropped=stopped.dropped)
+
+    async def _stop_session(
+        self, given: Given, reason: CancelReason, *, own_words_only: bool = False
+    ) -> Stopped:
+        """Stop what runs and waits, or only what the person of the command wrote.
+
+        In a conversation of one person everything is theirs, under whatever id.
+        """
+        session = given.going_on
+        authors = None
+        if own_words_only and is_shared(parse_session_key(session.session_key)):
+            authors = ids_of(given.arrived)
+        stopped = await stop_session(
+            self._connection,
+            session,
+            reason,
+            given.arrived.stored_at,
+            self._commanding.effects,
+            authors=authors,
+        )
+        if not stopped.left:
+            self._commanding.cards.nothing_waits(session)
+        return stopped
 
     async def undo(self, given: Given) -> str:
         """Take the last turns back."""

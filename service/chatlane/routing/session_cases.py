@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 
 class Shown(NamedTuple):
-    """A session to show, and the message that was put into it."""
+    """A session to show, and what else there is to say about the change.
+
+    Attributes:
+        message_id: Of the message that was put into it.
+        dropped: How many waiting messages of the session before will not be answered.
+    """
 
     session_id: UUID
-    message_id: UUID
+    message_id: UUID | None = None
+    dropped: int = 0
 
 
 class Outdated(NamedTuple):

@@ -11,7 +11,7 @@ from chatlane.domain.merge_patch import merge_patch
 from chatlane.domain.session_life import end_session, next_session, reopen_session
 from chatlane.domain.states import Lane
 from chatlane.routing.rebinding import policy_of
-from chatlane.routing.session_cases import refused
+from chatlane.routing.session_cases import Shown, refused
 from chatlane.routing.stopping import stop_session
 from chatlane.store import lanes, lineage, session_changes
 from chatlane_schemas.events import EndReason
@@ -100,7 +100,7 @@ async def reset(_request: SessionReset, case: Case) -> Outcome:
     if not keys:
         return refused(ApiErrorCode.STALE, "no lane leads to it any more")
     effects = Effects()
-    await stop_session(
+    stopped = await stop_session(
         case.writing.connection, session, CancelReason.SESSION_ENDED, case.at, effects
     )
     if session.ended_at is None:
@@ -112,4 +112,4 @@ async def reset(_request: SessionReset, case: Case) -> Outcome:
     )
     moved = [Lane(one, following.id, bound_to=session.id) for one in keys]
     await case.writing.write(effects, lanes_of=moved, sessions_of=[session, following])
-    return following.id
+    return Shown(following.id, dropped=stopped.dropped)

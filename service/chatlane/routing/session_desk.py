@@ -157,10 +157,14 @@ class SessionDesk:
             )
             view = await self._reads.find_within(connection, outcome.session_id)
             return _refusal(error, view)
-        shown, message_id = outcome if isinstance(outcome, Shown) else (outcome, None)
-        view = await self._reads.find_within(connection, shown)
+        shown = outcome if isinstance(outcome, Shown) else Shown(outcome)
+        view = await self._reads.find_within(connection, shown.session_id)
         return SessionReply(
-            id=new_envelope_id(), at=datetime.now(UTC), session=view, message_id=message_id
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            session=view,
+            message_id=shown.message_id,
+            dropped=shown.dropped,
         )
 
     async def _looked_up(

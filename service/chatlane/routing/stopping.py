@@ -6,14 +6,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.effects import Effects
+from chatlane.domain.openings import tell_first_turn
 from chatlane.domain.stopping import stop_turn
-from chatlane.store import api_requests, audit, owners, sessions, turns, waiting
+from chatlane.store import api_requests, audit, messages, owners, sessions, turns, waiting
 from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.transcripts import Unanswered
 from chatlane_schemas.turns import CancelReason, StopReply, TurnCancel
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -29,12 +32,15 @@ class Stopped(NamedTuple):
     Attributes:
         turn_id: Of the turn that was live.
         was_running: A worker has it and ends it now; the next turn waits for that.
-        dropped: How many messages waited and will never run.
+        dropped: How many messages waited and will not be answered; they are in the transcript.
+        left: How many messages of other people are still answered, those of a running turn
+            included.
     """
 
     turn_id: UUID | None = None
     was_running: bool = False
     dropped: int = 0
+    left: int = 0
 
     @property
     def is_nothing(self) -> bool:
@@ -48,29 +54,55 @@ async def stop_session(
     reason: CancelReason,
     at: datetime,
     effects: Effects,
+    *,
+    authors: Collection[str] | None = None,
 ) -> Stopped:
-    """End the live turn of a session and drop what waits in it; the session stays as it is.
+    """End the live turn of a session and what waits in it; the session stays as it is.
+
+    Waiting messages become rows of the transcript that are marked as not answered.
 
     Works on what is in the database: within a batch, what was decided before is to be written
-    first. Turn and line are written here, the session is the caller's to write.
+    first. Turn and rows are written here, the session is the caller's to write.
 
     Args:
         session: Locked.
         at: When it was decided.
+        authors: Platform ids of a person: only what they wrote is not answered. What others
+            wrote still is, and a turn that has messages of others goes on. None: everything ends.
     """
     turn = await _live_turn(connection, session)
-    dropped = await waiting.drop(connection, session.id)
-    if turn is None:
-        stopped = Stopped(dropped=dropped)
+    dropped = await _close_waiting(connection, session, Unanswered(reason), authors)
+    left = 0 if authors is None else await waiting.count(connection, session.id)
+    of_others = 0
+    if turn is not None and authors is not None:
+        of_others = await messages.count_of_others(connection, turn.id, authors)
+    if turn is None or of_others or (turn.is_unclaimed and left):
+        stopped = Stopped(dropped=dropped, left=left + of_others)
     else:
-        was_running = stop_turn(turn, session, reason, at, has_waiting=False, effects=effects)
+        was_running = stop_turn(turn, session, reason, at, has_waiting=left > 0, effects=effects)
         # At once: a result in the same batch reads the turn again.
         await turns.update(connection, [turn])
-        stopped = Stopped(turn.id, was_running, dropped)
+        stopped = Stopped(turn.id, was_running, dropped, left)
     if not stopped.is_nothing:
         detail = {"reason": reason, "turn": stopped.turn_id, "dropped": dropped}
         await audit.write(connection, "session_stopped", session.id, detail)
     return stopped
+
+
+async def _close_waiting(
+    connection: PoolConnectionProxy,
+    session: Session,
+    reason: Unanswered,
+    authors: Collection[str] | None,
+) -> int:
+    """Give waiting messages their place in the transcript, as not answered."""
+    was_empty = session.next_seq == 1
+    dropped = await waiting.close(connection, session.id, session.next_seq, reason, authors)
+    session.next_seq += dropped
+    if dropped and was_empty:
+        # No worker has seen the session: its first turn is still to be told how it began.
+        tell_first_turn(session)
+    return dropped
 
 
 async def _live_turn(connection: PoolConnectionProxy, session: Session) -> Turn | None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from chatlane.domain.openings import tell_first_turn
 from chatlane.logs import get_logger
 from chatlane.store import (
     dead_letters,
@@ -78,6 +79,7 @@ class Writing:
         """
         connection = self.connection
         every = list(sessions_of)
+        deleted = _place_deleted(effects, every)
         self.touched.update((one.id, one) for one in every)
         await lanes.write(connection, lanes_of)
         await sessions.insert(connection, (one for one in every if one.is_new))
@@ -87,10 +89,11 @@ class Writing:
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
         await waiting.insert(connection, effects.waiting)
-        await originals.change_waiting(connection, effects.waiting_changes, effects.dropped_waiting)
+        await originals.change_waiting(connection, effects.waiting_changes)
         await seen.insert(connection, effects.seen)
         await seen.resume(connection, effects.resumed)
         await originals.keep_early(connection, effects.early, effects.early_over)
+        await originals.delete_waiting(connection, deleted)
         await messages.insert(connection, effects.messages)
         await originals.change_rows(connection, effects.row_changes, effects.revisions)
         await messages.keep_late(connection, effects.late)
@@ -98,6 +101,20 @@ class Writing:
         await erasures.note_messages(connection, effects.erased)
         await self._outbox.insert(connection, effects.publications)
         self.effects.append(effects)
+
+
+def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UUID, int, int]]:
+    """Return session, arrival and new transcript place of messages deleted while they waited."""
+    if not effects.deleted_waiting:
+        return []
+    by_id = {session.id: session for session in locked}
+    deleted = []
+    for session_id, arrival in effects.deleted_waiting:
+        session = by_id[session_id]
+        if session.next_seq == 1:
+            tell_first_turn(session)
+        deleted.append((session_id, arrival, session.take_seq()))
+    return deleted
 
 
 class Writer:

@@ -13,6 +13,7 @@ COUNT_TAIL_SQL: Final[LiteralString] = """
 SELECT count(*),
        coalesce(bool_or(
            role = 'user' AND id IS NOT NULL AND source IS NOT NULL AND turn_id IS NULL
+           AND unanswered IS NULL AND state IS DISTINCT FROM 'deleted'
            AND NOT EXISTS (SELECT FROM messages AS answer WHERE answer.reply_to = tail.id)), false)
 FROM messages AS tail WHERE session_id = $1 AND seq > $2
 """

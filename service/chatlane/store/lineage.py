@@ -63,9 +63,9 @@ WITH copied AS (
     -- turn that runs on the parent is not one of the branch.
     INSERT INTO messages (
         session_id, seq, role, content, details, author, platform_message_id, source, turn_id,
-        created_at, state)
+        created_at, state, unanswered)
     SELECT $2, seq, role, content, details, author, platform_message_id, source,
-           nullif(turn_id, $7), created_at, state
+           nullif(turn_id, $7), created_at, state, unanswered
     FROM messages WHERE session_id = $1 AND seq < $6
     RETURNING role
 ), counted AS (

@@ -15,6 +15,7 @@ from chatlane_schemas.turns import TurnMessage
 if TYPE_CHECKING:
     from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
+    from pydantic import JsonValue
 
     from chatlane.domain.effects import LateRow, MessageRow
 
@@ -79,7 +80,9 @@ HAS_PLATFORM_MESSAGE_SQL: Final[LiteralString] = """
 -- messages: is there one of this id of the platform's that was not deleted
 SELECT EXISTS (
     SELECT FROM messages
-    WHERE session_id = $1 AND platform_message_id = $2 AND state IS DISTINCT FROM 'deleted')
+    WHERE session_id = $1 AND platform_message_id = $2 AND state IS DISTINCT FROM 'deleted'
+      -- One that no turn has taken was withdrawn, and so are its files.
+      AND (unanswered IS NULL OR turn_id IS NOT NULL))
 """
 
 
@@ -91,6 +94,49 @@ async def has_platform_message(
         HAS_PLATFORM_MESSAGE_SQL, session_id, platform_message_id
     )
     return found
+
+
+COUNT_OF_OTHERS_SQL: Final[LiteralString] = """
+-- messages: how many messages of a turn are not of one person
+SELECT count(*) FROM messages
+WHERE turn_id = $1 AND role = 'user' AND id IS NOT NULL AND state IS DISTINCT FROM 'deleted'
+  AND (author = ANY($2::text[]) OR source #>> '{sender,alt_id}' = ANY($2)) IS NOT TRUE
+"""
+
+
+async def count_of_others(
+    connection: "PoolConnectionProxy", turn_id: UUID, authors: Iterable[str]
+) -> int:
+    """Return how many messages of a turn were not written by a person.
+
+    Args:
+        connection: Of a transaction that has locked the session.
+        turn_id: A claimed turn; an unclaimed one has no messages.
+        authors: Platform ids of the person.
+    """
+    count: int = await connection.fetchval(COUNT_OF_OTHERS_SQL, turn_id, sorted(authors))
+    return count
+
+
+BRING_FILES_SQL: Final[LiteralString] = """
+-- messages: the files of a message that will not be answered came after all
+UPDATE messages SET details = coalesce(details, '{}') || jsonb_build_object('attachments', $3::jsonb)
+WHERE session_id = $1 AND platform_message_id = $2 AND role = 'user'
+  AND unanswered IS NOT NULL AND turn_id IS NULL AND NOT coalesce(details, '{}') ? 'attachments'
+"""
+
+
+async def bring_files(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    platform_message_id: str,
+    attachments: "Sequence[JsonValue]",
+) -> bool:
+    """Give a message that no turn has taken, and none will, its files; False if there is none."""
+    status = await connection.execute(
+        BRING_FILES_SQL, session_id, platform_message_id, to_json(attachments).decode()
+    )
+    return not status.endswith(" 0")
 
 
 SIZE_OF_TURN_SQL: Final[LiteralString] = """

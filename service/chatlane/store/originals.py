@@ -131,24 +131,43 @@ FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::text[], $5::jsonb[])
 WHERE waiting.session_id = new.session_id AND waiting.arrival = new.arrival
 """
 
-DROP_WAITING_SQL: Final[LiteralString] = """
--- waiting: messages that were deleted before their turn
-DELETE FROM waiting USING unnest($1::uuid[], $2::bigint[]) AS gone (session_id, arrival)
-WHERE waiting.session_id = gone.session_id AND waiting.arrival = gone.arrival
+
+async def change_waiting(connection: PoolConnectionProxy, changes: Iterable[WaitingChange]) -> None:
+    """Apply edits of waiting messages; of several edits of one message the last counts."""
+    last = {(change.session_id, change.arrival): change for change in changes}
+    if last:
+        await connection.execute(CHANGE_WAITING_SQL, *columns(last.values(), 5))
+
+
+DELETE_WAITING_SQL: Final[LiteralString] = """
+-- waiting → messages: messages that were deleted before their turn, as rows that say nothing
+WITH gone AS (
+    DELETE FROM waiting USING unnest($1::uuid[], $2::bigint[], $3::bigint[])
+        AS want (session_id, arrival, seq)
+    WHERE waiting.session_id = want.session_id AND waiting.arrival = want.arrival
+    RETURNING waiting.*, want.seq
+)
+INSERT INTO messages (
+    session_id, seq, id, role, details, author, platform_message_id, source, created_at, state)
+SELECT session_id, seq, message_id, 'user',
+       jsonb_strip_nulls(jsonb_build_object(
+           'kind', details -> 'kind', 'traceparent', details -> 'traceparent')),
+       author, platform_message_id, source, stored_at, 'deleted'
+FROM gone
 """
 
 
-async def change_waiting(
-    connection: PoolConnectionProxy,
-    changes: Iterable[WaitingChange],
-    dropped: Sequence[tuple[UUID, int]],
+async def delete_waiting(
+    connection: PoolConnectionProxy, deleted: Sequence[tuple[UUID, int, int]]
 ) -> None:
-    """Apply edits and deletes of what waits; of several changes of one message the last counts."""
-    last = {(one.session_id, one.arrival): one for one in changes}
-    if last:
-        await connection.execute(CHANGE_WAITING_SQL, *columns(last.values(), 5))
-    if dropped:
-        await connection.execute(DROP_WAITING_SQL, *columns(dropped, 2))
+    """Move waiting messages that their authors deleted into the transcript, without their text.
+
+    Args:
+        connection: Of a transaction that has locked the sessions.
+        deleted: (session, arrival, place in the transcript).
+    """
+    if deleted:
+        await connection.execute(DELETE_WAITING_SQL, *columns(deleted, 3))
 
 
 CHANGE_ROWS_SQL: Final[LiteralString] = """

@@ -97,7 +97,7 @@ AWAITED_SQL: Final[LiteralString] = """
 -- stream_marks: the next messages, and which of them were routed and are not dealt with; copies in
 -- branches and imported rows have no id or no source, claimed ones a turn
 WITH piece AS (
-    SELECT id, session_id, seq, role, turn_id, source, state FROM messages
+    SELECT id, session_id, seq, role, turn_id, source, state, unanswered FROM messages
     WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3
 ), talk AS (
     -- Answers come in the order of the questions: before the last one answered nothing is awaited.
@@ -111,7 +111,7 @@ WITH piece AS (
 )
 SELECT piece.id, piece.session_id,
        coalesce(role = 'user' AND turn_id IS NULL AND source IS NOT NULL
-                AND state IS DISTINCT FROM 'deleted' AND piece.seq > talk.answered, false)
+                AND state IS DISTINCT FROM 'deleted' AND unanswered IS NULL AND piece.seq > talk.answered, false)
 FROM piece LEFT JOIN talk ON talk.session_id = piece.session_id
 ORDER BY piece.id
 """

@@ -91,7 +91,7 @@ class TranscriptReads:
     _ROWS: Final[LiteralString] = """
         -- transcripts.rows: the newest rows below a place, as many as fit a budget
         SELECT seq, role, content, details, author, platform_message_id, turn_id, created_at,
-               state, source, found,
+               state, unanswered, source, found,
                (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
                (SELECT agent FROM sessions WHERE id = $1) AS agent
         FROM (
@@ -102,7 +102,7 @@ class TranscriptReads:
                    count(*) OVER () AS found
             FROM (
                 SELECT seq, role, content, details, author, platform_message_id, turn_id,
-                       created_at, state, source
+                       created_at, state, unanswered, source
                 FROM messages
                 WHERE session_id = $1 AND seq < $2
                 ORDER BY seq DESC
@@ -197,5 +197,6 @@ def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry:
             "attachments": details.get("attachments") or (),
             "created_at": row["created_at"],
             "state": row["state"],
+            "unanswered": row["unanswered"],
         }
     )

@@ -12,7 +12,7 @@ from chatlane.store.columns import columns
 from chatlane_schemas.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
     from asyncpg import Record
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from chatlane.domain.effects import WaitingRow
+    from chatlane_schemas.transcripts import Unanswered
 
 INSERT_WAITING_SQL: Final[LiteralString] = """
 -- waiting: messages of a batch
@@ -194,16 +195,57 @@ async def bring_files(
     return True
 
 
-DROP_SQL: Final[LiteralString] = """
--- waiting: what will never run of a session
-DELETE FROM waiting WHERE session_id = $1
+CLOSE_SQL: Final[LiteralString] = """
+-- waiting → messages: messages that will not be answered
+WITH closed AS (
+    DELETE FROM waiting
+    WHERE session_id = $1
+      AND ($4::text[] IS NULL OR author = ANY($4) OR source #>> '{sender,alt_id}' = ANY($4))
+    RETURNING *
+)
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, created_at,
+    unanswered)
+SELECT session_id, $2 - 1 + row_number() OVER (ORDER BY arrival), message_id, 'user', content,
+       details, author, platform_message_id, source, stored_at, $3
+FROM closed
 """
 
 
-async def drop(connection: "PoolConnectionProxy", session_id: "UUID") -> int:
-    """Delete the line of a locked session; returns how many messages were in it."""
-    status = await connection.execute(DROP_SQL, session_id)
+async def close(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    first_seq: int,
+    reason: "Unanswered",
+    authors: "Collection[str] | None",
+) -> int:
+    """Move waiting messages of a locked session into its transcript, marked as not answered.
+
+    Args:
+        connection: Of a transaction that has locked the session.
+        session_id: Session they wait in.
+        first_seq: Transcript place of the first of them.
+        reason: Why they are not answered.
+        authors: Platform ids of the person whose messages these are; None for all messages.
+
+    Returns:
+        How many messages were moved.
+    """
+    ids = None if authors is None else sorted(authors)
+    status = await connection.execute(CLOSE_SQL, session_id, first_seq, reason, ids)
     return int(status.rpartition(" ")[2])
+
+
+COUNT_SQL: Final[LiteralString] = """
+-- waiting: how many messages are in the line of a session
+SELECT count(*) FROM waiting WHERE session_id = $1
+"""
+
+
+async def count(connection: "PoolConnectionProxy", session_id: "UUID") -> int:
+    """Return how many messages wait in a locked session."""
+    found: int = await connection.fetchval(COUNT_SQL, session_id)
+    return found
 
 
 TAKE_SQL: Final[LiteralString] = """

@@ -130,14 +130,18 @@ async def test_a_running_turn_goes_on_and_its_next_attempt_meets_what_is_said_no
     assert await revisions(kernel, placed.session) == [("one", "edited"), ("two", "deleted")]
 
 
-async def test_what_was_deleted_before_its_turn_never_runs(kernel: Kernel) -> None:
+async def test_f02_what_was_deleted_before_its_turn_never_runs_and_leaves_a_row(
+    kernel: Kernel,
+) -> None:
     placed = await kernel.say(message("1", "one"), at("09:00"))
     await kernel.say(message("2", "two"), at("09:00"))
     await kernel.say(delete("1"), at("09:01"))
     repeated = await kernel.say(message("1", "one"), at("09:02"))
     assert repeated.session_id is None
-    assert texts(await kernel.run_turn(placed.session)) == ["two"]
-    assert await rows(kernel, placed.session) == [("two", None)]
+    claimed = await kernel.run_turn(placed.session)
+    assert (texts(claimed), claimed.session_is_new) == (["two"], True)
+    assert await rows(kernel, placed.session) == [(None, "deleted"), ("two", None)]
+    assert await revisions(kernel, placed.session) == [("one", "deleted")]
 
 
 async def test_a_turn_whose_messages_were_deleted_is_void(kernel: Kernel) -> None:
@@ -288,7 +292,8 @@ async def test_all_of_it_in_one_batch(kernel_with: KernelWith, delivery: str) ->
         turn_id = await kernel.live_turn(session)
         assert turn_id is not None
         assert texts(await kernel.claim(turn_id, "other")) == ["ONE", "THREE"]
-        assert await revisions(kernel, session) == []
+        assert await rows(kernel, session) == [(None, "deleted"), ("ONE", None), ("THREE", None)]
+        assert await revisions(kernel, session) == [("two", "deleted")]
     else:
         assert await rows(kernel, session) == [
             ("ONE", "edited"),

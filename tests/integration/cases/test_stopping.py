@@ -43,10 +43,13 @@ class Caller:
         return decode(StopReply, await self._stops.cancel(asked))
 
     async def reset(self, session_id: UUID) -> UUID:
-        reply = await self._changes.requests()["session.reset"](_asked(session_id=str(session_id)))
-        shown = decode(SessionReply, reply)
+        shown = await self.reset_reply(session_id)
         assert shown.session is not None, shown.error
         return shown.session.id
+
+    async def reset_reply(self, session_id: UUID) -> SessionReply:
+        reply = await self._changes.requests()["session.reset"](_asked(session_id=str(session_id)))
+        return decode(SessionReply, reply)
 
 
 def _asked(**fields: object) -> Asked:
@@ -90,7 +93,7 @@ async def test_a_stop_ends_what_runs_and_nothing_runs_on(kernel: Kernel, caller:
     after = await kernel.say(event(**THREAD, user="U1", mid="6", text="hello"), at("09:01:30"))
     assert after.session == first.session
     assert [texts(claimed) for claimed in await kernel.run_all()] == [["hello"]]
-    assert await kernel.said(first.session) == ["long job", "hello", "ok"]
+    assert await kernel.said(first.session) == ["long job", "A", "B", "C", "hello", "ok"]
 
 
 async def test_nothing_to_stop_changes_nothing(kernel: Kernel, caller: Caller) -> None:
@@ -145,7 +148,7 @@ async def test_a_turn_that_nobody_has_claimed_is_void(kernel: Kernel, caller: Ca
     assert turn is not None
     assert outcome(await caller.stop(first.session)) == (False, 1)
     assert (await kernel.claim(turn)).status == "void"
-    assert await kernel.said(first.session) == []
+    assert await kernel.said(first.session) == ["never mind"]
     # What was dropped does not come back with a repetition.
     await kernel.decide([first.message])
     assert await kernel.live_turn(first.session) is None
@@ -223,7 +226,11 @@ async def test_what_the_old_turn_still_says_stays_out_of_the_new_session(
     assert fresh.session == more.session == new
     assert [texts(claimed) for claimed in await kernel.run_all()] == [["fresh question", "more"]]
     assert await kernel.said(new) == ["fresh question", "more", "ok"]
-    assert await kernel.said(first.session) == ["long job", "my session id is now A2"]
+    assert await kernel.said(first.session) == [
+        "long job",
+        "meant for the old one",
+        "my session id is now A2",
+    ]
     # Nobody is told what nobody waits for, and the line of the old session never runs.
     assert [one["text"] for one in await kernel.published("OUTBOUND")] == ["ok"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Problems = Iterator[str]
 
-_DROPPING: Final = frozenset({"reset", "stop", "cancel"})
+_CLOSING: Final = frozenset({"reset", "stop", "cancel"})
 
 
 def broken(step: Step, story: Story) -> list[str]:
@@ -57,27 +57,37 @@ def _is_in_one_place(step: Step, story: Story) -> Problems:
 
 def _why_gone(step: Step, said: Said, message_id: UUID) -> str:
     """Return why a message that was there before this step need not be there any more."""
-    if said.mid in step.decided.deleted:
+    has_waited = any(one.id == message_id for one in step.before.waiting)
+    if said.mid in step.decided.deleted and not has_waited:
         return "deleted"
     was_written = (*step.before.rows, *step.before.archive)
-    home = next((one.session_id for one in was_written if one.id == message_id), None)
-    was = next((one for one in step.before.waiting if one.id == message_id), None)
-    home = was.session_id if was is not None else home
-    if home is not None and step.is_removed(home):
-        return "removed"
-    if was is not None:
-        keys = {key for key, its in step.before.lanes.items() if its == home}
-        keys |= {key for key, its in step.after.lanes.items() if its == home}
-        is_stopped = step.asks(was.session_id, *_DROPPING)
-        return "dropped" if is_stopped or step.decided.stops(keys) else ""
-    # Said and dropped in one batch, before or after which its lane may have led elsewhere.
-    later = (
-        name
+    homes = {one.session_id for one in was_written if one.id == message_id}
+    homes |= {one.session_id for one in step.before.waiting if one.id == message_id}
+    return "removed" if any(map(step.is_removed, homes)) else ""
+
+
+def _leaves_its_line_for_a_reason(step: Step, story: Story) -> Problems:
+    """A message gets no turn where it was deleted, or somebody stopped or ended what it was in."""
+    known = {row.id for row in step.before.rows if row.is_closed}
+    for row in step.after.rows:
+        is_new = row.is_closed and row.id not in known
+        said = story.by_id.get(row.id) if row.id and is_new else None
+        if said is not None and not _was_closed(step, said, row):
+            yield f"dropped: {said.mid}, and nobody asked for it"
+
+
+def _was_closed(step: Step, said: Said, row: Row) -> bool:
+    if said.mid in step.decided.deleted or step.asks(row.session_id, *_CLOSING):
+        return True
+    keys = {key for key, its in step.before.lanes.items() if its == row.session_id}
+    keys |= {key for key, its in step.after.lanes.items() if its == row.session_id}
+    if any(one.id == row.id for one in step.before.waiting):
+        return step.decided.stops(keys)
+    # Said and closed in one batch, before or after which its lane may have led elsewhere.
+    return any(
+        name in {"stop", "new"} and (order > said.order or not step.is_ordered)
         for _, name, order in step.decided.commands
-        if order > said.order or not step.is_ordered
     )
-    is_new = any(one is said for one in step.decided.accepted)
-    return "dropped" if is_new and not {"stop", "new"}.isdisjoint(later) else ""
 
 
 def _says_what_its_edits_say(step: Step, story: Story) -> Problems:
@@ -101,7 +111,8 @@ def _is_in_order(step: Step, story: Story) -> Problems:
     What a running turn took in went past what waits for the next one.
     """
     lines: defaultdict[tuple[UUID, str, bool], list[int]] = defaultdict(list)
-    rows = [(row.session_id, row.id) for row in step.after.rows]
+    # What is not answered any more stands before what waited longer.
+    rows = [(row.session_id, row.id) for row in step.after.rows if not row.is_closed]
     rows += [(one.session_id, one.id) for one in step.after.waiting]
     for session_id, message_id in rows:
         said = story.by_id.get(message_id) if message_id else None
@@ -171,7 +182,8 @@ def _transcripts_only_grow(step: Step, _story: Story) -> Problems:
 
 def _is_same(found: Row, row: Row) -> bool:
     """Whether two rows are one, whatever was said of it and wherever its answer is to go."""
-    now = found._replace(content=row.content, state=row.state, source=row.source, file=row.file)
+    may_change = ("content", "state", "source", "file", "is_closed")
+    now = found._replace(**{name: getattr(row, name) for name in may_change})
     return now == row
 
 
@@ -497,6 +509,7 @@ def _falls(numbers: list[int]) -> bool:
 
 _LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
     _is_in_one_place,
+    _leaves_its_line_for_a_reason,
     _says_what_its_edits_say,
     _is_in_order,
     _albums_stay_whole,
@@ -541,7 +554,7 @@ def unfinished(now: Snapshot, story: Story) -> list[str]:
         said = story.by_id.get(row.id) if row.id else None
         if said is None or session.is_branch:
             continue
-        if row.turn_id is None and session.agent != "desk":
+        if row.turn_id is None and session.agent != "desk" and not row.is_closed:
             told.append(f"unanswered: {said.mid} is in no turn")
     # Answers go with what is taken back behind their question, and into summaries.
     answered = {row.reply_to for row in (*now.archive, *now.rows) if row.reply_to} | now.removed

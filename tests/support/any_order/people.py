@@ -152,7 +152,7 @@ class Decided(NamedTuple):
     moves: list[LogMessage]
 
     def stops(self, keys: Iterable[str]) -> bool:
-        """Whether a command that drops what waits was given in one of these lanes."""
+        """Whether a command that ends what waits was given in one of these lanes."""
         wanted = {first_key(key) for key in keys}
         given = {first_key(key) for key, name, _ in self.commands if name in {"stop", "new"}}
         return not wanted.isdisjoint(given)

@@ -33,12 +33,13 @@ SELECT session_id, arrival, message_id, session_key, content, platform_message_i
 """
 _ROWS: Final = """
 SELECT session_id, seq, id, role, content, turn_id, reply_to, state, source::text,
-       platform_message_id, details #>> '{attachments,0,url}' FROM messages
+       platform_message_id, details #>> '{attachments,0,url}',
+       turn_id IS NULL AND (unanswered IS NOT NULL OR state = 'deleted') IS TRUE FROM messages
 ORDER BY session_id, seq
 """
 _ARCHIVE: Final = """
 SELECT session_id, seq, id, role, content, turn_id, reply_to, NULL, source::text,
-       platform_message_id, details #>> '{attachments,0,url}' FROM removed_messages
+       platform_message_id, details #>> '{attachments,0,url}', false FROM removed_messages
 ORDER BY session_id, removal, seq
 """
 # Whatever is of a session that is not there. A turn that nobody claimed says nothing of anybody.
@@ -117,7 +118,10 @@ class Waiting(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a transcript; copies in branches have no id."""
+    """A row of a transcript; copies in branches have no id.
+
+    `is_closed`: A message that left its line without a turn.
+    """
 
     session_id: UUID
     seq: int
@@ -130,6 +134,7 @@ class Row(NamedTuple):
     source: str | None
     mid: str | None
     file: str | None
+    is_closed: bool
 
 
 class Sent(NamedTuple):
