@@ -354,6 +354,18 @@ class SessionApi(Api):
         request = SessionReset(**self._stamp(request_id), session_id=session_id)
         return await self._ask_session("reset", request)
 
+    async def reset_reply(self, session_id: UUID, *, request_id: str | None = None) -> SessionReply:
+        """End a session and return the whole answer.
+
+        Its `dropped` says how many messages waited; they are in the transcript of the session
+        that ended, marked as not answered.
+
+        Raises:
+            StaleRequestError: Its lane leads to another session by now.
+        """
+        request = SessionReset(**self._stamp(request_id), session_id=session_id)
+        return await self._ask("session", "reset", request, SessionReply)
+
     async def switch(
         self,
         session_key: str,

@@ -19,6 +19,7 @@ from chatlane_client import (
     SessionLifeApi,
     SessionNotFoundError,
     StaleRequestError,
+    TranscriptApi,
     open_connection,
 )
 from chatlane_schemas import (
@@ -130,6 +131,23 @@ async def test_a_chat_is_led_back_and_on_to_a_branch(client: Client) -> None:
         await api.switch(key, second.id, expected_session_id=first.id)
     with pytest.raises(RefusedRequestError):
         await api.fork(branch.id, through_seq=99)
+
+
+async def test_f02_a_reset_says_how_many_waiting_messages_are_not_answered(client: Client) -> None:
+    session = await opened(client, "1")
+    api = acting_for(client, "1")
+    await api.submit(session.id, "and the weather?")
+
+    reply = await api.reset_reply(session.id)
+
+    transcripts = TranscriptApi(client, principal=PRINCIPAL, acting_for=person("1"))
+    rows = await transcripts.newest(session.id)
+    assert reply.session is not None
+    assert [(row.content, row.unanswered) for row in rows] == [
+        ("hello", "session_ended"),
+        ("and the weather?", "session_ended"),
+    ]
+    assert reply.dropped == len(rows)
 
 
 async def test_sessions_are_listed_counted_and_put_away(client: Client) -> None:
