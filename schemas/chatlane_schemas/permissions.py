@@ -31,6 +31,9 @@ from chatlane_schemas.streams import (
     routed_durable,
 )
 
+REPLY_PREFIX: Final = "_R_"
+"""Where the server takes an answer to a request of another account; no client may name it."""
+
 _API: Final = "$JS.API"
 _LOGS: Final = (StreamName.INBOUND, StreamName.RESULTS)
 _SAID_AGAIN: Final = (subjects.INBOUND, subjects.RESULT)
@@ -73,6 +76,30 @@ class Permissions:
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Return what an account imports as services: all that may be published on but inboxes."""
+        return tuple(one for one in self.publish if not _is_inbox(one))
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Return what an account imports as streams: all that may be heard but inboxes."""
+        return tuple(one for one in self.subscribe if not _is_inbox(one))
+
+
+TRUSTED_ROLES: Final = frozenset({"router", "provisioner", "eraser", "backup", "restorer"})
+"""Roles whose users share the account of the streams, where a permission does not hold them.
+
+Each may name, in the body of a request that it needs, a subject of that account to which the server
+publishes: a consumer's deliver subject, a snapshot's, a stream's republish. All other roles have an
+account of their own.
+"""
+
+
+def answers_several_times(service: str) -> bool:
+    """Return whether one request to a service has more than one answer."""
+    return service.startswith(f"{_API}.CONSUMER.MSG.NEXT.")
+
 
 def inbox_prefix(principal: str) -> str:
     """Return the prefix of the reply subjects of a principal; its client must be given it."""
@@ -84,9 +111,11 @@ def router(principal: str) -> Permissions:
     return Permissions(
         publish=(
             *(subjects.wildcards(address) for address in _SAID_BY_ROUTERS),
-            # Replies; not `allow_responses`, which would let any requester choose what a
-            # router publishes on.
-            "_INBOX.>",
+            # Replies to other accounts, whose reply subjects the server replaces by such; and to
+            # itself. Not `allow_responses`, which would let any requester choose what a router
+            # publishes on.
+            f"{REPLY_PREFIX}.>",
+            _inbox(principal),
             *_look_at_all_streams(),
             *(subject for log in _LOGS for subject in _reading_a_log(log)),
             # The body of what could not be delivered, and the age of what is not read.
@@ -285,6 +314,10 @@ def _of(principal: str, request: Channel, **tokens: str) -> str:
     return subjects.wildcards(
         request.address, principal=subjects.declared_name(principal), **tokens
     )
+
+
+def _is_inbox(subject: str) -> bool:
+    return subject.startswith("_INBOX.")
 
 
 def _inbox(principal: str) -> str:

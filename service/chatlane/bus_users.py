@@ -3,6 +3,11 @@
 The file names environments, and in each the users with role and public keys. What a role may
 say and hear is part of the contract (`chatlane_schemas.permissions`). Seeds are in neither: they
 stay with whoever connects.
+
+An environment becomes an account with the streams, the routers and the other trusted roles. Every
+other user becomes an account of its own, which imports from the first what the role may use, and
+nothing else: the server publishes the answer to a request without looking at permissions, so the
+subject that a requester chooses for it must not exist where the streams are.
 """
 
 from __future__ import annotations
@@ -11,12 +16,13 @@ import json
 import os
 import re
 import tomllib
-from datetime import date
+from datetime import date, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, Self
 
 import nkeys  # type: ignore[import-untyped]
 from pydantic import ByteSize, Field, StringConstraints, ValidationError, model_validator
+from typing_extensions import override
 
 from chatlane.declarations import Group, Name
 from chatlane.domain.catalog import Agent, Delivery
@@ -31,6 +37,18 @@ if TYPE_CHECKING:
     from chatlane_schemas.permissions import Permissions
 
 SYSTEM_ACCOUNT: Final = "SYS"
+# Of an account of its own: far more than a user needs, far less than it takes to exhaust a server.
+MAX_CONNECTIONS: Final = 256
+MAX_SUBSCRIPTIONS: Final = 10_000
+# For so long after a request, or after the last answer to it, the server remembers where an answer
+# goes. Some 750 bytes for each request for messages, so one who makes thousands a second fills no
+# more memory than that; and longer than any request of the client package waits.
+ANSWERED_WITHIN: Final = timedelta(seconds=30)
+# An account that imports this subject is not given JetStream of its own by the server, which would
+# answer every other request to JetStream as well: that it is not enabled there.
+_JETSTREAM_OF_ITS_OWN: Final = "$JS.API.INFO"
+# Where nothing listens.
+_NOTHING: Final = "chatlane.nothing"
 SEED_SUFFIX: Final = ".nk"
 PUBLIC_SUFFIX: Final = ".pub"
 
@@ -69,6 +87,11 @@ class User(Group):
     nkeys: PublicKeys = ()
     until: date | None = None
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it shares the account of the streams."""
+        return False
+
     def is_current(self, day: date) -> bool:
         """Return whether it may still connect on a day."""
         return self.until is None or day <= self.until
@@ -78,6 +101,11 @@ class PlainUser(User):
     """One whose role says all."""
 
     role: Literal["router", "operator", "provisioner", "observer", "eraser", "backup", "restorer"]
+
+    @property
+    @override
+    def is_trusted(self) -> bool:
+        return self.role in permissions.TRUSTED_ROLES
 
     def permissions(self, name: str) -> Permissions:
         """Return what it may do."""
@@ -129,7 +157,7 @@ AnyUser = Annotated[
 
 
 class Environment(Group):
-    """An account of its own in NATS, which sees nothing of another one.
+    """Streams and their users in NATS, which see nothing of another environment.
 
     Attributes:
         max_file_store: How much all of its streams may hold; as much as the server has without.
@@ -137,6 +165,10 @@ class Environment(Group):
 
     max_file_store: ByteSize | None = None
     users: dict[Name, AnyUser]
+
+    def current(self, day: date) -> dict[str, AnyUser]:
+        """Return the users who may connect on a day."""
+        return {name: user for name, user in self.users.items() if user.is_current(day)}
 
 
 class TlsFiles(Group):
@@ -301,16 +333,92 @@ def _config(users: BusUsers, day: date) -> Iterator[str]:
         (name, user, None) for name, user in users.system.items() if user.is_current(day)
     )
     yield "  }"
-    for environment, its in users.environments.items():
-        yield f"  {_quoted(environment)}: {{"
-        yield f"    jetstream: {_jetstream(its)}"
-        yield from _users(
-            (name, user, user.permissions(name))
-            for name, user in its.users.items()
-            if user.is_current(day)
-        )
-        yield "  }"
+    for name, environment in users.environments.items():
+        yield from _environment(name, environment, day)
     yield "}"
+
+
+class _Principal(NamedTuple):
+    """A user with an account of its own, and what it may do."""
+
+    account: str
+    name: str
+    user: User
+    allowed: Permissions
+
+
+def _environment(name: str, environment: Environment, day: date) -> Iterator[str]:
+    """Yield the account of the streams, and one for every user who is not trusted."""
+    users = environment.current(day)
+    principals = [
+        _Principal(account_of(name, user_name, user), user_name, user, user.permissions(user_name))
+        for user_name, user in users.items()
+        if not user.is_trusted
+    ]
+    yield f"  {_quoted(name)}: {{"
+    yield f"    jetstream: {_jetstream(environment)}"
+    yield "    exports: ["
+    yield from _exports("service", _importers(principals, lambda its: its.services))
+    yield from _exports("stream", _importers(principals, lambda its: its.streams))
+    listed = ", ".join(_quoted(its.account) for its in principals)
+    yield f"      {{ service: {_quoted(_NOTHING)}, accounts: [{listed}] }}"
+    yield "    ]"
+    yield from _users(
+        (user_name, user, user.permissions(user_name))
+        for user_name, user in users.items()
+        if user.is_trusted
+    )
+    yield "  }"
+    for principal in principals:
+        yield f"  {_quoted(principal.account)}: {{"
+        yield f"    limits: {{ max_connections: {MAX_CONNECTIONS}, max_subs: {MAX_SUBSCRIPTIONS} }}"
+        yield "    imports: ["
+        yield from _imports("service", name, principal.allowed.services)
+        yield from _imports("stream", name, principal.allowed.streams)
+        if _JETSTREAM_OF_ITS_OWN not in principal.allowed.services:
+            yield _import("service", name, _NOTHING, to=_JETSTREAM_OF_ITS_OWN)
+        yield "    ]"
+        yield from _users([(principal.name, principal.user, principal.allowed)])
+        yield "  }"
+
+
+def account_of(environment: str, name: str, user: User) -> str:
+    """Return the name of the account that a user of an environment connects to."""
+    return environment if user.is_trusted else f"{environment}/{name}"
+
+
+def _importers(
+    principals: Iterable[_Principal], imported: Callable[[Permissions], Iterable[str]]
+) -> dict[str, list[str]]:
+    """Return the accounts that import each subject."""
+    found: dict[str, list[str]] = {}
+    for principal in principals:
+        for subject in imported(principal.allowed):
+            found.setdefault(subject, []).append(principal.account)
+    return found
+
+
+def _exports(kind: str, importers: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    for subject, accounts in importers.items():
+        answers = _answers(subject) if kind == "service" else ""
+        listed = ", ".join(map(_quoted, accounts))
+        yield f"      {{ {kind}: {_quoted(subject)},{answers} accounts: [{listed}] }}"
+
+
+def _answers(service: str) -> str:
+    several = ' response_type: "stream",' if permissions.answers_several_times(service) else ""
+    return f'{several} response_threshold: "{int(ANSWERED_WITHIN.total_seconds())}s",'
+
+
+def _imports(kind: str, environment: str, subjects: Iterable[str]) -> Iterator[str]:
+    for subject in subjects:
+        yield _import(kind, environment, subject)
+
+
+def _import(kind: str, environment: str, subject: str, to: str | None = None) -> str:
+    source = f"account: {_quoted(environment)}, subject: {_quoted(subject)}"
+    local = "" if to is None else f", to: {_quoted(to)}"
+    return f"      {{ {kind}: {{ {source} }}{local} }}"
 
 
 def _jetstream(environment: Environment) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from chatlane.bus_users import account_of
 from chatlane.dev.contract import REPOSITORY
 from chatlane.domain.catalog import Agent
 from chatlane_schemas import subjects
@@ -32,7 +33,7 @@ from chatlane_schemas.streams import (
 from tests.support.secured_nats import SHIPPED, SecuredNats, open_secured_nats
 
 REVIEWED: Final = REPOSITORY / "schemas/permissions.csv"
-HEAD: Final = ("environment", "user", "may", "subject")
+HEAD: Final = ("environment", "user", "account", "may", "subject")
 
 # Own ones of somebody, and one that is nobody's.
 ACCOUNTS: Final = (("telegram", "assistant"), ("slack", "workbot"), ("telegram", "other"))
@@ -70,7 +71,7 @@ _OF_THE_SERVER: Final = (
 )
 _EVERYTHING: Final = (
     *(">", "*", "chat.>", "chat.v1.>", "_INBOX.>", "_INBOX.*.>", "$JS.>", "$JS.API.>"),
-    *("$JS.ACK.>", "$JS.EVENT.>", "$SYS.>", "$KV.>", "$O.>"),
+    *("$JS.ACK.>", "$JS.EVENT.>", "$SYS.>", "$KV.>", "$O.>", "_R_.>"),
 )
 
 
@@ -78,12 +79,14 @@ class Allowed(NamedTuple):
     """A row of the file.
 
     Attributes:
+        account: Of NATS: that of the streams, or one of its own.
         may: publish or subscribe.
         subject: With a placeholder where any chat, session, turn or reply is meant.
     """
 
     environment: str
     user: str
+    account: str
     may: str
     subject: str
 
@@ -225,7 +228,7 @@ def _consumers(stream: str) -> Iterator[str]:
 def _inboxes() -> Iterator[str]:
     for _, name in users():
         yield f"_INBOX.{name}.{{reply}}"
-    yield from ("_INBOX.{reply}", "_INBOX_router.{reply}")
+    yield from ("_INBOX.{reply}", "_INBOX_router.{reply}", "_R_.{reply}")
 
 
 async def allowed(nats: SecuredNats, environment: str, user: str) -> list[Allowed]:
@@ -242,7 +245,8 @@ async def allowed(nats: SecuredNats, environment: str, user: str) -> list[Allowe
         refused = set(re.findall(rf'Permissions Violation for {kind} to "(\S+)"', said))
         let = [probe for probe in probes if probe.subject not in refused]
         assert len(refused) + len(let) == len(probes)
-        rows += [Allowed(environment, user, may, row) for row in collapsed(user, let)]
+        account = account_of(environment, user, SHIPPED.environments[environment].users[user])
+        rows += [Allowed(environment, user, account, may, row) for row in collapsed(user, let)]
     return rows
 
 

@@ -8,17 +8,17 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import nkeys  # type: ignore[import-untyped]
 import trustme
 
-from chatlane.bus.connection import BusOptions
+from chatlane.bus.connection import Bus, BusOptions
 from chatlane.bus_users import (
     BusUsers,
     make_keys,
@@ -31,7 +31,11 @@ from chatlane.dev.contract import ACCOUNTS, REPOSITORY, USERS
 from chatlane.dev.servers import NatsServer, open_nats
 from tests.support.eventually import eventually
 
+if TYPE_CHECKING:
+    from chatlane_client import Refusal
+
 SHIPPED: Final = read_users(REPOSITORY / USERS)
+_LONGEST_LINE: Final = 8 * 1024 * 1024
 _RELOADED: Final = "Reloaded server configuration"
 
 
@@ -81,33 +85,49 @@ class SecuredNats:
 
         Shipped keys stand for those that we have the seeds of.
         """
+        # As docs/operations.md says: an account that is new imports nothing before the second.
+        for _ in range(2):
+            await self.reload_once(users, day)
+
+    async def reload_once(self, users: BusUsers, day: date) -> None:
+        """Do it with one signal."""
         _write_accounts(self.directory, server_config(users, day))
         log = self.server.log_path
         before = log.read_text("utf-8").count(_RELOADED)
         self.server.reload()
         await eventually(lambda: log.read_text("utf-8").count(_RELOADED) > before)
 
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """What trusts the server."""
+        return ssl.create_default_context(cafile=self.ca_file)
+
     async def answers(self, place: str | None, lines: Iterable[str]) -> str:
         """Return what the server says to a user that sends these lines; None is nobody.
 
         It answers in order, so every refusal comes before the answer to the PING at the end.
         """
-        reader, writer = await asyncio.open_connection("localhost", self.server.port)
+        return (await self.tell(place, [line.encode() for line in lines])).decode()
+
+    async def tell(self, place: str | None, lines: Iterable[bytes]) -> bytes:
+        """Do the same for lines of bytes, such as those with the body of a message."""
+        reader, writer = await asyncio.open_connection(
+            "localhost", self.server.port, limit=_LONGEST_LINE
+        )
         said: list[bytes] = []
         try:
             async with asyncio.timeout(20):
                 greeting = json.loads((await reader.readline()).removeprefix(b"INFO "))
-                await writer.start_tls(
-                    ssl.create_default_context(cafile=self.ca_file), server_hostname="localhost"
-                )
+                await writer.start_tls(self.tls, server_hostname="localhost")
                 proof = {} if place is None else self._proof(place, greeting["nonce"])
-                sent = [f"CONNECT {json.dumps(proof)}", *lines, "PING", ""]
-                writer.write("\r\n".join(sent).encode())
+                connect = {**proof, "headers": True}
+                sent = [f"CONNECT {json.dumps(connect)}".encode(), *lines, b"PING", b""]
+                writer.write(b"\r\n".join(sent))
                 while (line := await reader.readline()) not in {b"", b"PONG\r\n"}:
                     said.append(line)
         finally:
             writer.close()
-        return b"".join(said).decode()
+        return b"".join(said)
 
     def _proof(self, place: str, nonce: str) -> dict[str, str]:
         pair = nkeys.from_seed(bytearray(self.seed_file(place).read_bytes().strip()))
@@ -115,14 +135,38 @@ class SecuredNats:
         return {"nkey": pair.public_key.decode(), "sig": signature}
 
 
+class Connection(Bus):
+    """A connection of one user, and what the server refused it."""
+
+    def __init__(self) -> None:
+        self.refused: list[Refusal] = []
+        super().__init__(self.refused.append)
+
+
 @asynccontextmanager
-async def open_secured_nats() -> AsyncIterator[SecuredNats]:
-    """Run a server with the shipped configuration."""
+async def connected(
+    server: SecuredNats, user: str, environment: str = "production"
+) -> AsyncIterator[Connection]:
+    """Connect as a user for the length of the block."""
+    connection = Connection()
+    try:
+        async with asyncio.timeout(10):
+            await connection.connect(server.options(f"{environment}/{user}"))
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def open_secured_nats(
+    changed: Callable[[str], str] = lambda config: config,
+) -> AsyncIterator[SecuredNats]:
+    """Run a server with the shipped configuration, or with what is made of it."""
     with server_directory() as directory:
         (directory / "nats").mkdir()
         _write_certificates(directory)
         make_keys(SHIPPED, directory / "keys")
-        _write_accounts(directory, (REPOSITORY / ACCOUNTS).read_text("utf-8"))
+        _write_accounts(directory, changed((REPOSITORY / ACCOUNTS).read_text("utf-8")))
         async with open_nats(directory / "nats", extra_config='include "accounts.conf"') as server:
             yield SecuredNats(server, directory)
 

@@ -15,11 +15,11 @@ from nats.errors import Error as NatsError
 from chatlane.api.asked import Asked
 from chatlane.api.routes import (
     CONCURRENT,
-    INBOX,
     PENDING_BYTES,
     PENDING_REQUESTS,
     PRINCIPAL_TOKEN,
     QUEUE,
+    REPLIES,
 )
 from chatlane.logs import get_logger
 
@@ -99,7 +99,7 @@ class Responder:
 
     async def _received(self, message: Msg) -> None:
         # A router publishes where others may not, so it answers only where somebody waits.
-        if not message.reply.startswith(INBOX):
+        if not message.reply.startswith(REPLIES):
             return
         await self._room.acquire()
         task = asyncio.create_task(self._answer(message))

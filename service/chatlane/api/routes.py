@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from faststream.nats import NatsRouter
 
 from chatlane.api.asked import Asked
+from chatlane_schemas.permissions import REPLY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -32,7 +33,9 @@ CONCURRENT: Final = 256
 # Of one method, besides those in work; who asks in vain asks again, with the same id.
 PENDING_REQUESTS: Final = 2048
 PENDING_BYTES: Final = 8 * 1024 * 1024
-INBOX: Final = "_INBOX"
+# Where somebody waits for an answer: an inbox, or what the server puts in its place for a request
+# of another account.
+REPLIES: Final = ("_INBOX", f"{REPLY_PREFIX}.")
 PRINCIPAL_TOKEN: Final = 3
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
@@ -99,12 +102,12 @@ async def _parsed_for_an_answer(
 ) -> NatsMessage:
     """Drop what an answer must not repeat.
 
-    A reply subject that is no inbox: whoever may ask could else make a router publish an
+    A reply subject where nobody waits: whoever may ask could else make a router publish an
     answer where only routers may. A long correlation id: it becomes a header of the answer,
     and an answer over `max_payload` closes our connection for good.
     """
     parsed = await parse(message)
-    if not parsed.reply_to.startswith(INBOX):
+    if not parsed.reply_to.startswith(REPLIES):
         parsed.reply_to = ""
     if _CORRELATION.fullmatch(parsed.correlation_id) is None:
         parsed.correlation_id = ""
