@@ -27,6 +27,7 @@ from chatlane.bus.connection import open_bus
 from chatlane.bus.erasing import StreamErasure
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
+from chatlane.bus.log_shares import UNPARTITIONED, LogShares
 from chatlane.bus.publisher import open_publisher
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.tasks import end_task
@@ -43,10 +44,11 @@ from chatlane.routing.batch import Batches
 from chatlane.routing.claims import ClaimDesk
 from chatlane.routing.deadlines import Deadlines
 from chatlane.routing.drift import DriftWatch
-from chatlane.routing.forgetting import Forgetting, erased_of_log, require_keys
+from chatlane.routing.forgetting import Forgetting, deleted_of_log, require_keys
 from chatlane.routing.handover import HandOver
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Intake
+from chatlane.routing.log_trimmer import LogTrimmer
 from chatlane.routing.losses import bury_loss
 from chatlane.routing.lost_messages import LostMessages
 from chatlane.routing.ownership import Ownership
@@ -70,11 +72,19 @@ from chatlane.tracing import sending_traces
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Coroutine,
+        Mapping,
+    )
     from datetime import datetime
 
     from chatlane.bus.connection import Bus
     from chatlane.domain.catalog import Catalog
+    from chatlane.domain.log import LogName
     from chatlane.settings import Settings
     from chatlane.store.pool import Store
     from chatlane.surroundings import Topology
@@ -471,7 +481,7 @@ def _jobs(
         logs,
         app.metrics,
         app.settings.streams.replay_window,
-        partial(erased_of_log, transaction),
+        partial(deleted_of_log, transaction),
     )
     forgetting = Forgetting(
         transaction, StreamErasure(bus.client), app.router_id, app.settings.erasure_key()
@@ -484,8 +494,24 @@ def _jobs(
         keep_logs=retention.keep,
     )
     ends = TimedEnds(app.store, writer, app.catalog, lambda: logs.get_state("inbound"))
-    watches = (*survey.jobs(), *reconciler.jobs(), *drift.jobs())
+    trimmer = LogTrimmer(
+        LogShares(bus.client),
+        transaction,
+        app.metrics,
+        owners=_log_owners(app.catalog),
+        trim_above=app.settings.streams.trim_above,
+    )
+    watches = (*survey.jobs(), *reconciler.jobs(), *drift.jobs(), *trimmer.jobs())
     return (*routine, *watches, *ends.jobs(), *forgetting.jobs())
+
+
+def _log_owners(catalog: Catalog) -> Mapping[LogName, Collection[str]]:
+    accounts = {
+        f"{platform.name}/{account}"
+        for platform in catalog.platforms.values()
+        for account in platform.accounts
+    }
+    return {"inbound": {*accounts, UNPARTITIONED}, "results": set(catalog.agents)}
 
 
 @asynccontextmanager

@@ -344,6 +344,18 @@ LOG_ALARMS: Final = Metric(
     ("log", "kind"),
     values=(LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated", "deleted")),
 )
+LOG_SHARE: Final = Metric(
+    "chatlane_log_share_bytes",
+    "gauge",
+    "About how much of a log an account or agent holds; shown while the log is filling.",
+    ("log", "owner"),
+)
+LOG_TRIMMED: Final = Metric(
+    "chatlane_log_trimmed_total",
+    "counter",
+    "Decided messages purged before the end of the replay window to make room in a log.",
+    ("log", "owner"),
+)
 TOPOLOGY_DIFFERENCES: Final = Metric(
     "chatlane_topology_differences",
     "gauge",
@@ -456,6 +468,8 @@ METRICS: Final = (
     PARTITIONS_LOST,
     READER_RECREATIONS,
     LOG_ALARMS,
+    LOG_SHARE,
+    LOG_TRIMMED,
     TOPOLOGY_DIFFERENCES,
     STREAM_LOSSES,
     INCONSISTENCIES,
@@ -611,6 +625,10 @@ class Metrics:
     def log_alarm(self, log: str, kind: str) -> None:
         """Count logs that are not what was read before."""
         self._add(LOG_ALARMS, 1, log, kind)
+
+    def log_trimmed(self, log: str, owner: str, messages: int) -> None:
+        """Count messages of a log that were purged before their time."""
+        self._add(LOG_TRIMMED, messages, log, owner)
 
     def stream_loss(self, stream: str, kind: str) -> None:
         """Count that a stream has lost something."""

@@ -329,7 +329,13 @@ class StreamsSettings(Group):
         le=timedelta(days=90),
         description="How long read messages stay in the logs, and `seen` a bit longer.",
     )
-
+    trim_above: float = Field(
+        default=0.75,
+        ge=0.1,
+        le=0.95,
+        description="Part of a log's size limit above which decided messages of the account or "
+        "agent that holds most of it are purged early.",
+    )
     max_bytes: dict[StreamKey, ByteSize] = Field(
         default_factory=dict,
         description='Size limits by stream, such as inbound = "2GiB"; what is missing has its '

@@ -149,6 +149,7 @@ def test_readers_see_no_content_nobody_s_name_and_no_secret() -> None:
     whole = {right.object for right in read if right.verb == "SELECT" and not right.columns}
     assert whole == {
         "log_marks",
+        "log_trims",
         "partitions",
         "reconciliation",
         "routers",

@@ -40,6 +40,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "lanes": Rule("as long as the session they lead to", "with sessions"),
     "late_results": Rule("`dead_letters.keep` (30 d)", "routers"),
     "log_marks": Rule("`streams.replay_window` (72 h)", "routers"),
+    "log_trims": Rule("twice `streams.replay_window` (6 d)", "routers"),
     "message_revisions": Rule("`retention.revisions`, else as long as their session", "retain"),
     "messages": _WITH_SESSION,
     "outbox": Rule("until they are published, some milliseconds", "routers"),

@@ -18,7 +18,8 @@ from chatlane.errors import SchemaMismatchError
 from chatlane.logs import get_logger
 from chatlane.routing.erasing import delete_noted
 from chatlane.routing.sweeper import Job
-from chatlane.store import erasures, seen
+from chatlane.store import erasures, log_trims, seen
+from chatlane.store.erasures import Holes
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage, LogName
     from chatlane.routing.finding import Streams
     from chatlane.routing.inbound import Prepared
-    from chatlane.store.erasures import Holes
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
@@ -100,12 +100,14 @@ async def require_keys(connection: PoolConnectionProxy, key: ErasureKey | None) 
         raise SchemaMismatchError((problem,))
 
 
-async def erased_of_log(
+async def deleted_of_log(
     transaction: Transaction, log: LogName, generation: str, first: int, last: int
 ) -> Holes:
-    """Return how many messages of a log were deleted because their people were forgotten."""
+    """Return how many messages of a log routers deleted: of erased people, or to make room."""
     async with transaction() as connection:
-        return await erasures.count_holes(connection, LOG_STREAMS[log], generation, first, last)
+        erased = await erasures.count_holes(connection, LOG_STREAMS[log], generation, first, last)
+        trimmed = await log_trims.count_holes(connection, log, generation, first, last)
+    return Holes(erased.noted + trimmed.noted, erased.gone + trimmed.gone)
 
 
 class Forgetting:

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
+from chatlane.bus.log_shares import NOT_PARTITIONED
 from chatlane.bus.topology import partition_count
 from chatlane.domain.effects import Effects
 from chatlane.domain.inconsistencies import Inconsistency
@@ -48,9 +49,6 @@ PATIENCE: Final = timedelta(seconds=60)
 _LOOK: Final = timedelta(seconds=10)
 # Three looks of one router, or fewer of several, and what jitter takes off them.
 _EVERY: Final = timedelta(seconds=25)
-
-# The server stores an event under a partition, but for those with a wildcard for a token.
-_UNPARTITIONED: Final = "chat.v1.inbound.>"
 
 _log = get_logger("reconciling")
 
@@ -169,7 +167,7 @@ class Reconciler:
         found[Inconsistency.TURN_UNANNOUNCED] = len(silent)
         found[Inconsistency.MESSAGES_STRANDED] = len(stranded)
         found[Inconsistency.UNPARTITIONED] = await self._contents.count(
-            StreamName.INBOUND, _UNPARTITIONED
+            StreamName.INBOUND, NOT_PARTITIONED
         )
         found += await self._compare_logs(positions, divided)
         found += await self._compare_streams()

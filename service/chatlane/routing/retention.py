@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane.domain.log import LOGS
 from chatlane.logs import get_logger
-from chatlane.store import log_marks
+from chatlane.store import log_marks, log_trims
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +96,7 @@ class LogRetention:
         purged = await self._logs.purge_below(log, sequence)
         async with self._transaction() as connection:
             await log_marks.delete_old(connection, log, self._replay_window)
+            await log_trims.expire(connection, self._replay_window)
         _log.info("log_purged", log=log, count=purged, first_seq=sequence)
         return purged
 

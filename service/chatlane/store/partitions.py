@@ -285,6 +285,21 @@ async def advance(
     return await _fetch_ids(connection, ADVANCE_SQL, router, *columns(rows, 6), lease)
 
 
+LEAST_CURSOR_SQL: Final[LiteralString] = """
+-- partitions: how far all of a log is decided, unless some partition counts in another log
+SELECT CASE WHEN bool_and(generation = $2 AND generation IS NOT NULL) THEN min(cursor) END
+FROM partitions WHERE log = $1
+"""
+
+
+async def least_cursor(
+    connection: "PoolConnectionProxy", log: LogName, generation: str
+) -> int | None:
+    """Return the least cursor of a log; None while a partition counts in none or another one."""
+    least: int | None = await connection.fetchval(LEAST_CURSOR_SQL, log, generation)
+    return least
+
+
 REWIND_SQL: Final[LiteralString] = """
 -- partitions: set a cursor anew, because the log is not the one it counted in
 UPDATE partitions

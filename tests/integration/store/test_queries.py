@@ -120,6 +120,7 @@ SMALL = {
     "partitions",
     "routers",
     "log_marks",
+    "log_trims",
     "schema_migrations",
     "searchable_id_seq",
     "reconciliation",

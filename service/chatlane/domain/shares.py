@@ -1,0 +1,43 @@
+"""Whose share of a log a message counts towards, and who gives room back when a log is filling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chatlane.domain.log import LogName
+
+# Positions in `chat.v1.log.<partition>.<platform>.<account>.<chat>`, and in that of a result,
+# `chat.v1.rlog.<partition>.<agent>.<session>`.
+_FIRST_NAME: Final = 4
+
+
+def owner_of(log: LogName, subject: str) -> str:
+    """Return who stored a message: `platform/account` in INBOUND, the agent in RESULTS."""
+    tokens = subject.split(".", _FIRST_NAME + 2)
+    return "/".join(tokens[_FIRST_NAME:-1]) if log == "inbound" else tokens[_FIRST_NAME]
+
+
+def bytes_to_trim(held: Mapping[str, int], excess: int) -> dict[str, int]:
+    """Return how many bytes each owner gives back, so that all of them give `excess`.
+
+    Only the largest give: each of them is cut down to the same size, and whoever holds less
+    than that keeps everything.
+
+    Args:
+        held: Bytes by owner.
+        excess: Bytes that have to go.
+    """
+    if excess <= 0:
+        return {}
+    largest_first = sorted(held.items(), key=lambda item: (-item[1], item[0]))
+    total = 0
+    for count, (_, size) in enumerate(largest_first, 1):
+        total += size
+        below = largest_first[count][1] if count < len(largest_first) else 0
+        if total - count * below >= excess or count == len(largest_first):
+            level = max(0, (total - excess) // count)
+            return {name: its - level for name, its in largest_first[:count] if its > level}
+    return {}

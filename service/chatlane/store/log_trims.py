@@ -1,0 +1,103 @@
+"""What was purged from the logs before its time, because one owner held too much of them."""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.store.erasures import NO_HOLES, Holes
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.log import LogName
+
+
+class Trim(NamedTuple):
+    """Messages of one owner between two places of a log, both included."""
+
+    log: "LogName"
+    generation: str
+    owner: str
+    first_sequence: int
+    last_sequence: int
+
+
+NOTE_TRIM_SQL: Final[LiteralString] = """
+-- log_trims: messages that are about to be purged
+INSERT INTO log_trims AS trims
+    (log, generation, owner, hour, first_seq, last_seq, noted, trimmed_at)
+VALUES ($1, $2, $3, date_trunc('hour', clock_timestamp(), 'UTC'), $4::bigint, $5::bigint,
+        $5::bigint - $4::bigint + 1, clock_timestamp())
+ON CONFLICT (log, generation, owner, hour) DO UPDATE
+SET first_seq = least(trims.first_seq, excluded.first_seq),
+    last_seq = greatest(trims.last_seq, excluded.last_seq),
+    noted = trims.noted + excluded.noted, trimmed_at = excluded.trimmed_at
+"""
+
+
+async def note(connection: "PoolConnectionProxy", trim: Trim) -> None:
+    """Note that messages are about to be purged: every place between the two counts."""
+    await connection.execute(NOTE_TRIM_SQL, *trim)
+
+
+CONFIRM_TRIM_SQL: Final[LiteralString] = """
+-- log_trims: how many of the messages that were noted last have been there
+UPDATE log_trims
+SET noted = greatest(noted - ($5::bigint - $4::bigint + 1) + $6::bigint, 0),
+    purged = purged + $6::bigint
+WHERE log = $1 AND generation = $2 AND owner = $3
+    AND hour = (SELECT max(hour) FROM log_trims
+                WHERE log = $1 AND generation = $2 AND owner = $3)
+"""
+
+
+async def confirm(connection: "PoolConnectionProxy", trim: Trim, purged: int) -> None:
+    """Note how many messages were purged in a place that was noted before."""
+    await connection.execute(CONFIRM_TRIM_SQL, *trim, purged)
+
+
+TRIMMED_SQL: Final[LiteralString] = """
+-- log_trims: how many messages may be missing between two places of a log
+SELECT coalesce(sum(noted), 0)::bigint, coalesce(sum(purged), 0)::bigint FROM log_trims
+WHERE log = $1 AND generation = $2 AND last_seq >= $3 AND first_seq <= $4
+"""
+
+
+async def count_holes(
+    connection: "PoolConnectionProxy", log: "LogName", generation: str, first: int, last: int
+) -> Holes:
+    """Return how many messages of a log are missing because it was trimmed; at most too many."""
+    row = await connection.fetchrow(TRIMMED_SQL, log, generation, first, last)
+    return NO_HOLES if row is None else Holes(*row.values())
+
+
+class Trimmed(NamedTuple):
+    """How much an owner lost of a log lately."""
+
+    log: str
+    owner: str
+    messages: int
+
+
+RECENT_TRIMS_SQL: Final[LiteralString] = """
+-- log_trims: whose messages were purged lately
+SELECT log, owner, sum(purged)::bigint FROM log_trims
+WHERE trimmed_at > clock_timestamp() - $1::interval
+GROUP BY log, owner ORDER BY log, owner
+"""
+
+
+async def list_recent(connection: "PoolConnectionProxy", within: "timedelta") -> list[Trimmed]:
+    """Return whose messages were purged within a time, with what went in the same hours."""
+    return [Trimmed(*row.values()) for row in await connection.fetch(RECENT_TRIMS_SQL, within)]
+
+
+EXPIRE_TRIMS_SQL: Final[LiteralString] = """
+-- log_trims: away with those of what would be gone by now
+DELETE FROM log_trims WHERE hour < clock_timestamp() - 2 * $1::interval
+"""
+
+
+async def expire(connection: "PoolConnectionProxy", replay_window: "timedelta") -> None:
+    """Delete what is older than twice the replay window."""
+    await connection.execute(EXPIRE_TRIMS_SQL, replay_window)
