@@ -42,6 +42,7 @@ from chatlane.metrics import Metrics
 from chatlane.routing.alarm import Alarm
 from chatlane.routing.batch import Batches
 from chatlane.routing.claims import ClaimDesk
+from chatlane.routing.dead_letter_limits import DeadLetterLimits
 from chatlane.routing.deadlines import Deadlines
 from chatlane.routing.drift import DriftWatch
 from chatlane.routing.forgetting import Forgetting, deleted_of_log, require_keys
@@ -356,6 +357,11 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             written=filling.written,
             ring_within=alarm.ring_within,
             touched=updates.note,
+            dead_letter_limits=DeadLetterLimits(
+                letters=app.settings.dead_letters.most_per_hour,
+                body_bytes=int(app.settings.dead_letters.most_bytes_per_hour),
+                owners=_log_owners(app.catalog),
+            ),
         )
         desk = ClaimDesk(app.store, app.catalog.agents)
         access = LogAccess(bus, buffer_bytes=router.buffer_bytes)

@@ -263,6 +263,12 @@ OLDEST_READY: Final = Metric(
     "How long the oldest turn that no worker holds has been there, of the whole service.",
     ("agent",),
 )
+DEAD_LETTERS_DROPPED: Final = Metric(
+    "chatlane_dead_letters_dropped_total",
+    "counter",
+    "Dead letters that were not kept, because an account or agent caused too many in an hour.",
+    ("log", "owner"),
+)
 DEAD_LETTERS_KEPT: Final = Metric(
     "chatlane_dead_letters_kept",
     "gauge",
@@ -453,6 +459,7 @@ METRICS: Final = (
     TURN_WAITED,
     TURNS,
     OLDEST_READY,
+    DEAD_LETTERS_DROPPED,
     DEAD_LETTERS_KEPT,
     DEAD_LETTER_OLDEST,
     OUTBOX_OLDEST,
@@ -493,6 +500,7 @@ _DECIDED: Final = {
     "message_changes": MESSAGE_CHANGES,
     "commands": COMMANDS,
     "dead_letters": DEAD_LETTERS,
+    "dead_letters_dropped": DEAD_LETTERS_DROPPED,
     "sessions_started": SESSIONS_STARTED,
     "turns_dispatched": TURNS_DISPATCHED,
     "turns_expired": TURNS_EXPIRED,

@@ -405,6 +405,18 @@ class DeadLetterSettings(Group):
         le=timedelta(days=3650),
         description="Age of the oldest dead letter from which on /readyz says `degraded`.",
     )
+    most_per_hour: int = Field(
+        default=5000,
+        ge=1,
+        le=1_000_000,
+        description="Most dead letters that one account or agent causes in an hour by what it "
+        "publishes; those beyond are counted in one summary and not kept.",
+    )
+    most_bytes_per_hour: ByteSize = Field(
+        default=ByteSize(16 * 1024 * 1024),
+        ge=1,
+        description="Most bytes of the bodies of these.",
+    )
 
 
 class RetentionSettings(Group):

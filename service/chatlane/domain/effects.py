@@ -287,6 +287,6 @@ class Effects:
         if usage:
             self.used.setdefault(session_id, Counter()).update(usage)
 
-    def count(self, what: Count) -> None:
-        """Add one to an outcome; the metrics learn of it once the transaction is committed."""
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, what: Count, number: int = 1) -> None:
+        """Add to an outcome; the metrics learn of it once the transaction is committed."""
+        self.counts[what] = self.counts.get(what, 0) + number

@@ -33,6 +33,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "api_requests": Rule("7 d", "routers"),
     "audit": Rule("`retention.audit` (730 d)", "retain"),
     "bot_budgets": Rule("until an hour after the bot was last heard", "routers"),
+    "dead_letter_shares": Rule("`dead_letters.keep` (30 d)", "routers"),
     "dead_letters": Rule("`dead_letters.keep` (30 d)", "routers"),
     "early_edits": Rule("3 d longer than `streams.replay_window` (6 d)", "routers"),
     "erased_ids": Rule("90 d", "retain"),

@@ -9,15 +9,22 @@ if TYPE_CHECKING:
 
     from chatlane.domain.log import LogName
 
+UNDECLARED: Final = "undeclared"
+"""Stands for all owners that are not declared: whatever somebody publishes, it is one more."""
+
 # Positions in `chat.v1.log.<partition>.<platform>.<account>.<chat>`, and in that of a result,
 # `chat.v1.rlog.<partition>.<agent>.<session>`.
 _FIRST_NAME: Final = 4
+_NAMES: Final[Mapping[LogName, int]] = {"inbound": 2, "results": 1}
 
 
 def owner_of(log: LogName, subject: str) -> str:
-    """Return who stored a message: `platform/account` in INBOUND, the agent in RESULTS."""
-    tokens = subject.split(".", _FIRST_NAME + 2)
-    return "/".join(tokens[_FIRST_NAME:-1]) if log == "inbound" else tokens[_FIRST_NAME]
+    """Return who stored a message: `platform/account` in INBOUND, the agent in RESULTS.
+
+    A subject of another form has an owner that nobody can declare.
+    """
+    names = subject.split(".", _FIRST_NAME + _NAMES[log])[_FIRST_NAME:-1]
+    return "/".join(names) if len(names) == _NAMES[log] else ""
 
 
 def bytes_to_trim(held: Mapping[str, int], excess: int) -> dict[str, int]:

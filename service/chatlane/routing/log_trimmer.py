@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
 from chatlane.domain.log import LOGS
-from chatlane.domain.shares import bytes_to_trim
+from chatlane.domain.shares import UNDECLARED, bytes_to_trim
 from chatlane.logs import get_logger
 from chatlane.routing.sweeper import Job
 from chatlane.store import log_trims, partitions
@@ -167,4 +167,4 @@ class LogTrimmer:
 
     def _label(self, log: LogName, owner: str) -> str:
         """Return an owner as a label: a closed set, whatever somebody publishes."""
-        return owner if owner in self._owners[log] else "undeclared"
+        return owner if owner in self._owners[log] else UNDECLARED

@@ -15,6 +15,7 @@ from chatlane.store import (
     admission,
     api_requests,
     bots,
+    dead_letter_shares,
     dead_letters,
     originals,
     routers,
@@ -145,6 +146,8 @@ class Upkeep:
         expired = 0
         while count := await self._expire_some():
             expired += count
+        async with self._transaction() as connection:
+            await dead_letter_shares.expire(connection, self._dead_kept)
         return expired
 
     async def _expire_some(self) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
     from chatlane.domain.states import Lane, Session
     from chatlane.metrics import Metrics
+    from chatlane.routing.dead_letter_limits import DeadLetterLimits
     from chatlane.routing.relay import OutboxWriter, Relay
     from chatlane.store.pool import Store
 
@@ -50,7 +51,11 @@ class Writing:
     """
 
     def __init__(
-        self, connection: PoolConnectionProxy, outbox: OutboxWriter, asked_at: float
+        self,
+        connection: PoolConnectionProxy,
+        outbox: OutboxWriter,
+        asked_at: float,
+        dead_letter_limits: DeadLetterLimits | None = None,
     ) -> None:
         self.connection = connection
         self._outbox = outbox
@@ -58,6 +63,7 @@ class Writing:
         self.touched: dict[UUID, Session] = {}
         self.laps: dict[str, float] = {}
         self._lap_began = asked_at
+        self._dead_letter_limits = dead_letter_limits
 
     def lap(self, stage: str) -> None:
         """Count the time since the lap before, or since the transaction was asked for."""
@@ -97,6 +103,8 @@ class Writing:
         await messages.insert(connection, effects.messages)
         await originals.change_rows(connection, effects.row_changes, effects.revisions)
         await messages.keep_late(connection, effects.late)
+        if effects.dead and self._dead_letter_limits is not None:
+            await self._dead_letter_limits.apply(connection, effects)
         await dead_letters.insert(connection, effects.dead)
         await erasures.note_messages(connection, effects.erased)
         await self._outbox.insert(connection, effects.publications)
@@ -134,6 +142,7 @@ class Writer:
         *,
         ring_within: Callable[[timedelta], None] | None = None,
         touched: Callable[[Mapping[UUID, Session]], None] | None = None,
+        dead_letter_limits: DeadLetterLimits | None = None,
     ) -> None:
         """Make one.
 
@@ -145,10 +154,12 @@ class Writer:
             written: Is told the sessions that have new rows.
             ring_within: Is told when the next turn that rests is due.
             touched: Is told the sessions that were written, by id.
+            dead_letter_limits: How many dead letters of one owner are kept; all without it.
         """
         self._written = written
         self._ring_within = ring_within
         self._touched = touched
+        self._dead_letter_limits = dead_letter_limits
         self._store = store
         self._relay = relay
         self._metrics = metrics
@@ -164,7 +175,7 @@ class Writer:
         """Run the block in one transaction; what it wrote is published once that is committed."""
         asked_at = monotonic()
         async with self._relay.ordered() as outbox, self._store.transaction() as connection:
-            writing = Writing(connection, outbox, asked_at)
+            writing = Writing(connection, outbox, asked_at, self._dead_letter_limits)
             yield writing
         if writing.laps:
             writing.lap("commit")

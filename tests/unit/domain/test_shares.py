@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatlane.domain.log import LogName
 from chatlane.domain.shares import bytes_to_trim, owner_of
 
 holdings = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 10_000))
@@ -15,10 +16,16 @@ holdings = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0
         ("inbound", "chat.v1.log.7.telegram.main.0123456789abcdef", "telegram/main"),
         ("inbound", "chat.v1.log.31.web-chat.desk_2.none", "web-chat/desk_2"),
         ("results", "chat.v1.rlog.0.main.0196f0a0-0000-7000-8000-000000000000", "main"),
+        ("inbound", "chat.v1.log.0.telegram", ""),
+        ("results", "chat.v1.rlog.0", ""),
+        ("results", "", ""),
+        ("inbound", "a.b.c.d.e.f", ""),
     ],
 )
-def test_the_owner_of_a_message_is_in_its_subject(log: str, subject: str, expected: str) -> None:
-    assert expected == owner_of("inbound" if log == "inbound" else "results", subject)
+def test_the_owner_of_a_message_is_in_its_subject(
+    log: LogName, subject: str, expected: str
+) -> None:
+    assert owner_of(log, subject) == expected
 
 
 def test_only_the_largest_gives_while_that_is_enough() -> None:

@@ -1,0 +1,140 @@
+"""How many dead letters each account or agent caused in an hour, and how many were not kept."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import timedelta
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import DeadRow
+
+
+class Share(NamedTuple):
+    """What belongs together: an owner in a log, and an hour of the log's time."""
+
+    log: str
+    owner: str
+    hour: datetime
+
+
+class Used(NamedTuple):
+    """How many dead letters were kept, and the bytes of their bodies."""
+
+    letters: int
+    body_bytes: int
+
+
+class ShareRow(NamedTuple):
+    """Dead letters of one share and reason: what is added, or the sum so far."""
+
+    log: str
+    owner: str
+    hour: datetime
+    reason: str
+    kept: int
+    kept_bytes: int
+    dropped: int
+    dropped_bytes: int
+    first_dropped: int | None
+    last_dropped: int | None
+
+
+USED_SQL: Final[LiteralString] = """
+-- dead_letter_shares: how much of some shares is used
+SELECT log, owner, hour, sum(kept)::bigint, sum(kept_bytes)::bigint FROM dead_letter_shares
+WHERE (log, owner, hour) IN (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[]))
+GROUP BY log, owner, hour
+"""
+
+
+async def read(connection: "PoolConnectionProxy", shares: "Collection[Share]") -> dict[Share, Used]:
+    """Return what was kept in each share.
+
+    Nothing is locked: routers that decide at the same time may keep a batch more each.
+    """
+    rows = await connection.fetch(USED_SQL, *columns(shares, 3))
+    return {Share(*row[:3]): Used(*row[3:]) for row in map(tuple, rows)}
+
+
+ADD_SHARES_SQL: Final[LiteralString] = """
+-- dead_letter_shares: add what a batch kept and did not keep
+INSERT INTO dead_letter_shares AS shares
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], $6::bigint[],
+    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])
+ON CONFLICT (log, owner, hour, reason) DO UPDATE
+SET kept = shares.kept + excluded.kept, kept_bytes = shares.kept_bytes + excluded.kept_bytes,
+    dropped = shares.dropped + excluded.dropped,
+    dropped_bytes = shares.dropped_bytes + excluded.dropped_bytes,
+    first_dropped = least(shares.first_dropped, excluded.first_dropped),
+    last_dropped = greatest(shares.last_dropped, excluded.last_dropped)
+RETURNING log, owner, hour, reason, kept, kept_bytes, dropped, dropped_bytes, first_dropped,
+    last_dropped
+"""
+
+
+async def add(connection: "PoolConnectionProxy", rows: "Sequence[ShareRow]") -> list[ShareRow]:
+    """Add to shares; returns their sums."""
+    found = await connection.fetch(ADD_SHARES_SQL, *columns(sorted(rows), 10))
+    return [ShareRow(*row.values()) for row in found]
+
+
+WRITE_SUMMARIES_SQL: Final[LiteralString] = """
+-- dead_letters: letters that stand for those that were not kept
+INSERT INTO dead_letters (
+    id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
+    size_bytes, detail, body)
+SELECT * FROM unnest(
+    $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::timestamptz[],
+    $8::text[], $9::uuid[], $10::bytea[], $11::int[], $12::text[], $13::bytea[])
+ON CONFLICT (id) DO UPDATE
+SET detail = excluded.detail, size_bytes = excluded.size_bytes, sequence = excluded.sequence
+RETURNING id, xmax = 0
+"""
+
+
+async def write_summaries(
+    connection: "PoolConnectionProxy", rows: "Sequence[DeadRow]"
+) -> set[UUID]:
+    """Write or update summaries; returns the ids of those that were not there before."""
+    found = await connection.fetch(WRITE_SUMMARIES_SQL, *columns(sorted(rows), 13))
+    return {row[0] for row in found if row[1]}
+
+
+class Dropped(NamedTuple):
+    """How many dead letters of an owner were not kept."""
+
+    log: str
+    owner: str
+    letters: int
+
+
+RECENT_DROPPED_SQL: Final[LiteralString] = """
+-- dead_letter_shares: whose dead letters were not kept lately
+SELECT log, owner, sum(dropped)::bigint FROM dead_letter_shares
+WHERE hour > clock_timestamp() - $1::interval AND dropped > 0
+GROUP BY log, owner ORDER BY log, owner
+"""
+
+
+async def list_recent(connection: "PoolConnectionProxy", within: "timedelta") -> list[Dropped]:
+    """Return of whom dead letters were not kept, in hours that began within a time."""
+    return [Dropped(*row.values()) for row in await connection.fetch(RECENT_DROPPED_SQL, within)]
+
+
+EXPIRE_SHARES_SQL: Final[LiteralString] = """
+-- dead_letter_shares: away with those of letters that are gone
+DELETE FROM dead_letter_shares WHERE hour < (SELECT clock_timestamp() - $1::interval)
+"""
+
+
+async def expire(connection: "PoolConnectionProxy", kept: "timedelta") -> None:
+    """Delete the shares of hours that are so long ago."""
+    await connection.execute(EXPIRE_SHARES_SQL, kept)
