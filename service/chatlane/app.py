@@ -27,13 +27,15 @@ from chatlane.bus.connection import open_bus
 from chatlane.bus.erasing import StreamErasure
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
-from chatlane.bus.log_shares import UNPARTITIONED, LogShares
+from chatlane.bus.log_shares import LogShares
 from chatlane.bus.publisher import open_publisher
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.tasks import end_task
 from chatlane.bus.topology import LOG_STREAMS
 from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
+from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.log import LOGS
+from chatlane.domain.shares import declared_owners
 from chatlane.errors import SchemaMismatchError, TransientError
 from chatlane.handlers import every_handler
 from chatlane.health import Heartbeat, Probes, build_asgi, open_http
@@ -58,6 +60,7 @@ from chatlane.routing.reconciling import PATIENCE, Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
 from chatlane.routing.searchable import SearchFilling
+from chatlane.routing.share_notices import ShareNotices
 from chatlane.routing.survey import Survey
 from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
 from chatlane.routing.timed_ends import TimedEnds
@@ -77,15 +80,12 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
-        Collection,
         Coroutine,
-        Mapping,
     )
     from datetime import datetime
 
     from chatlane.bus.connection import Bus
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.log import LogName
     from chatlane.settings import Settings
     from chatlane.store.pool import Store
     from chatlane.surroundings import Topology
@@ -126,6 +126,7 @@ class App:
     survey: Survey | None = None
     reconciler: Reconciler | None = None
     drift: DriftWatch | None = None
+    share_notices: ShareNotices | None = None
     ownership: Ownership | None = None
 
     @property
@@ -164,6 +165,7 @@ class App:
             is_reader_moving=self._is_reader_moving,
             heartbeat=heartbeat,
             complaints=self._complaints,
+            notices=lambda: self.share_notices.notices if self.share_notices else (),
             streams=self._streams,
             timeout=self.settings.http.probe_timeout,
         )
@@ -181,7 +183,8 @@ class App:
         return [
             *(["dead_letters"] if is_old else []),
             *states,
-            *self.reconciler.found,
+            # One account's doing; the notices name it.
+            *(kind for kind in self.reconciler.found if kind != Inconsistency.UNPARTITIONED),
             *self.drift.complaints,
         ]
 
@@ -360,7 +363,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             dead_letter_limits=DeadLetterLimits(
                 letters=app.settings.dead_letters.most_per_hour,
                 body_bytes=int(app.settings.dead_letters.most_bytes_per_hour),
-                owners=_log_owners(app.catalog),
+                owners=declared_owners(app.catalog),
             ),
         )
         desk = ClaimDesk(app.store, app.catalog.agents)
@@ -504,20 +507,15 @@ def _jobs(
         LogShares(bus.client),
         transaction,
         app.metrics,
-        owners=_log_owners(app.catalog),
+        owners=declared_owners(app.catalog),
         trim_above=app.settings.streams.trim_above,
     )
-    watches = (*survey.jobs(), *reconciler.jobs(), *drift.jobs(), *trimmer.jobs())
+    app.share_notices = notices = ShareNotices(
+        transaction, contents, lambda: reconciler.found, declared_owners(app.catalog)
+    )
+    shares = (*trimmer.jobs(), *notices.jobs())
+    watches = (*survey.jobs(), *reconciler.jobs(), *drift.jobs(), *shares)
     return (*routine, *watches, *ends.jobs(), *forgetting.jobs())
-
-
-def _log_owners(catalog: Catalog) -> Mapping[LogName, Collection[str]]:
-    accounts = {
-        f"{platform.name}/{account}"
-        for platform in catalog.platforms.values()
-        for account in platform.accounts
-    }
-    return {"inbound": {*accounts, UNPARTITIONED}, "results": set(catalog.agents)}
 
 
 @asynccontextmanager

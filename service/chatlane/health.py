@@ -76,6 +76,7 @@ class Probes:
         is_reader_moving: Every owned partition was asked for news lately and answered. None
             where none is read.
         complaints: What a person should look at, though all of it works.
+        notices: What concerns one account or agent alone; the service is well.
         streams: The streams that take nothing new, each with its state: "missing" or "full".
         timeout: Deadline of the write.
     """
@@ -85,6 +86,7 @@ class Probes:
     write: Callable[[], Awaitable[object]] | None = None
     is_reader_moving: Callable[[], bool] | None = None
     complaints: Callable[[], Sequence[str]] = tuple
+    notices: Callable[[], Sequence[str]] = tuple
     streams: Callable[[], Mapping[str, str]] = dict
     timeout: timedelta = timedelta(seconds=1)
 
@@ -138,6 +140,7 @@ def build_asgi(metrics: Metrics | None, probes: Probes, *brokers: NatsBroker) ->
             "state": _state(checks, complaints),
             "checks": checks,
             "complaints": complaints,
+            "notices": list(probes.notices()),
             "streams": dict(probes.streams()),
         }
         body = json.dumps(said).encode()

@@ -350,6 +350,18 @@ LOG_ALARMS: Final = Metric(
     ("log", "kind"),
     values=(LOGS, ("generation", "tail_lost", "time_at_cursor", "truncated", "deleted")),
 )
+RECEIVED: Final = Metric(
+    "chatlane_received_messages_total",
+    "counter",
+    "Messages of a log that were decided, repeats and garbage included, by account or agent.",
+    ("log", "owner"),
+)
+RECEIVED_BYTES: Final = Metric(
+    "chatlane_received_bytes_total",
+    "counter",
+    "Bytes of the bodies of these.",
+    ("log", "owner"),
+)
 LOG_SHARE: Final = Metric(
     "chatlane_log_share_bytes",
     "gauge",
@@ -475,6 +487,8 @@ METRICS: Final = (
     PARTITIONS_LOST,
     READER_RECREATIONS,
     LOG_ALARMS,
+    RECEIVED,
+    RECEIVED_BYTES,
     LOG_SHARE,
     LOG_TRIMMED,
     TOPOLOGY_DIFFERENCES,
@@ -633,6 +647,11 @@ class Metrics:
     def log_alarm(self, log: str, kind: str) -> None:
         """Count logs that are not what was read before."""
         self._add(LOG_ALARMS, 1, log, kind)
+
+    def received(self, log: str, owner: str, messages: int, body_bytes: int) -> None:
+        """Count what an account or agent stored in a log, once it is decided."""
+        self._add(RECEIVED, messages, log, owner)
+        self._add(RECEIVED_BYTES, body_bytes, log, owner)
 
     def log_trimmed(self, log: str, owner: str, messages: int) -> None:
         """Count messages of a log that were purged before their time."""

@@ -104,6 +104,7 @@ async def test_ready_means_that_a_write_arrived(
         "ready": True,
         "state": "ready",
         "complaints": [],
+        "notices": [],
         "streams": {},
         "checks": {"postgres": True, "nats": True, "reader": True},
     }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogName
 
 UNPARTITIONED: Final = "unpartitioned"
-"""Stands for an owner of INBOUND: all that was published with a wildcard for a chat."""
+"""Stands for the owner of all that was published with a wildcard for a chat."""
 
 # The server stores an event under a partition, but for those with a wildcard for a token.
 NOT_PARTITIONED: Final = f"{subjects.ROOT}.inbound.>"

@@ -19,6 +19,7 @@ from chatlane.errors import BusUnavailableError
 from chatlane_schemas.streams import COMPARING_CONSUMER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from nats.aio.client import Client
@@ -95,9 +96,13 @@ class StreamContents:
 
     async def count(self, stream: StreamName, subject: str) -> int:
         """Return how many messages a stream holds under subjects that a filter takes."""
+        return sum((await self.count_by_subject(stream, subject)).values())
+
+    async def count_by_subject(self, stream: StreamName, subject: str) -> Mapping[str, int]:
+        """Return how many messages a stream holds under each subject that a filter takes."""
         info = await self._jetstream.find(f"STREAM.INFO.{stream}", {"subjects_filter": subject})
         found: dict[str, int] = (info or {}).get("state", {}).get("subjects") or {}
-        return sum(found.values())
+        return found
 
     async def ids_since(
         self,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    from chatlane.domain.catalog import Catalog
     from chatlane.domain.log import LogName
 
 UNDECLARED: Final = "undeclared"
@@ -16,6 +17,21 @@ UNDECLARED: Final = "undeclared"
 # `chat.v1.rlog.<partition>.<agent>.<session>`.
 _FIRST_NAME: Final = 4
 _NAMES: Final[Mapping[LogName, int]] = {"inbound": 2, "results": 1}
+
+
+def declared_owners(catalog: Catalog) -> Mapping[LogName, frozenset[str]]:
+    """Return the owners there are meant to be: accounts in INBOUND, agents in RESULTS."""
+    accounts = frozenset(
+        f"{platform.name}/{account}"
+        for platform in catalog.platforms.values()
+        for account in platform.accounts
+    )
+    return {"inbound": accounts, "results": frozenset(catalog.agents)}
+
+
+def label_of(owner: str, declared: Collection[str]) -> str:
+    """Return an owner as a label of a metric: one of a closed set."""
+    return owner if owner in declared else UNDECLARED
 
 
 def owner_of(log: LogName, subject: str) -> str:

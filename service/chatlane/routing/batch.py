@@ -14,6 +14,7 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from chatlane.crash_points import RouterPoint, reach
+from chatlane.domain.shares import declared_owners, label_of, owner_of
 from chatlane.domain.turns import ArrivedResult
 from chatlane.errors import (
     ResultAheadError,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.erasing import ErasureKey
-    from chatlane.domain.log import LogMessage, PartitionId
+    from chatlane.domain.log import LogMessage, LogName, PartitionId
     from chatlane.metrics import Metrics
     from chatlane.routing.intake import Intake, Slice
     from chatlane.routing.writing import Writer
@@ -114,6 +115,7 @@ class Batches:
         self._intake = intake
         self._writer = writer
         self._catalog = catalog
+        self._owners = declared_owners(catalog)
         self._metrics = metrics
         self._router_id = router_id
         self._lease = lease
@@ -323,6 +325,16 @@ class Batches:
             oldest[one.partition.log] = min(first, oldest.get(one.partition.log, first))
         for log, stored_at in oldest.items():
             self._metrics.log_lag(log, now - stored_at)
+        self._count_received(batch)
+
+    def _count_received(self, batch: Batch) -> None:
+        counts: dict[tuple[LogName, str], tuple[int, int]] = {}
+        for message in batch.messages:
+            key = message.log, owner_of(message.log, message.subject)
+            messages, size = counts.get(key, (0, 0))
+            counts[key] = messages + 1, size + len(message.body)
+        for (log, owner), (messages, size) in counts.items():
+            self._metrics.received(log, label_of(owner, self._owners[log]), messages, size)
 
 
 def _parts(batch: Batch) -> list[Batch]:

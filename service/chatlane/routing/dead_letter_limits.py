@@ -15,7 +15,7 @@ from uuid import UUID
 
 from chatlane.domain.effects import DeadRow, Publication
 from chatlane.domain.ids import derived_id
-from chatlane.domain.shares import UNDECLARED, owner_of
+from chatlane.domain.shares import label_of, owner_of
 from chatlane.logs import get_logger
 from chatlane.store import dead_letter_shares
 from chatlane.store.dead_letter_shares import Share, ShareRow, Used
@@ -63,8 +63,7 @@ class DeadLetterLimits:
         hour = row.stored_at.replace(minute=0, second=0, microsecond=0)
         for log in self.owners:
             if row.log == log:
-                owner = owner_of(log, row.subject)
-                return Share(log, owner if owner in self.owners[log] else UNDECLARED, hour)
+                return Share(log, label_of(owner_of(log, row.subject), self.owners[log]), hour)
         return None
 
     async def apply(self, connection: PoolConnectionProxy, effects: Effects) -> None:

@@ -11,8 +11,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
+from chatlane.bus.log_shares import UNPARTITIONED
 from chatlane.domain.log import LOGS
-from chatlane.domain.shares import UNDECLARED, bytes_to_trim
+from chatlane.domain.shares import bytes_to_trim, label_of
 from chatlane.logs import get_logger
 from chatlane.routing.sweeper import Job
 from chatlane.store import log_trims, partitions
@@ -88,7 +89,8 @@ class LogTrimmer:
         self._shares = shares
         self._transaction = transaction
         self._metrics = metrics
-        self._owners = owners
+        # What is in no partition is nobody's, and can fill a log as well.
+        self._owners = {log: {*names, UNPARTITIONED} for log, names in owners.items()}
         self._trim_above = trim_above
 
     def jobs(self) -> tuple[Job, ...]:
@@ -166,5 +168,4 @@ class LogTrimmer:
         return purged
 
     def _label(self, log: LogName, owner: str) -> str:
-        """Return an owner as a label: a closed set, whatever somebody publishes."""
-        return owner if owner in self._owners[log] else UNDECLARED
+        return label_of(owner, self._owners[log])

@@ -47,10 +47,13 @@ class ShareRow(NamedTuple):
 
 USED_SQL: Final[LiteralString] = """
 -- dead_letter_shares: how much of some shares is used
-SELECT log, owner, hour, sum(kept)::bigint, sum(kept_bytes)::bigint FROM dead_letter_shares
-WHERE (log, owner, hour) IN (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[]))
-GROUP BY log, owner, hour
+SELECT wanted.log, wanted.owner, wanted.hour, used.kept, used.kept_bytes
+FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS wanted (log, owner, hour)
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(kept), 0)::bigint AS kept, coalesce(sum(kept_bytes), 0)::bigint AS kept_bytes
+    FROM dead_letter_shares AS shares
+    WHERE shares.log = wanted.log AND shares.owner = wanted.owner AND shares.hour = wanted.hour
+) AS used
 """
 
 
@@ -119,7 +122,7 @@ class Dropped(NamedTuple):
 RECENT_DROPPED_SQL: Final[LiteralString] = """
 -- dead_letter_shares: whose dead letters were not kept lately
 SELECT log, owner, sum(dropped)::bigint FROM dead_letter_shares
-WHERE hour > clock_timestamp() - $1::interval AND dropped > 0
+WHERE hour > (SELECT clock_timestamp() - $1::interval) AND dropped > 0
 GROUP BY log, owner ORDER BY log, owner
 """
 

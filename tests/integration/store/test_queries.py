@@ -180,6 +180,9 @@ INSERT INTO message_revisions (session_id, platform_message_id, message_id, reas
     SELECT id, session_key, id, 'edited', now() FROM sessions;
 INSERT INTO dead_letters (id, stage, reason, digest, size_bytes)
     SELECT id, 'inbound', 'not_json', 'digest', 1 FROM sessions;
+INSERT INTO dead_letter_shares
+    SELECT 'inbound', 'telegram/' || n % 50, now() - n * interval '1 minute', 'not_json', 1, 1, 1, 1
+    FROM generate_series(1, 40000) AS n;
 INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM sessions;
 INSERT INTO audit (action, session_id, detail) SELECT 'session_removed', id, '{}' FROM sessions;
 INSERT INTO aliases (platform, account, kind, alias, canonical, first_seen_at)

@@ -19,9 +19,9 @@ from chatlane.routing.batch import Batches
 from chatlane.routing.deciding import Decoded
 from chatlane.routing.intake import Batch, Intake, Slice
 from tests.support.eventually import eventually
+from tests.support.kernel import catalog
 
 if TYPE_CHECKING:
-    from chatlane.domain.catalog import Catalog
     from chatlane.metrics import Metrics
     from chatlane.routing.writing import Writer
 
@@ -71,7 +71,7 @@ class GatedBatches(Batches):
         super().__init__(
             cast("Intake", intake),
             cast("Writer", None),
-            cast("Catalog", None),
+            catalog(),
             cast("Metrics", _Silent()),
             router_id=uuid4(),
             lease=timedelta(seconds=3),
