@@ -63,6 +63,7 @@ class Plan:
 
     Attributes:
         portion: Of the messages and seconds of everything.
+        has_users: NATS has users with accounts of their own.
     """
 
     parts: frozenset[str]
@@ -71,6 +72,7 @@ class Plan:
     sessions: tuple[int, ...]
     rounds: int
     portion: float
+    has_users: bool = True
 
 
 class Bench:
@@ -102,7 +104,7 @@ class Bench:
             "reference": self._reference,
             "existing": self._existing,
         }
-        async with open_rig(directory) as rig:
+        async with open_rig(directory, has_users=self._plan.has_users) as rig:
             self._results.about["huge pages"] = rig.huge_pages
             if "cases" in self._plan.parts:
                 await self._cases(rig, "default")
@@ -111,7 +113,8 @@ class Bench:
                     await self._succeeds(part, step(rig))
 
     async def _measure_always(self, directory: Path) -> None:
-        async with open_rig(directory, sync_always=True) as rig:
+        has_users = self._plan.has_users
+        async with open_rig(directory, sync_always=True, has_users=has_users) as rig:
             await self._cases(rig, "always")
 
     async def _succeeds(self, what: str, step: Coroutine[object, object, None]) -> bool:
@@ -212,6 +215,9 @@ def parser() -> ArgumentParser:
     arguments.add_argument("--rounds", type=int, default=ROUNDS)
     arguments.add_argument("--portion", type=float, default=1.0, help="of messages and seconds")
     arguments.add_argument(
+        "--without-users", action="store_true", help="NATS has one account, open to everybody"
+    )
+    arguments.add_argument(
         "--again", action="store_true", help="measure nothing: show what the last run measured"
     )
     arguments.add_argument(
@@ -231,6 +237,7 @@ def plan_of(asked: Namespace) -> Plan:
         sessions=tuple(asked.sessions or SESSIONS),
         rounds=asked.rounds,
         portion=asked.portion,
+        has_users=not asked.without_users,
     )
 
 

@@ -168,7 +168,8 @@ async def write_log_to_existing(
 async def _filled(rig: Rig, messages: int, warm_up: int, *arguments: object) -> Log:
     first = await rig.last_sequence("INBOUND") + 1
     partitions = ("--partitions", rig.partitions)
-    report = await rig.run("generator", "fill", rig.nats.url, messages, *partitions, *arguments)
+    filling = (rig.nats.url, messages, *partitions, *rig.speaking(), *arguments)
+    report = await rig.run("generator", "fill", *filling)
     positions = {int(partition): its for partition, its in report["positions"].items()}
     return Log(first, messages, warm_up, positions)
 

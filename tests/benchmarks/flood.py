@@ -35,25 +35,18 @@ MOST_TIMES: Final = 3.0
 async def measure(rig: Rig, flood: int, seconds: float) -> dict[str, Any]:
     """Return the percentiles of the quiet chats alone and beside the floods, in milliseconds."""
     await rig.reset()
-    flow = (
-        "generator",
-        "flow",
-        rig.nats.url,
-        PER_SECOND,
-        seconds,
-        _WARM_UP_SECONDS,
-        "--near",
-        _FLOODING,
-    )
+    near = ("--near", _FLOODING)
+    flow = (rig.nats.url, PER_SECOND, seconds, _WARM_UP_SECONDS, *rig.speaking(), *near)
     async with rig.chatlane("router") as router:
         await rig.until_owned(router)
-        alone = await rig.run(*flow)
+        alone = await rig.run("generator", "flow", *flow)
         beside: dict[str, Any] = {}
         for name, chats in (("one_chat", 1), ("one_account", _MANY_CHATS)):
             fill = ["fill", rig.nats.url, str(flood), "--chats", str(chats), "--prefix", name]
+            fill += rig.speaking()
             flooding = Program(name, [generator.__file__, *fill], rig.directory, PYTHONPATH)
             flooding.start()
-            beside[name] = await rig.run(*flow)
+            beside[name] = await rig.run("generator", "flow", *flow)
             flooding.require_success()
     return {"flood": flood, "alone": alone, "beside": beside}
 

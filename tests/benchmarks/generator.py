@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import count, islice
+from pathlib import Path
 from random import Random
 from time import perf_counter
 from typing import Final
 from uuid import uuid4
 
 import nats
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy, PubAck
@@ -32,6 +34,7 @@ from chatlane_schemas import Chat, InboundEvent, Kind, Sender, encode, new_envel
 from tests.benchmarks import bare_loop
 from tests.benchmarks.figures import percentiles
 from tests.benchmarks.mix import Arrival, arrivals
+from tests.support.user_nats import arguments_of
 
 PLATFORM: Final = "telegram"
 ACCOUNT: Final = "bot"
@@ -108,15 +111,24 @@ def mixed(prefix: str) -> Iterator[tuple[Arrival, str]]:
         yield arrival._replace(chat=f"{prefix}-{arrival.chat}"), message_id
 
 
+async def _connected(url: str, seed: Path | None) -> Client:
+    """Connect as the user whose seed it is, or as whoever has none."""
+    return await nats.connect(url, **({} if seed is None else arguments_of(seed)))
+
+
 async def fill(
-    url: str, messages: Iterator[tuple[Arrival, str]], partitions: int
+    url: str,
+    messages: Iterator[tuple[Arrival, str]],
+    partitions: int,
+    *,
+    seed: Path | None = None,
 ) -> dict[int, list[int]]:
     """Publish messages as fast as the server takes them.
 
     Returns:
         The sequences of the log that each partition has now, rising.
     """
-    client = await nats.connect(url)
+    client = await _connected(url, seed)
     jetstream = client.jetstream(publish_async_max_pending=_IN_FLIGHT)
     sent = [
         (_partition(partitions, arrival.chat), await publish(jetstream, arrival, message_id))
@@ -184,9 +196,10 @@ async def flow(
     *,
     is_bare: bool,
     near: str | None = None,
+    seed: Path | None = None,
 ) -> dict[str, object]:
     """Publish every message to a new chat and return how long its turn took to be notified."""
-    client = await nats.connect(url)
+    client, speaking = await nats.connect(url), await _connected(url, seed)
     jetstream = client.jetstream()
     times = Times()
     watched = {"EVENTS": times.started, "TURNS": times.notice}
@@ -196,12 +209,13 @@ async def flow(
             "", stream=stream, cb=callback, ordered_consumer=True, config=config
         )
     run = uuid4().hex
+    said_with = speaking.jetstream()
     first_measured = int(per_second * warm_up_seconds)
     neighbours: set[str] = set()
     async for number, due in _ticks(per_second, seconds + warm_up_seconds):
         arrival = Arrival("message", f"{run}-{number}", "default")
         message_id = f"{run}-{number}"
-        future = await publish(jetstream, arrival, message_id)
+        future = await publish(said_with, arrival, message_id)
         if number >= first_measured:
             if near is not None and _are_together(arrival.chat, near):
                 neighbours.add(message_id)
@@ -209,6 +223,7 @@ async def flow(
             future.add_done_callback(partial(times.ack, message_id))
     await _until_all_are_notified(times)
     await client.close()
+    await speaking.close()
     report = _report(times)
     theirs = {one: at for one, at in times.acknowledged.items() if one in neighbours}
     if len(waits := times.latencies(theirs)) > 1:
@@ -269,6 +284,8 @@ def _arguments(arguments: list[str]) -> Namespace:
     flows.add_argument("warm_up_seconds", type=float)
     flows.add_argument("--bare", action="store_true")
     flows.add_argument("--near")
+    for command in (fills, flows):
+        command.add_argument("--seed", type=Path, help="of the user who publishes")
     return parser.parse_args(arguments)
 
 
@@ -285,7 +302,8 @@ async def _filled(asked: Namespace) -> dict[int, list[int]]:
             is_random=asked.random,
             stride=asked.stride,
         ).arrivals()
-    return await fill(asked.url, islice(backlog, asked.messages), asked.partitions)
+    messages = islice(backlog, asked.messages)
+    return await fill(asked.url, messages, asked.partitions, seed=asked.seed)
 
 
 async def main(arguments: list[str]) -> None:
@@ -302,6 +320,7 @@ async def main(arguments: list[str]) -> None:
             asked.warm_up_seconds,
             is_bare=asked.bare,
             near=asked.near,
+            seed=asked.seed,
         )
     sys.stdout.write(f"{json.dumps(report)}\n")
 

@@ -56,7 +56,7 @@ async def _bare_flow(rig: Rig, per_second: int, seconds: float) -> dict[str, Any
 
 async def _flow(rig: Rig, per_second: int, seconds: float, *more: str) -> dict[str, Any]:
     flow = ("generator", "flow", rig.nats.url, per_second, seconds, _WARM_UP_SECONDS)
-    return await rig.run(*flow, *more)
+    return await rig.run(*flow, *rig.speaking(), *more)
 
 
 def _messages(per_second: int, seconds: float) -> int:

@@ -26,6 +26,7 @@ from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
 from chatlane.surroundings import bus_options, declared_topology
 from tests.support.databases import login_of, migrated
+from tests.support.user_nats import Keys, with_keys
 
 _HERE: Final = Path(__file__).parent
 PYTHONPATH: Final = {"PYTHONPATH": str(_HERE.parents[1])}
@@ -62,6 +63,16 @@ delivery = "stream"
 [platforms.telegram.accounts.bot]
 profiles = ["default", "notes"]
 """
+
+ADAPTER: Final = "telegram-bot"
+# As `chatlane admin nats-config` lets them in. What only looks, and what chatlane is compared
+# with, has no key.
+_USERS: Final = {
+    "router": {"role": "router"},
+    "main-worker": {"role": "worker", "agent": "main"},
+    ADAPTER: {"role": "adapter", "account": "telegram/bot"},
+}
+_COMMAND_USERS: Final = {"router": "router", "echo-worker": "main-worker"}
 
 _OUTPUTS: Final = ("ROUTED", "TURNS", "OUTBOUND", "EVENTS")
 
@@ -131,6 +142,7 @@ class Rig:
         directory: Data, configuration and logs.
         config: The `chatlane.toml` of the router.
         huge_pages: `on` where the memory of Postgres is in huge pages.
+        keys: Of the users of NATS; None where it has none.
     """
 
     directory: Path
@@ -141,11 +153,21 @@ class Rig:
     database: asyncpg.Connection
     partitions: int
     huge_pages: str
+    keys: Keys | None = None
 
-    def script(self, name: str, *arguments: object) -> Program:
-        """Return one of the programs here, to be started."""
+    def environment(self, user: str) -> dict[str, str]:
+        """Return how a process of chatlane connects as a user, where NATS has users."""
+        return {} if self.keys is None else self.keys.environment(user)
+
+    def speaking(self) -> list[str]:
+        """Return what makes the generator speak as the adapter, where NATS has users."""
+        return [] if self.keys is None else ["--seed", str(self.keys.seed_file(ADAPTER))]
+
+    def script(self, name: str, *arguments: object, user: str | None = None) -> Program:
+        """Return one of the programs here, to be started; where a user is given, as that one."""
         command = [str(_HERE / f"{name}.py"), *map(str, arguments)]
-        return Program(name, command, self.directory, PYTHONPATH)
+        environment = PYTHONPATH | ({} if user is None else self.environment(user))
+        return Program(name, command, self.directory, environment)
 
     async def run(self, name: str, *arguments: object) -> dict[str, Any]:
         """Run one of the programs here to its end and return what it reports."""
@@ -168,7 +190,9 @@ class Rig:
     async def chatlane(self, *arguments: str, name: str | None = None) -> AsyncIterator[Program]:
         """Run one of chatlane's commands for the length of the block."""
         command = ["-m", "chatlane", *arguments, "--config", str(self.config)]
-        async with self.running(Program(name or arguments[0], command, self.directory)) as program:
+        environment = self.environment(_COMMAND_USERS[arguments[0]])
+        program = Program(name or arguments[0], command, self.directory, environment)
+        async with self.running(program):
             yield program
 
     @asynccontextmanager
@@ -189,7 +213,8 @@ class Rig:
     def _router(self, name: str, gate: Path) -> Router:
         port = free_port()
         command = [str(_HERE / "gated_router.py"), str(self.config), str(gate)]
-        environment = PYTHONPATH | {"CHATLANE_HTTP__PORT": str(port)}
+        http = {"CHATLANE_HTTP__PORT": str(port)}
+        environment = PYTHONPATH | http | self.environment("router")
         program = Program(name, command, self.directory, environment)
         # The log of the last router of this name says that it waits, too.
         program.log_path.unlink(missing_ok=True)
@@ -311,7 +336,7 @@ def _cpu_seconds(pid: int) -> float:
 
 @asynccontextmanager
 async def open_rig(
-    directory: Path, *, sync_always: bool = False, settings: str = ""
+    directory: Path, *, sync_always: bool = False, settings: str = "", has_users: bool = True
 ) -> AsyncIterator[Rig]:
     """Start both servers and make streams and tables, as `chatlane admin` does.
 
@@ -319,9 +344,11 @@ async def open_rig(
         directory: For everything that is written.
         sync_always: NATS syncs every message to the disk.
         settings: More lines for `chatlane.toml`.
+        has_users: NATS has users with accounts of their own.
     """
+    keys, users = with_keys(directory / "keys", _USERS) if has_users else (None, "")
     async with (
-        open_nats(directory / "nats", sync_always=sync_always) as server,
+        open_nats(directory / "nats", sync_always=sync_always, extra_config=users) as server,
         open_postgres(directory / "postgres", settings=_POSTGRES_SETTINGS) as postgres,
     ):
         config = directory / "chatlane.toml"
@@ -342,6 +369,7 @@ async def open_rig(
                 database,
                 loaded.router.partitions,
                 await database.fetchval(HUGE_PAGES_SQL),
+                keys,
             )
         finally:
             await database.close()

@@ -53,13 +53,13 @@ class Reading(NamedTuple):
 
 async def soak(rig: Rig, messages: int, chats: int, console: Console) -> list[Reading]:
     """Send everything in stages and return a reading after each."""
-    watched = rig.script("watched_router", rig.config)
+    watched = rig.script("watched_router", rig.config, user="router")
     readings: list[Reading] = []
     async with rig.running(watched), rig.chatlane("echo-worker", "--slots", str(_WORKER_SLOTS)):
         for sent in range(0, messages, _PER_STAGE):
             count = min(_PER_STAGE, messages - sent)
             series = ("--chats", chats, "--prefix", "series", "--first", sent)
-            await rig.run("generator", "fill", rig.nats.url, count, *series)
+            await rig.run("generator", "fill", rig.nats.url, count, *rig.speaking(), *series)
             await _until_answered(rig, watched, sent + count)
             readings.append(await _read(watched, sent + count))
             console.print(_line(readings[-1]))

@@ -16,7 +16,10 @@ from tests.benchmarks.rig import Rig
 
 
 @asynccontextmanager
-async def no_rig(_directory: Path, *, sync_always: bool = False) -> AsyncIterator[object]:
+async def no_rig(
+    _directory: Path, *, has_users: bool, sync_always: bool = False
+) -> AsyncIterator[object]:
+    assert has_users
     if sync_always:
         raise RuntimeError("no servers")
     yield SimpleNamespace(huge_pages="off")
