@@ -21,8 +21,11 @@ ChatlaneClientError
     └── UndeliverableError      raised by an outbound handler
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from chatlane_schemas.results import TranscriptRow
 
 if TYPE_CHECKING:
     from chatlane_schemas.sessions import SessionView
@@ -170,11 +173,18 @@ class TurnFailedError(PermanentError):
     """Raised by a turn handler to fail its turn with words of its own choice.
 
     The text travels with the result, so it should hold nothing personal.
+
+    Attributes:
+        transcript: Rows to add to the transcript if the turn is given up, such as the calls of
+            tools that were made.
     """
 
-    def __init__(self, message: str, *, retry: bool = False) -> None:
+    def __init__(
+        self, message: str, *, retry: bool = False, transcript: Sequence[TranscriptRow] = ()
+    ) -> None:
         self.message = message
         self.retry = retry
+        self.transcript = transcript
         super().__init__(message)
 
 

@@ -59,7 +59,8 @@ class TranscriptApi(Api):
             page_size: Rows of a page; one more or less where a call and its results stay
                 together.
             whole_chain: Whether to go on with the sessions that this one continues.
-            as_stored: Whether to show calls without results, too.
+            as_stored: Whether to show the rows that are stored, without placeholders for the
+                results of calls that have none.
         """
         cursor = None
         while True:

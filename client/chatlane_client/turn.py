@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from chatlane_client.control import Signals
@@ -15,7 +16,7 @@ from chatlane_schemas import (
     TranscriptRow,
     TurnMessage,
 )
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.transcripts import TranscriptEntry, Unanswered
 from chatlane_schemas.turns import CancelReason
 
 
@@ -23,10 +24,32 @@ async def _nothing() -> tuple[TurnMessage, ...]:
     return ()
 
 
+_UNANSWERED: Final = {
+    Unanswered.FAILED: "the attempt failed",
+    Unanswered.INTERRUPTED: "a newer message took its place",
+    Unanswered.STOPPED: "it was stopped",
+    Unanswered.SESSION_ENDED: "its conversation was ended",
+}
+
+
 def prompt_of(messages: Iterable[TurnMessage | TranscriptEntry]) -> str:
-    """Return what was said as a model may be given it: after its sender where that is told."""
-    texts = ((one.sender_prefix, _text_of(one)) for one in messages)
-    return "\n".join(" ".join(filter(None, (sender, text))) for sender, text in texts if text)
+    """Return what was said as a model may be given it.
+
+    Each message comes after its sender where that is told. A row of a transcript that was not
+    answered says so, so that a model does not take it for a question that is still open.
+    """
+    return "\n".join(text for message in messages if (text := _prompt_line(message)))
+
+
+def _prompt_line(message: TurnMessage | TranscriptEntry) -> str:
+    text = _text_of(message)
+    if not text:
+        return ""
+    line = " ".join(filter(None, (message.sender_prefix, text)))
+    if isinstance(message, TranscriptEntry) and message.unanswered is not None:
+        reason = _UNANSWERED[message.unanswered]
+        line += f"\n[Not answered: {reason}. Do not answer it now.]"
+    return line
 
 
 def _text_of(one: TurnMessage | TranscriptEntry) -> str | None:
@@ -107,7 +130,11 @@ class Turn:
         return await self.take_in() if self.signals.has_news.is_set() else ()
 
     async def history(self, limit: int = 100) -> tuple[TranscriptEntry, ...]:
-        """Return the newest rows of the transcript before this turn, oldest first."""
+        """Return the newest rows of the transcript before this turn, oldest first.
+
+        A row with `unanswered` is a message that is not to be answered any more. A call that was
+        interrupted has a placeholder (`is_placeholder`) for its result.
+        """
         return await self.load_history(limit)
 
     async def delta(self, text: str) -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -48,6 +48,7 @@ from chatlane_schemas import (
     Part,
     RenewReply,
     ResultMessage,
+    TranscriptRow,
     TurnDelta,
     TurnNotice,
     decode,
@@ -263,7 +264,7 @@ class TurnWorker:
         try:
             answer = await signals.obeyed_by(self._handler(self._turn(grant, signals)))
         except TurnFailedError as exc:
-            return _failure(grant, exc.message, retry=exc.retry)
+            return _failure(grant, exc.message, retry=exc.retry, transcript=exc.transcript)
         except asyncio.CancelledError:
             # A handler may also let one out that was meant for something of its own.
             guard.check()
@@ -359,7 +360,9 @@ def _success(grant: Grant, answer: Reply | NoReply) -> ResultMessage:
     )
 
 
-def _failure(grant: Grant, error: str, *, retry: bool) -> ResultMessage:
+def _failure(
+    grant: Grant, error: str, *, retry: bool, transcript: Sequence[TranscriptRow] = ()
+) -> ResultMessage:
     return ResultMessage(
         id=new_envelope_id(),
         at=datetime.now(UTC),
@@ -371,6 +374,7 @@ def _failure(grant: Grant, error: str, *, retry: bool) -> ResultMessage:
         outcome=Outcome.FAILED,
         retry=retry,
         error=error,
+        transcript=tuple(transcript),
     )
 
 

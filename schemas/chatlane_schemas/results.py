@@ -72,7 +72,11 @@ class ResultMessage(Envelope):
     transcript: Annotated[
         tuple[TranscriptRow, ...],
         Field(max_length=MAX_TRANSCRIPT_ROWS, fail_fast=True),
-    ] = Field(default=(), description="Rows to add to the transcript, in order.")
+    ] = Field(
+        default=(),
+        description="Rows to add to the transcript, in order; of a failed turn only if it is "
+        "given up.",
+    )
     message_ids: Annotated[tuple[UUID, ...], Field(max_length=MAX_ANSWERED, fail_fast=True)] = (
         Field(
             default=(),

@@ -40,8 +40,8 @@ HitCursor = Annotated[str, Field(pattern=r"^[0-9a-f]{8}\.[0-9]{1,19}$")]
 class TranscriptLoad(Envelope):
     """Asks for the newest rows of a transcript, or those before a row.
 
-    A call and its results come on one page, and a call whose results are not there is left
-    out, so that every page can be given to a model as it is.
+    A call and its results come on one page, and a call without a result gets a placeholder for
+    it, so that every page can be given to a model as it is.
     """
 
     session_id: UUID = Field(description="Session to read.")
@@ -64,7 +64,7 @@ class TranscriptLoad(Envelope):
     )
     as_stored: Flag = Field(
         default=False,
-        description="Whether to show every row, calls without results included.",
+        description="Whether to show the rows that are stored and no others.",
     )
 
 
@@ -123,6 +123,11 @@ class TranscriptEntry(Record):
         default=None,
         description="Why the row, a person's, has no answer and is not to be answered any more; "
         "none where it was answered or still may be.",
+    )
+    is_placeholder: Flag = Field(
+        default=False,
+        description="Whether no such row is stored: it stands for the result of a call that was "
+        "interrupted, or has not ended, and has the place of the call.",
     )
 
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from chatlane.api.pages import ITEM_BYTES, fitting, no_such_session
-from chatlane.domain.transcripts import clean_start, reading_order, repaired
+from chatlane.domain.transcripts import (
+    clean_start,
+    reading_order,
+    repaired,
+    without_open_calls,
+)
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
@@ -153,7 +158,10 @@ class TranscriptHandlers:
             whole = _cut_clean(wider)
             page = wider
         whole = whole if whole.rows else page
-        return _Page(repaired(whole.rows), whole.before)
+        rows = repaired(whole.rows)
+        if len(fitting(rows)) < len(rows):
+            rows = without_open_calls(whole.rows)
+        return _Page(rows, whole.before)
 
     async def _read(self, start: _Place, limit: int) -> _Page:
         found = await self._reads.rows(

@@ -47,7 +47,9 @@ def print_rows(rows: tuple[TranscriptEntry, ...], console: Console | None = None
 
 def _who(row: TranscriptEntry) -> str:
     who = row.author or row.tool_name or row.role
-    return f"{who} ({row.state})" if row.state else who
+    unanswered = f"not answered: {row.unanswered.replace('_', ' ')}" if row.unanswered else None
+    marks = ", ".join(filter(None, (row.state, unanswered)))
+    return f"{who} ({marks})" if marks else who
 
 
 def _words(row: TranscriptEntry) -> str:

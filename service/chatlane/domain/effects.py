@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
     from chatlane_schemas.source import Source
+    from chatlane_schemas.transcripts import Unanswered
 
 
 def without_nulls(values: Mapping[str, object]) -> str:
@@ -116,6 +117,13 @@ class RowChange(NamedTuple):
     content: str | None
     details: str
     state: str | None
+
+
+class UnansweredTurn(NamedTuple):
+    """A turn that ended without an answer; its messages are marked with the reason."""
+
+    turn_id: UUID
+    reason: Unanswered
 
 
 class RevisionRow(NamedTuple):
@@ -239,6 +247,8 @@ class Effects:
         waiting_changes: Edits of what waits; of one message the last counts, as in `row_changes`
             and `early`.
         deleted_waiting: Session and arrival of messages that were deleted before their turn.
+        unanswered: Turns that ended without an answer.
+        answered_after_all: Messages of stream agents that were given up and have an answer now.
         early: Edits of messages that have not come, by digest.
         early_over: Digests whose early edits are of no more use.
         silenced: Session keys of bots that have said too much just now.
@@ -262,6 +272,8 @@ class Effects:
     used: dict[UUID, Counter[str]] = field(default_factory=dict)
     waiting_changes: list[WaitingChange] = field(default_factory=list)
     deleted_waiting: list[tuple[UUID, int]] = field(default_factory=list)
+    unanswered: list[UnansweredTurn] = field(default_factory=list)
+    answered_after_all: list[UUID] = field(default_factory=list)
     row_changes: list[RowChange] = field(default_factory=list)
     revisions: list[RevisionRow] = field(default_factory=list)
     early: list[EarlyRow] = field(default_factory=list)

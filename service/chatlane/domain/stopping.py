@@ -41,7 +41,7 @@ def stop_turn(
         has_waiting: Whether something waits that the session goes on with.
     """
     if turn.state != "claimed":
-        void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+        void_turn(turn, session, has_waiting=has_waiting, effects=effects, reason=reason)
         effects.count(("turns_cancelled", turn.agent, reason))
         return False
     if turn.cancel is None or _STRENGTH[reason] > _STRENGTH[turn.cancel]:

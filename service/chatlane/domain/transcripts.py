@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane_schemas.results import Role
 from chatlane_schemas.transcripts import PlacedRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from chatlane_schemas.transcripts import AppendedRow, TranscriptEntry
 
 # Far more than any conversation is compacted; ends a walk over rows that contradict each other.
 MAX_HOPS: Final = 100
+# What a model reads as the result of a call that has none.
+NO_RESULT: Final = "[No result: the call was interrupted, or has not ended.]"
 # Kinds of links between sessions.
 COMPRESSION: Final = "compression"
 BRANCH: Final = "branch"
@@ -77,57 +79,103 @@ def clean_start(rows: Sequence[TranscriptEntry]) -> int:
 
 
 def repaired(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
-    """Return the rows without calls that have no result, and without results that have no call.
+    """Return the rows with a result for every call, and without results that have no call.
 
-    The results of a call are the tool rows before the next row that asks for calls. A row
-    that asked for nothing but such calls, and said nothing, is left out.
+    The results of a call are the tool rows before the next row that asks for calls. A call
+    without a result gets a placeholder behind its row, so that a model is told that the call was
+    interrupted: it may have had effects.
 
     Args:
         rows: Oldest first.
     """
-    kept: list[TranscriptEntry] = []
+    groups = _groups(rows)
+    return tuple(row for group in groups for row in _with_placeholders(*_matched(group)))
+
+
+def without_open_calls(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
+    """Return the rows without calls that have no result, and without results that have no call.
+
+    For pages that placeholders would make too large. A row that asked for nothing but such
+    calls, and said nothing, is left out.
+
+    Args:
+        rows: Oldest first.
+    """
+    groups = _groups(rows)
+    return tuple(row for group in groups for row in _without_calls(*_matched(group)))
+
+
+def _groups(rows: Sequence[TranscriptEntry]) -> Iterator[Sequence[TranscriptEntry]]:
+    """Yield the rows in groups of which only the first row can have called for the others."""
     start = 0
     for end in [*_starts_of_calls(rows), len(rows)]:
-        kept.extend(_repaired_group(rows[start:end]))
+        if end > start:
+            yield rows[start:end]
         start = end
-    return tuple(kept)
 
 
 def _starts_of_calls(rows: Sequence[TranscriptEntry]) -> list[int]:
     return [place for place, row in enumerate(rows) if _calls(row)]
 
 
-def _repaired_group(group: Sequence[TranscriptEntry]) -> Iterable[TranscriptEntry]:
-    """Repair rows of which only the first can have called for the others."""
-    calls = _calls(group[0]) if group else ()
-    open_calls = [_call_id(call) for call in calls]
-    answers: list[TranscriptEntry] = []
-    others: list[TranscriptEntry] = []
+class _Matched(NamedTuple):
+    """A group without results that have no call, and the ids of its calls without a result."""
+
+    rows: list[TranscriptEntry]
+    open_calls: list[str | None]
+
+
+def _matched(group: Sequence[TranscriptEntry]) -> _Matched:
+    open_calls = [_call_id(call) for call in _calls(group[0])]
+    kept: list[TranscriptEntry] = []
     for row in group:
-        if row.role is not Role.TOOL:
-            others.append(row)
-        elif row.tool_call_id in open_calls:
+        if row.role is Role.TOOL:
+            if row.tool_call_id not in open_calls:
+                continue
             open_calls.remove(row.tool_call_id)
-            answers.append(row)
-    if open_calls:
-        others[:1] = _without_calls(group[0], calls, open_calls)
-    return sorted([*others, *answers], key=lambda row: row.seq)
+        kept.append(row)
+    return _Matched(kept, open_calls)
+
+
+def _with_placeholders(
+    rows: list[TranscriptEntry], open_calls: list[str | None]
+) -> Iterable[TranscriptEntry]:
+    if not open_calls:
+        return rows
+    calling = rows[0]
+    missing = [
+        calling.model_copy(
+            update={
+                "role": Role.TOOL,
+                "content": NO_RESULT,
+                "tool_calls": None,
+                "tool_call_id": call_id,
+                "attachments": (),
+                "is_placeholder": True,
+            }
+        )
+        for call_id in open_calls
+    ]
+    return [calling, *missing, *rows[1:]]
 
 
 def _without_calls(
-    row: TranscriptEntry, calls: Sequence[Mapping[str, object]], unanswered: Sequence[str | None]
-) -> Sequence[TranscriptEntry]:
-    left = list(unanswered)
+    rows: list[TranscriptEntry], open_calls: list[str | None]
+) -> Iterable[TranscriptEntry]:
+    if not open_calls:
+        return rows
+    calling, *others = rows
+    left = list(open_calls)
     answered: list[Mapping[str, object]] = []
     # From the end: of two calls with the same id the first is the answered one.
-    for call in reversed(calls):
+    for call in reversed(_calls(calling)):
         if _call_id(call) in left:
             left.remove(_call_id(call))
         else:
             answered.insert(0, call)
-    if not answered and not row.content and not row.attachments:
-        return ()
-    return (row.model_copy(update={"tool_calls": answered or None}),)
+    if not answered and not calling.content and not calling.attachments:
+        return others
+    return [calling.model_copy(update={"tool_calls": answered or None}), *others]
 
 
 def _calls(row: TranscriptEntry) -> Sequence[Mapping[str, object]]:

@@ -13,7 +13,14 @@ from pydantic_core import to_json
 
 from chatlane.domain.claims import go_on
 from chatlane.domain.dead import bury
-from chatlane.domain.effects import Effects, LateRow, MessageRow, Publication, without_nulls
+from chatlane.domain.effects import (
+    Effects,
+    LateRow,
+    MessageRow,
+    Publication,
+    UnansweredTurn,
+    without_nulls,
+)
 from chatlane.domain.ids import derived_id, time_of
 from chatlane.domain.quick_bodies import turn_notice
 from chatlane.domain.session_life import (
@@ -28,6 +35,7 @@ from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Outcome, Part, Role
 from chatlane_schemas.subjects import turn as turn_subject
+from chatlane_schemas.transcripts import Unanswered
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
@@ -76,11 +84,16 @@ class ArrivedResult:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The routed message that a `stream` answer replies to."""
+    """The routed message that a `stream` answer replies to.
+
+    Attributes:
+        was_given_up: It is marked as not answered: no worker had acknowledged it.
+    """
 
     id: UUID
     source: Source
     is_of_person: bool = True
+    was_given_up: bool = False
 
 
 def open_turn(
@@ -232,6 +245,9 @@ def _end(
     elif result.outcome is Outcome.FAILED:
         effects.use(session.id, result.usage)
         turn.result_id = result.id
+        if result.transcript:
+            # What it did before it failed, such as calls of tools, was done.
+            effects.messages.extend(_transcript(arrived, session, turn))
         fail_turn(turn, session, result.error or "failed", has_waiting=has_waiting, effects=effects)
     else:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
@@ -288,7 +304,10 @@ def _finish(
     leave_note(session, result.carry_over)
     if turn.cancel is None:
         count_answer(session)
-    effects.messages.extend(_transcript(arrived, session, turn))
+    rows = _transcript(arrived, session, turn)
+    effects.messages.extend(rows)
+    if turn.cancel is not None and not any(_is_answer(row) for row in rows):
+        effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session nobody waits for it any more: the chat has gone on.
     is_said = turn.cancel is not CancelReason.SESSION_ENDED
@@ -316,6 +335,7 @@ def fail_turn(
 ) -> None:
     """Give a turn up: dead letter, a word to the chat, and the session is free again."""
     at = time_of(turn.id)
+    effects.unanswered.append(UnansweredTurn(turn.id, Unanswered.FAILED))
     turn.state = "failed"
     turn.outcome = Outcome.FAILED
     turn.error = error
@@ -339,8 +359,26 @@ def fail_turn(
     _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
 
 
-def void_turn(turn: Turn, session: Session, *, has_waiting: bool, effects: Effects) -> None:
-    """End a turn that has nothing left to answer."""
+def void_turn(
+    turn: Turn,
+    session: Session,
+    *,
+    has_waiting: bool,
+    effects: Effects,
+    reason: CancelReason | None = None,
+) -> None:
+    """End a turn that is not to be answered, or has nothing left to answer.
+
+    Args:
+        turn: Live; of the session.
+        session: Locked.
+        has_waiting: Whether something waits that the session goes on with.
+        effects: What is to be written.
+        reason: Why its messages are not answered, if not for the reason that cancelled it.
+    """
+    reason = reason or turn.cancel
+    if reason is not None and not turn.is_unclaimed:
+        effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(reason)))
     turn.state = "void"
     effects.changed_turns.append(turn)
     _free(session, time_of(turn.id), turn.id.bytes, has_waiting=has_waiting, effects=effects)
@@ -386,6 +424,8 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
     leave_note(session, result.carry_over)
     if result.part == 0:
         count_answer(session)
+    if question.was_given_up:
+        effects.answered_after_all.append(question.id)
     if question.is_of_person:
         _note_answer(session, arrived.stored_at)
     said = Part(text=result.text, attachments=result.attachments)
@@ -407,6 +447,10 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
     speaking = Speaking(session, session.agent, question.source, arrived.stored_at)
     speaking.say(said, answer_id, effects, result.part)
     effects.count(("stream_answers", session.agent))
+
+
+def _is_answer(row: MessageRow) -> bool:
+    return row.role == Role.ASSISTANT and bool(row.content)
 
 
 def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[MessageRow]:

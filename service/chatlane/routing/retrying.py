@@ -10,7 +10,7 @@ from chatlane.domain.effects import Effects, Publication
 from chatlane.domain.log import MOST_PARTITIONS
 from chatlane.domain.turns import repeat_notice
 from chatlane.errors import ChatlaneError
-from chatlane.store import audit, dead_letters, outbox, sessions, turns
+from chatlane.store import audit, dead_letters, messages, outbox, sessions, turns
 from chatlane_schemas import subjects
 from chatlane_schemas.dead import Stage
 from chatlane_schemas.streams import DEFAULT_SLOTS, StreamName
@@ -169,6 +169,7 @@ class Retrying:
         repeat_notice(turn, effects)
         await sessions.update(connection, [session])
         await turns.update(connection, effects.changed_turns)
+        await messages.reopen_turn(connection, turn.id)
         (notice,) = effects.publications
         return await outbox.leave(connection, notice)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
 
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects
 from chatlane.logs import get_logger
-from chatlane.store import dead_letters, outbox
+from chatlane.store import dead_letters, messages, outbox, sessions
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.routed import RoutedMessage
@@ -15,7 +16,6 @@ from chatlane_schemas.routed import RoutedMessage
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
-    from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -72,8 +72,12 @@ class UndeliverableMessages:
 
     async def _set_aside(self, undelivered: Undelivered) -> bool:
         effects = Effects()
-        _bury(effects, undelivered)
+        routed = _routed(undelivered)
+        _bury(effects, undelivered, routed)
         async with self._transaction() as connection:
+            if routed is not None:
+                await sessions.lock(connection, [routed.session_id])
+                await messages.give_up(connection, UUID(routed.id))
             is_new = bool(await dead_letters.insert(connection, effects.dead))
             if is_new:
                 # No place in any order, so the sweep may publish it.
@@ -90,7 +94,7 @@ class UndeliverableMessages:
         return is_new
 
 
-def _bury(effects: Effects, undelivered: Undelivered) -> None:
+def _bury(effects: Effects, undelivered: Undelivered, routed: RoutedMessage | None) -> None:
     message = undelivered.message
     detail = f"{undelivered.deliveries} deliveries by {undelivered.durable}"
     bury(
@@ -103,12 +107,17 @@ def _bury(effects: Effects, undelivered: Undelivered) -> None:
         detail=detail if message else f"{detail}; the message is gone",
         sequence=undelivered.sequence,
         subject=message.subject if message else None,
-        session_id=_session_of(message.body) if message else None,
+        session_id=routed.session_id if routed else None,
     )
 
 
-def _session_of(body: bytes) -> UUID | None:
-    try:
-        return decode(RoutedMessage, body).session_id
-    except DecodeError:
+def _routed(undelivered: Undelivered) -> RoutedMessage | None:
+    """Return the message, if the stream still has it and it can be read."""
+    if undelivered.message is None:
         return None
+    try:
+        routed = decode(RoutedMessage, undelivered.message.body)
+        UUID(routed.id)
+    except (DecodeError, ValueError):
+        return None
+    return routed

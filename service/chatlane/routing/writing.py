@@ -101,6 +101,8 @@ class Writing:
         await originals.keep_early(connection, effects.early, effects.early_over)
         await originals.delete_waiting(connection, deleted)
         await messages.insert(connection, effects.messages)
+        await messages.mark_unanswered(connection, effects.unanswered)
+        await messages.reopen(connection, effects.answered_after_all)
         await originals.change_rows(connection, effects.row_changes, effects.revisions)
         await messages.keep_late(connection, effects.late)
         if effects.dead and self._dead_letter_limits is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
     from pydantic import JsonValue
 
-    from chatlane.domain.effects import LateRow, MessageRow
+    from chatlane.domain.effects import LateRow, MessageRow, UnansweredTurn
 
 INSERT_MESSAGES_SQL: Final[LiteralString] = """
 -- messages: transcript rows
@@ -118,6 +118,59 @@ async def count_of_others(
     return count
 
 
+MARK_UNANSWERED_SQL: Final[LiteralString] = """
+-- messages: what people said in turns that ended without an answer
+UPDATE messages SET unanswered = ended.reason
+FROM unnest($1::uuid[], $2::text[]) AS ended (turn_id, reason)
+WHERE messages.turn_id = ended.turn_id AND role = 'user'
+"""
+
+
+async def mark_unanswered(
+    connection: "PoolConnectionProxy", ended: "Sequence[UnansweredTurn]"
+) -> None:
+    """Mark the messages of turns of locked sessions; of several reasons the last one counts."""
+    last = {turn.turn_id: turn for turn in ended}
+    if last:
+        await connection.execute(MARK_UNANSWERED_SQL, *columns(last.values(), 2))
+
+
+REOPEN_TURN_SQL: Final[LiteralString] = """
+-- messages: what people said in a turn that is tried again
+UPDATE messages SET unanswered = NULL WHERE turn_id = $1 AND unanswered IS NOT NULL
+"""
+
+
+async def reopen_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> None:
+    """Let the messages of a turn, of a locked session, be open again."""
+    await connection.execute(REOPEN_TURN_SQL, turn_id)
+
+
+GIVE_UP_SQL: Final[LiteralString] = """
+-- messages: a routed message that no worker deals with, unless it was answered
+UPDATE messages AS question SET unanswered = 'failed'
+WHERE id = $1 AND role = 'user' AND turn_id IS NULL
+  AND NOT EXISTS (SELECT FROM messages AS answer WHERE answer.reply_to = question.id)
+"""
+
+
+async def give_up(connection: "PoolConnectionProxy", message_id: UUID) -> None:
+    """Mark a message of a `stream` agent as not answered; its session is locked."""
+    await connection.execute(GIVE_UP_SQL, message_id)
+
+
+REOPEN_SQL: Final[LiteralString] = """
+-- messages: routed messages that were given up and have an answer after all
+UPDATE messages SET unanswered = NULL WHERE id = ANY($1::uuid[])
+"""
+
+
+async def reopen(connection: "PoolConnectionProxy", message_ids: "Sequence[UUID]") -> None:
+    """Take the mark of messages away that were not to be answered."""
+    if message_ids:
+        await connection.execute(REOPEN_SQL, list(message_ids))
+
+
 BRING_FILES_SQL: Final[LiteralString] = """
 -- messages: the files of a message that will not be answered came after all
 UPDATE messages SET details = coalesce(details, '{}') || jsonb_build_object('attachments', $3::jsonb)
@@ -189,11 +242,11 @@ def _turn_message(row: "Record") -> TurnMessage:
 QUESTIONS_SQL: Final[LiteralString] = """
 -- messages: the routed messages that `stream` answers reply to, and who answered before
 SELECT question.session_id, want.id, question.source, want.part,
-       question.kind, answer.result_id
+       question.kind, answer.result_id, question.unanswered IS NOT NULL AS was_given_up
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
 -- a message of a turn is answered by the result of the turn, which has a fence
 CROSS JOIN LATERAL (
-    SELECT session_id, source, details ->> 'kind' AS kind FROM messages
+    SELECT session_id, source, details ->> 'kind' AS kind, unanswered FROM messages
     WHERE id = want.id AND source IS NOT NULL AND turn_id IS NULL LIMIT 1
 ) AS question
 LEFT JOIN LATERAL (
@@ -202,7 +255,7 @@ LEFT JOIN LATERAL (
 ) AS answer ON true
 UNION ALL
 -- taken back before it was answered: as if another answer had been first
-SELECT removed.session_id, want.id, removed.source, want.part, NULL, 'undone'
+SELECT removed.session_id, want.id, removed.source, want.part, NULL, 'undone', false
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
 CROSS JOIN LATERAL (
     SELECT session_id, source FROM removed_messages
@@ -219,7 +272,9 @@ async def find_questions(
     found = {}
     for row in rows:
         source = Source.model_validate_json(row["source"])
-        question = Question(row["id"], source, is_of_person(row["kind"], source))
+        question = Question(
+            row["id"], source, is_of_person(row["kind"], source), row["was_given_up"]
+        )
         found[row["id"], row["part"]] = row["session_id"], question, row["result_id"]
     return found
 

@@ -21,6 +21,7 @@ from chatlane.store.pool import Store, open_store
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.fields import MAX_TOOL_CALLS
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.people import Person
 from chatlane_schemas.results import Role
@@ -287,7 +288,9 @@ async def test_a_call_is_never_parted_from_its_results(api: Api) -> None:
             assert called == [row.tool_call_id for row in page if row.role is Role.TOOL]
 
 
-async def test_a_call_without_result_is_shown_only_as_stored(api: Api) -> None:
+async def test_f03_a_call_without_result_has_a_placeholder_unless_rows_are_wanted_as_stored(
+    api: Api,
+) -> None:
     await api.add_session(1)
     await api.add_rows(
         1,
@@ -302,9 +305,19 @@ async def test_a_call_without_result_is_shown_only_as_stored(api: Api) -> None:
     (shown,) = await api.pages(1)
     stored = await api.pages(1, as_stored=True, limit=2)
 
-    assert seqs([shown]) == [[2, 3, 4]]
-    assert shown[1].tool_calls == [{"id": "c1"}]
+    assert seqs([shown]) == [[2, 3, 3, 4]]
+    assert [row.tool_call_id for row in shown if row.is_placeholder] == ["c2"]
     assert seqs(stored) == [[3, 4], [1, 2]]
+
+
+async def test_placeholders_that_fit_no_reply_are_left_out_with_their_calls(api: Api) -> None:
+    await api.add_session(1)
+    calls = {"tool_calls": [{"id": f"c{n}"} for n in range(MAX_TOOL_CALLS)]}
+    await api.add_rows(1, [(Role.ASSISTANT, "I look.", calls)] * (5000 // MAX_TOOL_CALLS))
+
+    (shown,) = await api.pages(1)
+
+    assert {(row.content, row.tool_calls is None) for row in shown} == {("I look.", True)}
 
 
 async def test_calls_that_fit_no_reply_together_do_not_stop_the_reader(api: Api) -> None:

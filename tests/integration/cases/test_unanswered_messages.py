@@ -1,5 +1,6 @@
-"""Fault F02: what was accepted is in a transcript, also when it will not be answered."""
+"""Faults F02 and F03: what was accepted is in a transcript, and says there why it has no answer."""
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -8,14 +9,20 @@ from uuid import UUID
 
 import pytest
 
+from chatlane.bus.jetstream import StoredMessage
+from chatlane.bus.upkeep import Notice, Undelivered
 from chatlane.domain import replies
-from chatlane.domain.catalog import Catalog
+from chatlane.domain.catalog import Agent, Catalog
+from chatlane.domain.effects import Publication
 from chatlane.domain.policy import KeyRules
+from chatlane.domain.transcripts import repaired
+from chatlane.routing.retrying import Retrying
+from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.transcripts import TranscriptEntry
 from tests.integration.cases.test_commands import ANN, lane
 from tests.integration.cases.test_stopping import Caller
-from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 
@@ -218,3 +225,145 @@ async def test_f02_what_was_not_answered_may_be_asked_again(kernel: Kernel) -> N
     await kernel.say(event(**ANN, mid="3", text="/retry"))
     assert texts(await kernel.run_turn(first.session)) == ["call Ben"]
     assert await marks(kernel, first.session) == [("call Ben", None), ("ok", None)]
+
+
+# Turns that end without an answer.
+
+
+async def test_f03_a_turn_that_failed_for_good_closes_its_question(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="sell all my shares"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.answer(claimed, "", outcome="failed", retry=False, parts=[])
+    await kernel.say(event(**ANN, mid="2", text="how late is it?"))
+    await kernel.run_turn(first.session, "noon")
+    assert await marks(kernel, first.session) == [
+        ("sell all my shares", "failed"),
+        ("how late is it?", None),
+        ("noon", None),
+    ]
+
+
+async def test_f03_an_attempt_that_is_repeated_leaves_its_question_open(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="sell all my shares"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.answer(claimed, "", outcome="failed", retry=True, parts=[])
+    assert await marks(kernel, first.session) == [("sell all my shares", None)]
+
+
+async def test_f03_a_turn_whose_workers_died_closes_its_question(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="sell all my shares"))
+    while (turn := await kernel.live_turn(first.session)) is not None:
+        await kernel.claim(turn)
+        await kernel.expire(turn)
+    assert await marks(kernel, first.session) == [("sell all my shares", "failed")]
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+async def test_f03_a_stopped_turn_closes_its_question(kernel: Kernel, *, confirms: bool) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="delete the archive"))
+    await kernel.say(event(**ANN, mid="2", text="all of it"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.say(event(**ANN, mid="3", text="/stop"))
+    if confirms:
+        await kernel.answer(claimed, "", outcome="no_reply", parts=[])
+    else:
+        assert claimed.turn_id is not None
+        await kernel.expire(claimed.turn_id)
+    assert await marks(kernel, first.session) == [
+        ("delete the archive", "stopped"),
+        ("all of it", "stopped"),
+    ]
+
+
+async def test_f03_a_stop_between_two_attempts_closes_the_question(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="delete the archive"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.answer(claimed, "", outcome="failed", retry=True, parts=[])
+    await kernel.say(event(**ANN, mid="2", text="/stop"))
+    assert await marks(kernel, first.session) == [("delete the archive", "stopped")]
+
+
+async def test_f03_what_a_stopped_turn_still_answers_is_its_answer(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="count to ten"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.say(event(**ANN, mid="2", text="/stop"))
+    await kernel.answer(claimed, "one, two")
+    assert await marks(kernel, first.session) == [("count to ten", None), ("one, two", None)]
+
+
+async def test_f03_a_question_that_a_newer_one_replaced_is_closed(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", busy="interrupt")]))
+    first = await kernel.say(event(**ANN, mid="1", text="a table for four"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.say(event(**ANN, mid="2", text="no, for five"))
+    await kernel.answer(claimed, "", outcome="no_reply", parts=[])
+    await kernel.run_turn(first.session, "done")
+    assert await marks(kernel, first.session) == [
+        ("a table for four", "interrupted"),
+        ("no, for five", None),
+        ("done", None),
+    ]
+
+
+async def test_f03_an_answer_of_no_words_is_one(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="thanks"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.answer(claimed, "", outcome="no_reply", parts=[])
+    assert await marks(kernel, first.session) == [("thanks", None)]
+
+
+async def test_f03_a_failed_turn_keeps_what_it_did(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="sell all my shares"))
+    claimed = await kernel.claim_live(first.session)
+    calls = [{"role": "assistant", "tool_calls": [{"id": "c1", "name": "sell"}]}]
+    await kernel.answer(claimed, "", outcome="failed", parts=[], transcript=calls)
+    question, call = await entries(kernel, first.session)
+    assert (question.unanswered, call.tool_calls) == ("failed", [{"id": "c1", "name": "sell"}])
+    shown = repaired([question, call])
+    assert [(row.tool_call_id, row.is_placeholder) for row in shown[2:]] == [("c1", True)]
+
+
+async def test_f03_a_turn_that_is_tried_again_opens_its_question_again(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="sell all my shares"))
+    claimed = await kernel.claim_live(first.session)
+    await kernel.answer(claimed, "", outcome="failed", retry=False, parts=[])
+    letter = await kernel.value("SELECT id FROM dead_letters")
+    await Retrying(kernel.store, no_publish).retry(letter)
+    assert await marks(kernel, first.session) == [("sell all my shares", None)]
+    await kernel.run_turn(first.session, "sold")
+    assert await marks(kernel, first.session) == [("sell all my shares", None), ("sold", None)]
+
+
+async def no_publish(_row: Publication) -> None:
+    """Publish nothing: what is retried here goes by way of the database."""
+
+
+class Advisory:
+    """The advisories of a server that says of one message that no worker acknowledged it."""
+
+    def __init__(self, body: bytes) -> None:
+        message = StoredMessage(1, DAY, "chat.v1.routed.main.0.s", body)
+        self._notices: list[Notice] = [
+            Notice(Undelivered("main-0", 1, 5, DAY, message), None)  # type: ignore[arg-type]
+        ]
+
+    async def next(self) -> Notice | None:
+        return self._notices.pop() if self._notices else None
+
+    async def acknowledge(self, notice: Notice) -> None:
+        """Do nothing: it was taken."""
+
+
+async def test_f03_a_message_that_no_stream_worker_took_is_closed_until_it_is_answered(
+    kernel_with: KernelWith,
+) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", delivery="stream")]))
+    first = await kernel.say(event(**ANN, mid="1", text="ring the bell"))
+    (routed,) = await kernel.published("ROUTED")
+    advisory = Advisory(json.dumps(routed).encode())
+    messages = UndeliverableMessages(advisory, kernel.store.transaction, kernel.metrics)
+    assert await messages.collect() == 1
+    assert await marks(kernel, first.session) == [("ring the bell", "failed")]
+    # A worker had it in hand, or an operator lets it come again.
+    await kernel.decide([kernel.stream_answer(routed, "ding")])
+    assert await marks(kernel, first.session) == [("ring the bell", None), ("ding", None)]

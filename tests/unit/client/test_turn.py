@@ -8,7 +8,7 @@ import pytest
 from chatlane_client import Turn, prompt_of
 from chatlane_client.worker import default_worker_name
 from chatlane_schemas import Chat, ClaimRequest, Role, Source, TurnMessage, new_envelope_id
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.transcripts import TranscriptEntry, Unanswered
 
 SOURCE = Source(platform="test", account="bot", chat=Chat(id="1"))
 
@@ -77,3 +77,14 @@ def test_a_model_is_told_who_said_what_before() -> None:
 
     assert prompt_of([row]) == "[Ann] hi"
     assert prompt_of([row.model_copy(update={"content": None})]) == ""
+
+
+@pytest.mark.parametrize("reason", Unanswered)
+def test_f03_what_was_not_answered_says_so_to_a_model(reason: Unanswered) -> None:
+    row = TranscriptEntry(
+        seq=1, role=Role.USER, content="pay the rent", created_at=datetime.now(UTC)
+    )
+    told = prompt_of([row.model_copy(update={"unanswered": reason})])
+    assert told.startswith("pay the rent\n[Not answered: ")
+    assert told.endswith("Do not answer it now.]")
+    assert prompt_of([row]) == "pay the rent"

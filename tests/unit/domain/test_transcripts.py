@@ -8,7 +8,15 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.transcripts import MAX_HOPS, Link, clean_start, reading_order, repaired
+from chatlane.domain.transcripts import (
+    MAX_HOPS,
+    NO_RESULT,
+    Link,
+    clean_start,
+    reading_order,
+    repaired,
+    without_open_calls,
+)
 from chatlane_schemas.results import Role
 from chatlane_schemas.transcripts import TranscriptEntry
 
@@ -50,21 +58,33 @@ def test_complete_calls_are_left_alone() -> None:
     assert repaired(TWO_CALLS) == tuple(TWO_CALLS)
 
 
-def test_a_call_without_result_is_left_out() -> None:
+def test_f03_a_call_without_result_has_a_placeholder_for_it() -> None:
     shown = repaired([*TWO_CALLS[:3], TWO_CALLS[4]])
+
+    assert seqs(shown) == [1, 2, 2, 3, 5]
+    assert shown[1] == TWO_CALLS[1]
+    placeholder = shown[2]
+    assert (placeholder.role, placeholder.tool_call_id) == (Role.TOOL, "b")
+    assert (placeholder.content, placeholder.is_placeholder) == (NO_RESULT, True)
+
+
+def test_f03_a_row_of_nothing_but_interrupted_calls_is_shown_with_what_it_called() -> None:
+    shown = repaired(TWO_CALLS[:2])
+
+    assert shown[:2] == tuple(TWO_CALLS[:2])
+    assert [one.tool_call_id for one in shown[2:]] == [
+        call["id"] for call in TWO_CALLS[1].tool_calls or ()
+    ]
+
+
+def test_a_call_without_result_is_left_out_where_there_is_no_room_for_placeholders() -> None:
+    shown = without_open_calls([*TWO_CALLS[:3], TWO_CALLS[4]])
 
     assert seqs(shown) == [1, 2, 3, 5]
     assert shown[1].tool_calls == [{"id": "a"}]
-
-
-def test_a_row_of_nothing_but_unanswered_calls_is_left_out() -> None:
-    assert seqs(repaired(TWO_CALLS[:2])) == [1]
-
-
-def test_a_row_that_also_said_something_keeps_its_words() -> None:
-    (shown,) = repaired([row(1, Role.ASSISTANT, "Let me look.", "a")])
-
-    assert (shown.content, shown.tool_calls) == ("Let me look.", None)
+    assert seqs(without_open_calls(TWO_CALLS[:2])) == [1]
+    (spoken,) = without_open_calls([row(1, Role.ASSISTANT, "Let me look.", "a")])
+    assert (spoken.content, spoken.tool_calls) == ("Let me look.", None)
 
 
 def test_a_result_without_call_is_left_out() -> None:
@@ -81,7 +101,7 @@ def test_the_second_result_of_a_call_is_left_out() -> None:
 def test_of_two_calls_with_one_id_and_one_result_the_first_stays() -> None:
     calls = row(1, Role.ASSISTANT, None, "a", "a")
 
-    shown = repaired([calls, result(2, "a")])
+    shown = without_open_calls([calls, result(2, "a")])
 
     assert shown[0].tool_calls == [{"id": "a"}]
     assert seqs(shown) == [1, 2]
