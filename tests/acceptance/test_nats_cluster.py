@@ -12,6 +12,8 @@ from chatlane.dev.binaries import server_directory
 from tests.acceptance.conftest import Tell
 from tests.support.nats_cluster import NatsCluster, open_nats_cluster
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
+from tests.support.service import USERS
+from tests.support.user_nats import Keys, with_keys
 
 pytestmark = pytest.mark.acceptance
 
@@ -31,19 +33,27 @@ Fault = Callable[[NatsCluster, str], Awaitable[None]]
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[NatsCluster]:
+def users(tmp_path: Path) -> tuple[Keys, str]:
+    """Each part of the service has an account of its own, as in production."""
+    return with_keys(tmp_path / "keys", USERS)
+
+
+@pytest.fixture
+async def cluster(users: tuple[Keys, str]) -> AsyncIterator[NatsCluster]:
+    _, config = users
     with server_directory() as directory:
-        async with open_nats_cluster(directory) as its:
+        async with open_nats_cluster(directory, extra_config=config) as its:
             yield its
 
 
 @pytest.fixture
 async def clustered(
-    cluster: NatsCluster, database_url: str, tmp_path: Path
+    cluster: NatsCluster, users: tuple[Keys, str], database_url: str, tmp_path: Path
 ) -> AsyncIterator[Scene]:
     """A stage with two of each, at two servers; the adapter is at the first."""
+    keys, _ = users
     async with open_scene(
-        tmp_path, cluster.urls[0], database_url, replicas=3, turn_lease=TURN_LEASE
+        tmp_path, cluster.urls[0], database_url, keys=keys, replicas=3, turn_lease=TURN_LEASE
     ) as scene:
         scene.patience = PATIENCE
         await start(scene, cluster)

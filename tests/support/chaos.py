@@ -26,7 +26,8 @@ from tests.support.eventually import eventually
 from tests.support.lossy_link import LossyLink, through
 from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
 from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import DUPLICATE_WINDOW
+from tests.support.service import DUPLICATE_WINDOW, USERS
+from tests.support.user_nats import with_keys
 
 LEASE: Final = timedelta(seconds=1)
 TURN_LEASE: Final = timedelta(seconds=1)
@@ -175,7 +176,8 @@ async def _notice_deadlocks(dsn: str, database: str) -> None:
 async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        nats = await enter(open_nats(directory / "nats"))
+        keys, config = with_keys(directory / "keys", USERS)
+        nats = await enter(open_nats(directory / "nats", extra_config=config))
         postgres = await enter(open_postgres(directory / "postgres"))
         name = await enter(open_database(postgres.url))
         dsn = postgres.dsn(name)
@@ -191,6 +193,7 @@ async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
                 nats.url,
                 dsn,
                 people(plan.people),
+                keys=keys,
                 lease=LEASE,
                 turn_lease=TURN_LEASE,
                 max_attempts=MAX_ATTEMPTS,

@@ -129,11 +129,14 @@ def _cluster_config(name: str, route_ports: dict[str, int], link_ports: dict[str
 
 
 @asynccontextmanager
-async def open_nats_cluster(directory: Path) -> AsyncIterator[NatsCluster]:
+async def open_nats_cluster(
+    directory: Path, *, extra_config: str = ""
+) -> AsyncIterator[NatsCluster]:
     """Run three servers as they are to run in production: every write synced, R3 possible.
 
     Args:
         directory: For their files.
+        extra_config: More lines of the configuration of each, such as accounts.
     """
     async with AsyncExitStack() as stack:
         links = RouteLinks()
@@ -148,7 +151,9 @@ async def open_nats_cluster(directory: Path) -> AsyncIterator[NatsCluster]:
                 directory / name,
                 server_name=name,
                 sync_always=True,
-                extra_config=_cluster_config(name, route_ports, link_ports),
+                extra_config="\n".join(
+                    [_cluster_config(name, route_ports, link_ports), extra_config]
+                ),
             )
             for name in names
         }

@@ -1,7 +1,7 @@
 """A stage for acceptance tests: the service, people who write to it, and a witness."""
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.support.crowd import Crowd, Person, people
 from tests.support.eventually import eventually
 from tests.support.history import History
 from tests.support.service import PARTITIONS, Process, Service, open_service
+from tests.support.user_nats import Keys
 from tests.support.witness import Witness, open_witness
 
 # Of both logs together.
@@ -116,6 +117,8 @@ async def open_scene(
     nats_url: str,
     dsn: str,
     members: Iterable[Person] | None = None,
+    *,
+    keys: Keys | None = None,
     **config: Any,  # noqa: ANN401 # as `config_text` has them
 ) -> AsyncIterator[Scene]:
     """Set a stage without any process of the service yet.
@@ -125,14 +128,20 @@ async def open_scene(
         nats_url: A server without streams.
         dsn: A migrated database.
         members: Who writes; by default thirty people, half of them to each agent.
+        keys: Of the users of the service, where NATS has users.
         config: As for `config_text`.
     """
-    async with (
-        open_service(directory, nats_url, dsn, **config) as service,
-        open_connection(nats_url, name="test") as client,
-        open_witness(dsn, client) as witness,
-    ):
-        crowd = Crowd(client, list(people(30) if members is None else members))
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        service = await enter(open_service(directory, nats_url, dsn, keys=keys, **config))
+        client = adapter = await enter(open_connection(nats_url, name="test"))
+        if keys is not None:
+            name = "adapter"
+            seed = str(keys.seed_file(name))
+            connecting = open_connection(nats_url, name=name, principal=name, nkey_seed_file=seed)
+            adapter = await enter(connecting)
+        witness = await enter(open_witness(dsn, client))
+        crowd = Crowd(adapter, list(people(30) if members is None else members))
         async with crowd.listening():
             yield Scene(service, client, crowd, witness)
 

@@ -23,6 +23,7 @@ from chatlane_client import open_connection
 from tests.support.databases import login_of
 from tests.support.eventually import eventually
 from tests.support.forking import ForkedProcess
+from tests.support.user_nats import Keys
 
 PLATFORM: Final = "test"
 ACCOUNT: Final = "bot"
@@ -34,6 +35,19 @@ ROUTER_LEASE: Final = timedelta(seconds=3)
 TURN_LEASE: Final = timedelta(seconds=2)
 STREAM_ACK_WAIT: Final = timedelta(seconds=3)
 DUPLICATE_WINDOW: Final = timedelta(minutes=10)
+
+# Who connects to NATS, where it has users: see `user_nats`.
+USERS: Final[Mapping[str, Mapping[str, object]]] = {
+    "router": {"role": "router"},
+    "worker": {"role": "worker", "agent": TURN_AGENT},
+    "subscriber": {
+        "role": "worker",
+        "agent": STREAM_AGENT,
+        "delivery": "stream",
+        "slots": SLOTS,
+    },
+    "adapter": {"role": "adapter", "account": f"{PLATFORM}/{ACCOUNT}"},
+}
 
 _STARTED_WITHIN: Final = timedelta(seconds=30)
 _ROOT: Final = Path(__file__).parents[2]
@@ -217,6 +231,7 @@ class Service:
         chronicle: Where workers tell of their turns, if anywhere.
         forks: Whether processes are copies of one that has imported everything, and so start at once;
             those of another release, and routers with parts of their own, never are.
+        keys: Of `USERS`; None where NATS has no users.
     """
 
     directory: Path
@@ -228,6 +243,7 @@ class Service:
     processes: dict[str, Process] = field(default_factory=dict)
     chronicle: Path | None = None
     forks: bool = True
+    keys: Keys | None = None
 
     @property
     def handed_over(self) -> Path:
@@ -249,7 +265,7 @@ class Service:
         """
         program = [str(script)] if script else ["-m", "chatlane"]
         arguments = [*program, "router", "--config", str(self.config)]
-        its = {**(variables or {}), **_fuse(crash_at, freeze_at)}
+        its = {**self._as("router"), **(variables or {}), **_fuse(crash_at, freeze_at)}
         return self._start(name, arguments, its, forks=script is None)
 
     def worker(
@@ -269,7 +285,8 @@ class Service:
         arguments = [*watched, "echo-worker", "--config", str(self.config)]
         arguments += ["--agent", TURN_AGENT, "--name", name, "--slots", str(slots)]
         arguments += ["--think", f"{think.total_seconds():g}s"]
-        return self._start(name, arguments, {**(variables or {}), **_fuse(crash_at, freeze_at)})
+        its = {**self._as("worker"), **(variables or {}), **_fuse(crash_at, freeze_at)}
+        return self._start(name, arguments, its)
 
     def subscriber(
         self,
@@ -284,11 +301,21 @@ class Service:
             [str(_WATCHED), str(program), str(self.handed_over)],
             {
                 "NATS_URL": self.nats_url,
+                **self._as_subscriber(),
                 **(variables or {}),
                 "AGENT": STREAM_AGENT,
                 "SLOTS": str(SLOTS),
             },
         )
+
+    def _as(self, user: str) -> dict[str, str]:
+        return {} if self.keys is None else self.keys.environment(user)
+
+    def _as_subscriber(self) -> dict[str, str]:
+        if self.keys is None:
+            return {}
+        name = "subscriber"
+        return {"NKEY_SEED_FILE": str(self.keys.seed_file(name)), "PRINCIPAL": name}
 
     def _start(
         self, name: str, arguments: list[str], variables: Mapping[str, str], *, forks: bool = True
@@ -323,6 +350,8 @@ async def open_service(
     directory: Path,
     nats_url: str,
     dsn: str,
+    *,
+    keys: Keys | None = None,
     **config: Any,  # noqa: ANN401 # as `config_text` has them
 ) -> AsyncIterator[Service]:
     """Write the configuration, apply the topology, and end every process at the end.
@@ -331,6 +360,7 @@ async def open_service(
         directory: For configuration and logs.
         nats_url: A server without streams.
         dsn: A migrated database, of its owner.
+        keys: Of `USERS`, where NATS has users.
         config: As for `config_text`.
     """
     path = directory / "chatlane.toml"
@@ -338,7 +368,7 @@ async def open_service(
     path.write_text(config_text(nats_url, router_dsn, **config), "utf-8")
     settings = load_settings(path, {})
     await apply_topology(settings)
-    service = Service(directory, nats_url, dsn, router_dsn, path, settings)
+    service = Service(directory, nats_url, dsn, router_dsn, path, settings, keys=keys)
     try:
         yield service
     finally:

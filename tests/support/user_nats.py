@@ -5,6 +5,7 @@ test looks and prepares as it does on a server without users, and the parts it s
 rights that they have in production.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +46,7 @@ def arguments_of(seed_file: Path) -> dict[str, Any]:
     return {"nkeys_seed": str(seed_file), "inbox_prefix": inbox_prefix(seed_file.stem).encode()}
 
 
-def with_keys(directory: Path, users: dict[str, dict[str, Any]]) -> tuple[Keys, str]:
+def with_keys(directory: Path, users: Mapping[str, Mapping[str, object]]) -> tuple[Keys, str]:
     """Make the keys of users, and the lines of a server's configuration that let them in.
 
     Args:
