@@ -1,8 +1,8 @@
 """Brings the outbound messages of an account to their chats, in order and without repeats.
 
 The stream gives every message at least once. What was given before is dropped
-by its number in the session, what is missing is waited for, and a message is
-acknowledged when the platform has it.
+by its id, what is missing in the numbers of a session is waited for, and a message
+is acknowledged when the platform has it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import nats.errors
 from nats.aio.client import Client
@@ -29,9 +29,6 @@ from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.tracing import context_of, span
 from chatlane_schemas import DecodeError, OutboundMessage, decode
 from chatlane_schemas.streams import StreamName, outbound_durable
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 _log = logging.getLogger("chatlane_client")
 
@@ -104,7 +101,7 @@ class OutboundReader:
         self._gap_patience = gap_patience.total_seconds()
         self._stopping = stopping
         self._order: SessionOrder[_Delivery] = SessionOrder()
-        self._held: dict[tuple[UUID, int], _Delivery] = {}
+        self._held: dict[str, _Delivery] = {}
         self._chats: dict[str, deque[_Delivery]] = {}
         self._orphans = _Orphans()
         self._reconnects_seen: int | None = None
@@ -161,7 +158,7 @@ class OutboundReader:
             _log.error("outbound_foreign", extra=_about(message))
             await raw.term()
             return ()
-        if held := self._held.get((message.session_id, message.out_seq)):
+        if held := self._held.get(message.id):
             held.raw = raw
             return ()
         return await self._admit(_Delivery(message, raw))
@@ -172,6 +169,7 @@ class OutboundReader:
         place, ready = self._order.admit(
             message.session_id,
             message.out_seq,
+            message.id,
             delivery,
             patient_until=max(monotonic() + self._gap_patience, self._orphans.until),
             may_lead=is_orphan or not self._orphans.count,
@@ -180,10 +178,13 @@ class OutboundReader:
             self._orphans = self._orphans.less_one()
         if place is Place.REPEAT:
             await self._acknowledge(delivery)
-            return ()
+            return ready
         if place is Place.LATE:
             _log.warning("outbound_late", extra=_about(message))
-        self._held[message.session_id, message.out_seq] = delivery
+        if place is Place.REUSED:
+            # The database of the routers went back to an earlier moment.
+            _log.warning("outbound_number_reused", extra=_about(message))
+        self._held[message.id] = delivery
         return ready
 
     def _overdue(self) -> tuple[_Delivery, ...]:
@@ -248,7 +249,7 @@ class OutboundReader:
         return span("deliver OUTBOUND", SpanKind.CONSUMER, about, parent=parent)
 
     async def _acknowledge(self, delivery: _Delivery) -> None:
-        self._held.pop((delivery.message.session_id, delivery.message.out_seq), None)
+        self._held.pop(delivery.message.id, None)
         try:
             await delivery.raw.ack()
         except nats.errors.ConnectionClosedError as exc:

@@ -1,7 +1,8 @@
 """Which outbound messages may go to their chat now.
 
 Pure: time is an argument. Every session counts its outbound messages 1, 2, 3,
-... without a hole, so a number tells a repeat from a gap.
+... without a hole, so a number tells a gap. A repeat is told by its id: a database
+that went back to an earlier moment gives numbers out a second time.
 """
 
 from collections import OrderedDict
@@ -22,11 +23,13 @@ class Place(Enum):
     """One before it is missing; it is kept back."""
     LATE = auto()
     """It was passed over, or is older than all this process has seen; better late than lost."""
+    REUSED = auto()
+    """Another message had its number before; what is new is delivered."""
     REPEAT = auto()
 
 
 class Admission(NamedTuple, Generic[T]):
-    """What a message's arrival led to; `ready` is in order."""
+    """What a message's arrival led to; `ready` is in order, also after a repeat."""
 
     place: Place
     ready: tuple[T, ...] = ()
@@ -41,7 +44,9 @@ class PassedOver(NamedTuple, Generic[T]):
 
 
 class _Kept(NamedTuple, Generic[T]):
-    item: T
+    """What waits for a gap; without an item it only takes its number."""
+
+    item: T | None
     patient_until: float
 
 
@@ -74,8 +79,10 @@ class _Progress(Generic[T]):
 
     def take_early(self) -> Iterator[T]:
         while self.following in self.early:
-            yield self.early.pop(self.following).item
+            item = self.early.pop(self.following).item
             self.following += 1
+            if item is not None:
+                yield item
 
     def pass_over(self) -> range:
         """Step over the first gap and return it."""
@@ -88,29 +95,58 @@ class _Progress(Generic[T]):
 
 
 class SessionOrder(Generic[T]):
-    """Puts the messages of every session into the order of their numbers."""
+    """Puts the messages of every session into the order of their numbers.
 
-    def __init__(self, max_sessions: int = 50_000) -> None:
+    Args:
+        max_sessions: How many sessions' progress is remembered.
+        max_ids: How many ids are remembered, over all sessions. A number whose id is not
+            remembered any more is taken for a repeat when it comes again.
+    """
+
+    def __init__(self, max_sessions: int = 50_000, max_ids: int = 100_000) -> None:
         self._max_sessions = max_sessions
+        self._max_ids = max_ids
+        self._places: OrderedDict[str, tuple[UUID, int]] = OrderedDict()
+        self._newest: dict[tuple[UUID, int], str] = {}
         self._sessions: OrderedDict[UUID, _Progress[T]] = OrderedDict()
         self._waiting: dict[UUID, _Progress[T]] = {}
 
     def admit(
-        self, session_id: UUID, number: int, item: T, *, patient_until: float, may_lead: bool
+        self,
+        session_id: UUID,
+        number: int,
+        message_id: str,
+        item: T,
+        *,
+        patient_until: float,
+        may_lead: bool,
     ) -> Admission[T]:
         """Place a message that arrived.
 
         Args:
             session_id: Whose message it is.
             number: Its number in the session.
+            message_id: The same in every copy of the message, whatever its number.
             item: Given back when its turn comes.
             patient_until: How long to wait for the ones before it, should any be missing.
             may_lead: Whether the first number seen of a session is taken as its next one.
                 False while older messages of other processes may still come.
         """
         progress = self._progress(session_id)
-        if progress.is_repeat(number):
-            return Admission(Place.REPEAT)
+        is_known = message_id in self._places
+        is_taken = progress.is_repeat(number)
+        if is_taken:
+            if is_known or (session_id, number) not in self._newest:
+                return Admission(Place.REPEAT)
+            self._remember(message_id, session_id, number)
+            return Admission(Place.REUSED, (item,))
+        self._remember(message_id, session_id, number)
+        if is_known:
+            # Delivered under another number: this one is not waited for.
+            progress.early[number] = _Kept(None, patient_until)
+            if not progress.following and may_lead:
+                progress.begin(min(progress.early))
+            return Admission(Place.REPEAT, self._advance(session_id, progress).ready)
         if not progress.following and (may_lead or number == 1):
             progress.begin(min((number, *progress.early)))
         if progress.following and number < progress.following:
@@ -135,7 +171,17 @@ class SessionOrder(Generic[T]):
 
     def kept_back(self) -> list[T]:
         """Return what still waits for a gap to close."""
-        return [it.early[n].item for it in self._waiting.values() for n in sorted(it.early)]
+        kept = (it.early[n].item for it in self._waiting.values() for n in sorted(it.early))
+        return [item for item in kept if item is not None]
+
+    def _remember(self, message_id: str, session_id: UUID, number: int) -> None:
+        self._places[message_id] = session_id, number
+        self._newest[session_id, number] = message_id
+        self._places.move_to_end(message_id)
+        if len(self._places) > self._max_ids:
+            oldest, place = self._places.popitem(last=False)
+            if self._newest.get(place) == oldest:
+                del self._newest[place]
 
     def _advance(self, session_id: UUID, progress: _Progress[T]) -> Admission[T]:
         ready = tuple(progress.take_early())

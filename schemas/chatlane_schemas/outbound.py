@@ -22,7 +22,9 @@ class OutboundMessage(ServiceEnvelope):
     """One message to a chat.
 
     `out_seq` has no gaps within a session: a reader that sees one waits for
-    what is missing, and drops what it has had.
+    what is missing. A message that comes again has the same `id`; after the database
+    went back to an earlier moment its number may differ, and another message may have
+    a number that was used.
     """
 
     session_id: UUID = Field(

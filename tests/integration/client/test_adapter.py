@@ -57,8 +57,10 @@ class Speaker:
         self._client = client
         self._sessions: dict[str, UUID] = {}
 
-    async def say(self, out_seq: int, *, chat: str = "1") -> OutboundMessage:
-        """Put a message of the chat's session into the stream; its text is its number."""
+    async def say(
+        self, out_seq: int, *, chat: str = "1", text: str | None = None
+    ) -> OutboundMessage:
+        """Put a message of the chat's session into the stream; its text is else its number."""
         message = OutboundMessage(
             id=new_envelope_id(),
             at=datetime.now(UTC),
@@ -66,16 +68,20 @@ class Speaker:
             out_seq=out_seq,
             agent="main",
             target=Source(platform=PLATFORM, account=ACCOUNT, chat=Chat(id=chat)),
-            text=str(out_seq),
+            text=text or str(out_seq),
         )
         await self.say_again(message)
         return message
 
     async def say_again(self, message: OutboundMessage, *, name: str | None = None) -> None:
         """Store a message, as another one for the stream when it gets another name."""
-        copy = message.model_copy(update={"id": name or message.id})
         chat = subjects.chat_token(message.target.chat.id if message.target.chat else None)
-        await publish_stored(self._client, subjects.outbound(PLATFORM, ACCOUNT, chat), copy)
+        subject = subjects.outbound(PLATFORM, ACCOUNT, chat)
+        if name is None:
+            await publish_stored(self._client, subject, message)
+        else:
+            headers = {"Nats-Msg-Id": name}
+            await self._client.jetstream().publish(subject, encode(message), headers=headers)
 
 
 @pytest.fixture
@@ -226,6 +232,28 @@ async def test_repeats_are_dropped_and_acknowledged(client: Client, speaker: Spe
 
         await eventually(lambda: all_acknowledged(client))
     assert chats.texts() == ["1", "2"]
+
+
+async def test_another_message_with_a_number_that_was_used_is_delivered(
+    client: Client, speaker: Speaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after the database of the routers went back: numbers are given out a second time."""
+    chats = Chats()
+    async with delivering(client, chats.deliver):
+        for number in range(1, 5):
+            await speaker.say(number)
+        await chats.until_said("4")
+        three = await speaker.say(3, text="another three")
+        again = await speaker.say(4, text="another four")
+        await speaker.say_again(three, name="again")
+        # What was delivered under one number is decided again under another one.
+        await speaker.say_again(again.model_copy(update={"out_seq": 5}), name="renumbered")
+        await speaker.say(6)
+        await chats.until_said("6")
+        await eventually(lambda: all_acknowledged(client))
+    assert chats.texts() == ["1", "2", "3", "4", "another three", "another four", "6"]
+    assert caplog.messages.count("outbound_number_reused") == 2
+    assert "outbound_gap_passed" not in caplog.messages
 
 
 async def test_a_gap_is_waited_for(client: Client, speaker: Speaker) -> None:

@@ -14,15 +14,27 @@ SESSION = uuid4()
 class Reader:
     """Feeds numbers of one session and notes what may go."""
 
-    def __init__(self, max_sessions: int = 100) -> None:
-        self.order: SessionOrder[int] = SessionOrder(max_sessions)
+    def __init__(self, max_sessions: int = 100, max_ids: int = 1000) -> None:
+        self.order: SessionOrder[int] = SessionOrder(max_sessions, max_ids)
         self.given: list[int] = []
 
     def admit(
-        self, number: int, *, until: float = 5.0, may_lead: bool = True, session: UUID = SESSION
+        self,
+        number: int,
+        *,
+        until: float = 5.0,
+        may_lead: bool = True,
+        session: UUID = SESSION,
+        message_id: str | None = None,
+        item: int | None = None,
     ) -> Place:
         place, ready = self.order.admit(
-            session, number, number, patient_until=until, may_lead=may_lead
+            session,
+            number,
+            message_id or f"{session} {number}",
+            number if item is None else item,
+            patient_until=until,
+            may_lead=may_lead,
         )
         self.given += ready
         return place
@@ -122,12 +134,79 @@ def test_sessions_do_not_wait_for_each_other() -> None:
 
 
 def test_the_session_used_longest_ago_is_forgotten() -> None:
-    reader = Reader(max_sessions=2)
+    reader = Reader(max_sessions=2, max_ids=1)
     first, second, third = uuid4(), uuid4(), uuid4()
     for session in (first, second, first, third):
         reader.admit(1, session=session)
     assert reader.admit(1, session=first) is Place.REPEAT
     assert reader.admit(1, session=second) is Place.IN_ORDER
+
+
+def test_a_number_that_was_used_for_another_message_is_delivered() -> None:
+    reader = Reader()
+    for number in (1, 2, 3):
+        reader.admit(number)
+    assert reader.admit(2, message_id="other", item=20) is Place.REUSED
+    assert reader.admit(2, message_id="other", item=20) is Place.REPEAT
+    assert reader.admit(2) is Place.REPEAT, "the first one to have it comes again"
+    assert reader.admit(3, message_id="another", item=30) is Place.REUSED
+    assert reader.admit(4) is Place.IN_ORDER
+    assert reader.given == [1, 2, 3, 20, 30, 4]
+
+
+def test_a_number_that_is_kept_back_may_be_reused_as_well() -> None:
+    reader = Reader()
+    reader.admit(1)
+    assert reader.admit(3) is Place.EARLY
+    assert reader.admit(3, message_id="other", item=30) is Place.REUSED
+    assert reader.admit(2) is Place.IN_ORDER
+    assert reader.given == [1, 30, 2, 3]
+
+
+def test_a_message_that_comes_under_another_number_is_a_repeat_and_leaves_no_gap() -> None:
+    reader = Reader()
+    reader.admit(1)
+    reader.admit(2, message_id="two")
+    assert reader.admit(3, message_id="two") is Place.REPEAT
+    assert reader.admit(4) is Place.IN_ORDER
+    # Also where the messages before it are still to come.
+    assert reader.admit(6, message_id="two") is Place.REPEAT
+    assert reader.admit(7) is Place.EARLY
+    assert reader.admit(5) is Place.IN_ORDER
+    assert reader.given == [1, 2, 4, 5, 7]
+    assert reader.order.next_deadline() is None
+
+
+def test_a_repeat_may_be_what_others_wait_for() -> None:
+    reader = Reader()
+    reader.admit(1, message_id="one")
+    reader.admit(3)
+    assert reader.admit(2, message_id="one") is Place.REPEAT
+    assert reader.given == [1, 3]
+
+
+def test_a_number_whose_id_is_forgotten_is_taken_for_a_repeat() -> None:
+    reader = Reader(max_ids=2)
+    for number in (1, 2, 3):
+        reader.admit(number)
+    assert reader.admit(1, message_id="other") is Place.REPEAT
+    assert reader.admit(3, message_id="other", item=30) is Place.REUSED
+
+
+@given(st.integers(1, 12), st.integers(0, 11), st.lists(st.booleans(), min_size=12, max_size=12))
+def test_a_database_that_went_back_loses_and_repeats_nothing(
+    said: int, kept: int, is_again: list[bool]
+) -> None:
+    """Some of what was said is said again under other numbers, mixed with what is new."""
+    reader = Reader()
+    for number in range(1, said + 1):
+        reader.admit(number, message_id=f"old {number}", item=number)
+    again = [number for number in range(kept + 1, said + 1) if is_again[number - 1]]
+    messages = [f"old {number}" for number in reversed(again)] + ["new 1", "new 2", "new 3"]
+    for place, message_id in enumerate(messages, min(kept, said) + 1):
+        reader.admit(place, message_id=message_id, item=100 + int(message_id.split()[1]))
+    assert sorted(reader.given) == [*range(1, said + 1), 101, 102, 103]
+    assert reader.given[said:] == [101, 102, 103]
 
 
 @given(st.permutations(range(1, 9)), st.lists(st.integers(1, 8), max_size=8))
