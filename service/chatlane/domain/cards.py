@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.keys import ParsedKey, key_text, parse_session_key
 from chatlane.domain.owners import owner_of
+from chatlane.domain.shown_lists import ShownLists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +72,7 @@ class Card:
     Attributes:
         said: How many messages people have written.
         waiting: How many messages wait for their turn, up to 101.
-        lanes: How many places lead to it.
+        other_lanes: How many lanes lead to it besides those that the batch has loaded.
         first_words: The beginning of what was said first.
     """
 
@@ -85,7 +86,7 @@ class Card:
     model: str | None = None
     said: int = 0
     waiting: int = 0
-    lanes: int = 1
+    other_lanes: int = 0
     first_words: str | None = None
 
 
@@ -104,6 +105,7 @@ class Cards:
         loaded: The sessions that were there before the batch opened others.
         waiting: How many messages the batch has written since its cards were read, by session.
         tips: Where the conversations of these sessions go on by now.
+        shown: The lists that people were shown, by which numbers are understood.
     """
 
     by_id: dict[UUID, Card] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class Cards:
     tips: dict[UUID, UUID] = field(default_factory=dict)
     loaded: frozenset[UUID] = frozenset()
     waiting: Counter[UUID] = field(default_factory=Counter)
+    shown: ShownLists = field(default_factory=ShownLists)
 
     def of(self, session: Session) -> Card:
         """Return the card of a session of the batch."""

@@ -19,6 +19,7 @@ from chatlane.domain.lanes import not_before
 from chatlane.domain.owners import owner_of
 from chatlane.domain.people import person_form
 from chatlane.domain.session_life import end_session
+from chatlane.domain.shown_lists import list_key
 from chatlane.domain.sources import class_of
 from chatlane.domain.speaking import Speaking
 from chatlane.domain.states import Session
@@ -29,12 +30,13 @@ from chatlane_schemas.session_changes import MAX_TITLE_CHARACTERS, shown_title
 from chatlane_schemas.source import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.commands import CommandRules
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import Arrived, Placement
+    from chatlane.domain.shown_lists import ShownList
 
 MAX_LISTED: Final = 10
 _NO_TITLE: Final = "-"
@@ -89,7 +91,8 @@ class Given(NamedTuple):
         if self.session is None:
             return False
         needs = {
-            CommandName.NEW: self.is_running or self.is_in_several_places,
+            # One of several places leaves alone what runs and waits for all of them.
+            CommandName.NEW: self.is_running and not self.is_in_several_places,
             CommandName.STOP: self.is_running,
             CommandName.UNDO: not self.is_running,
             CommandName.RETRY: not self.is_running,
@@ -148,7 +151,8 @@ class Commanding:
         return given if is_permitted else None
 
     def _is_in_several_places(self, session: Session) -> bool:
-        return self.cards.of(session).lanes > 1
+        loaded = sum(lane.session_id == session.id for lane in self.placement.lanes.values())
+        return loaded + self.cards.of(session).other_lanes > 1
 
     def carry_out(self, given: Given) -> str:
         """Do what needs nothing but memory, and return what to answer."""
@@ -177,20 +181,22 @@ class Commanding:
         speaking.say(Part(text=said), answer_id, self.effects)
 
     def begin_anew(self, given: Given) -> str:
-        """End the conversation and lead its lane to a new one."""
+        """Lead the lane to a new conversation; the old one ends where no other lane leads to it."""
         arrived, session = given.arrived, given.session
         behind = self.placement.find_session(arrived)
-        if session is not None:
+        if session is not None and not given.is_in_several_places:
             now = not_before(arrived.stored_at, session.last_activity_at)
             end_session(session, now, EndReason.REQUESTED, self.effects)
             self.cards.of(session).ended_at = now
         reason = ResetReason.REQUESTED if behind is not None else None
         following = self.placement.start(arrived, reason, behind)
         _own(following, arrived)
-        title = shown_title(given.argument)
-        if not title:
-            return replies.NEW
-        return f"{replies.NEW}\n{self.entitle(following, title, given)}"
+        lines = [replies.NEW_IN_ONE_PLACE if given.is_in_several_places else replies.NEW]
+        if given.is_in_several_places and given.is_running:
+            lines.append(replies.STILL_ANSWERED)
+        if title := shown_title(given.argument):
+            lines.append(self.entitle(following, title, given))
+        return "\n".join(lines)
 
     def title(self, given: Given) -> str:
         """Show, set or remove the title."""
@@ -221,6 +227,7 @@ class Commanding:
     def list_sessions(self, given: Given) -> str:
         """Return the conversations within reach."""
         told = self._listed(given)
+        self._note_shown(given, told)
         if not told:
             return replies.NO_OTHERS
         current = None if given.session is None else given.session.id
@@ -240,15 +247,41 @@ class Commanding:
 
     def sought(self, given: Given) -> Card | None:
         """Return the session an argument names: by its number in the list, its title or its id."""
-        listed = self._listed(given)
         wanted = shown_title(given.argument)
-        if _NUMBER.fullmatch(wanted) and int(wanted) <= len(listed):
-            return listed[int(wanted) - 1]
+        if _NUMBER.fullmatch(wanted):
+            listed = self._numbered(given)
+            if int(wanted) <= len(listed):
+                return listed[int(wanted) - 1]
         reach = self.reach(given.arrived)
         for card in self.cards.within(reach):
             if wanted == card.title or wanted.lower() == str(card.id):
                 return card
         return None
+
+    def _note_shown(self, given: Given, told: Sequence[Card]) -> None:
+        arrived = given.arrived
+        key = list_key(arrived.session_key, arrived.person)
+        self.cards.shown.show(key, arrived.stored_at, [card.id for card in told])
+
+    def _shown(self, given: Given) -> ShownList | None:
+        arrived = given.arrived
+        return self.cards.shown.by_key.get(list_key(arrived.session_key, arrived.person))
+
+    def means_old_list(self, given: Given) -> bool:
+        """Return whether a number was given, and the list it could mean was shown too long ago."""
+        shown = self._shown(given)
+        is_number = _NUMBER.fullmatch(shown_title(given.argument)) is not None
+        return is_number and shown is not None and not shown.is_valid(given.arrived.stored_at)
+
+    def _numbered(self, given: Given) -> Sequence[Card | None]:
+        """Return the conversations as they were numbered for a person; None: it is gone.
+
+        Who was shown no list means the one they would be shown now.
+        """
+        shown = self._shown(given)
+        if shown is None:
+            return self._listed(given)
+        return [self.cards.by_id.get(id_) for id_ in shown.session_ids]
 
     def help(self, given: Given) -> str:
         """Return what may be used."""

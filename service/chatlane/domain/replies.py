@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from chatlane.domain.cards import Card
 
 NEW: Final = "A new conversation. What was said before stays in the old one."
+NEW_IN_ONE_PLACE: Final = (
+    "A new conversation, only here. What was said before stays in the old one, which goes on in the "
+    "other places that lead to it."
+)
+LIST_IS_OLD: Final = "The list you were shown is too old to choose from. This is the list now:"
 NO_CONVERSATION: Final = "There is no conversation here yet. Write something to begin one."
 STOPPED: Final = "Stopped."
 NOTHING_TO_STOP: Final = "There is nothing to stop."

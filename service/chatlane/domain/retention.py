@@ -52,6 +52,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "seen": Rule("2 d longer than `streams.replay_window` (5 d), by whole days", "routers"),
     "session_holds": Rule("until they end, or as long as their session", "retain"),
     "sessions": Rule("`retention.sessions` after they ended, else until removed", "retain"),
+    "shown_lists": Rule("7 d", "routers"),
     "turns": Rule("`retention.turns` (90 d) after they ended", "retain"),
     "waiting": Rule("until their turn is claimed", "routers"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -9,7 +10,8 @@ from chatlane.domain.cards import Cards, Reach, reach_of
 from chatlane.domain.commanding import MAX_LISTED
 from chatlane.domain.commands import CommandName
 from chatlane.domain.owners import alias_of, owners_of
-from chatlane.store import aliases, cards, lineage
+from chatlane.domain.shown_lists import ShownLists, list_key
+from chatlane.store import aliases, cards, lineage, shown_lists
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_changes import shown_title
 
@@ -55,6 +57,7 @@ class CommandReads:
         self._connection = connection
         self._wishes = wishes
         self._cards = known
+        self._targets: set[UUID] = set()
 
     async def find_targets(self) -> set[UUID]:
         """Return the sessions that may have to be locked besides those that the lanes lead to."""
@@ -64,31 +67,50 @@ class CommandReads:
         named = {one.session_id for one in resuming} - {None}
         found = await self._told(resuming, ())
         ids = {card.id for card in found} | {one for one in named if one is not None}
+        ids |= self._shown_ids()
         self._cards.tips = await lineage.find_tips(self._connection, ids)
-        return ids | set(self._cards.tips.values())
+        self._targets = ids | set(self._cards.tips.values())
+        return self._targets
 
-    async def read(self, bound: Mapping[str, Lane], locked: Mapping[UUID, Session]) -> Cards:
+    async def read(
+        self,
+        bound: Mapping[str, Lane],
+        locked: Mapping[UUID, Session],
+        questions: Iterable[UUID] = (),
+    ) -> Cards:
         """Return the cards of the batch.
 
         Args:
             bound: The lanes of the batch.
             locked: Its sessions; what is said of them is what they are.
+            questions: Sessions that threads may be opened on in the batch.
         """
         homes = {lane.session_id for lane in bound.values()} & locked.keys()
         given_in = {one.key for one in self._wishes}
         ids = {bound[key].session_id for key in given_in & bound.keys()}
         named = {one.session_id for one in self._wishes} - {None}
-        ids |= locked.keys() & named
+        ids |= locked.keys() & (named | self._targets | set(questions))
+        ids |= self._shown_ids()
         owners = {one.owner for one in map(locked.__getitem__, homes) if one.owner is not None}
         told = await self._told(self._wishes, owners)
-        told += await cards.find(self._connection, ids) if ids else []
+        told += await self._with_lanes(ids, bound)
         for card in told:
             known = self._cards.by_id.setdefault(card.id, card)
             known.waiting = known.waiting or card.waiting
-            known.lanes = max(known.lanes, card.lanes)
+            known.other_lanes = max(known.other_lanes, card.other_lanes)
             known.first_words = known.first_words or card.first_words
         self._cards.loaded = frozenset(locked)
         return self._cards
+
+    async def _with_lanes(self, ids: set[UUID], bound: Mapping[str, Lane]) -> list[Card]:
+        found = await cards.find(self._connection, ids) if ids else []
+        loaded = Counter(lane.bound_to for lane in bound.values())
+        for card in found:
+            card.other_lanes -= loaded[card.id]
+        return found
+
+    def _shown_ids(self) -> set[UUID]:
+        return {id_ for shown in self._cards.shown.by_key.values() for id_ in shown.session_ids}
 
     async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[Card]:
         listing = [one.reach for one in wishes if one.name in _LISTING]
@@ -116,7 +138,13 @@ async def open_reads(
         if one.command is not None and one.command.name is not None
         for key in (one.session_key, *one.former_keys)
     ]
-    return CommandReads(connection, wishes, Cards(reaches=reaches))
+    keys = {
+        list_key(one.session_key, one.person)
+        for one in given
+        if one.command is not None and one.command.name in _LISTING
+    }
+    shown = ShownLists(await shown_lists.find(connection, keys) if keys else {})
+    return CommandReads(connection, wishes, Cards(reaches=reaches, shown=shown))
 
 
 async def _find_reaches(

@@ -22,7 +22,7 @@ from chatlane.routing.moves import Joining, readdress
 from chatlane.routing.obeying import Obeying
 from chatlane.routing.refused import Refused
 from chatlane.routing.results import Settlement, prepare_result
-from chatlane.store import aliases, lanes, lineage, seen, sessions
+from chatlane.store import aliases, lanes, lineage, seen, sessions, shown_lists
 from chatlane.store import bots as store_bots
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.events import EndReason
@@ -159,7 +159,8 @@ class Deciding:
         if targets:
             homes |= await edited.find_sessions(connection, targets)
         questions = await edited.find_questions(connection, arrived)
-        homes |= {one for its in questions.values() for one in its}
+        asked_in = {one for its in questions.values() for one in its}
+        homes |= asked_in
         locked = await sessions.lock(connection, homes)
         await _follow(connection, bound, locked)
         digests = {digest for one in arrived for digest in one.digests}
@@ -174,7 +175,7 @@ class Deciding:
             admission=admission,
             bots=speaking_bots,
             questions=questions,
-            cards=Cards() if reads is None else await reads.read(bound, locked),
+            cards=Cards() if reads is None else await reads.read(bound, locked, asked_in),
             effects=self._effects,
         )
         if targets or marks.early:
@@ -362,6 +363,7 @@ class _Loaded:
     async def write(self) -> None:
         """Write what was decided."""
         await meet(self._writing.connection, self._effects)
+        await shown_lists.write(self._writing.connection, self._cards.shown.take_changes())
         await self._writing.write(
             self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
         )

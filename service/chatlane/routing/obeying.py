@@ -17,7 +17,7 @@ from chatlane.errors import SupersededError
 from chatlane.routing.rebinding import Rebinding
 from chatlane.routing.rewinding import retry, rewind
 from chatlane.routing.stopping import Stopped, stop_session
-from chatlane.store import lanes, session_life, sessions
+from chatlane.store import session_life, sessions
 from chatlane_schemas.session_changes import shown_title
 from chatlane_schemas.session_state import ModelOverride, without_credential
 from chatlane_schemas.sessions import ApiError
@@ -67,18 +67,10 @@ class Obeying:
         return await _BY_NAME[given.name](self, given)
 
     async def begin_anew(self, given: Given) -> str:
-        """Stop what runs and waits, and begin a new conversation in every place it is held."""
-        session = given.going_on
-        keys = await lanes.find_keys_of(self._connection, session.id)
+        """Stop what runs and waits, and begin a new conversation."""
         stopped = await self._stop_session(given, CancelReason.SESSION_ENDED, own_words_only=True)
         told = self._commanding.begin_anew(given)
-        told = replies.with_unanswered(told, dropped=stopped.dropped, left=stopped.left)
-        bound = self._commanding.placement.lanes
-        following = bound[given.arrived.session_key].session_id
-        for key in keys:
-            lane = bound.setdefault(key, Lane(key, session.id, bound_to=session.id))
-            lane.session_id = following
-        return told
+        return replies.with_unanswered(told, dropped=stopped.dropped, left=stopped.left)
 
     async def stop(self, given: Given) -> str:
         """Stop what runs and waits; the conversation stays."""
@@ -161,6 +153,8 @@ class Obeying:
 
     async def resume(self, given: Given) -> str:
         """Lead the lane to another conversation of the person."""
+        if self._commanding.means_old_list(given):
+            return f"{replies.LIST_IS_OLD}\n{self._commanding.list_sessions(given)}"
         card = self._commanding.sought(given)
         if card is None:
             return replies.NOT_FOUND
@@ -179,7 +173,6 @@ class Obeying:
         if await self._rebinding(given).switch(lane, target) is not None:
             return replies.NOT_FOUND
         bound[key] = lane
-        self._commanding.cards.of(target).lanes += 1
         back = replies.resumed(card)
         return f"{back}\n{replies.STILL_ANSWERED}" if was_running else back
 

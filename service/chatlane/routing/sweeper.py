@@ -20,6 +20,7 @@ from chatlane.store import (
     originals,
     routers,
     seen_days,
+    shown_lists,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ _REQUESTS_AT_ONCE: Final = 1000
 # Replays are older than the clock of the database; a bucket that is gone counts as a full one.
 _BUCKETS_KEPT: Final = timedelta(hours=1)
 _BUCKETS_AT_ONCE: Final = 1000
+# Longer than they are valid: until then a number is refused and not taken for one of another list.
+_LISTS_KEPT: Final = timedelta(days=7)
+_LISTS_AT_ONCE: Final = 1000
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 _log = get_logger("sweeper")
@@ -175,6 +179,13 @@ class Upkeep:
             async with self._transaction() as connection:
                 after = await bots.forget(connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE)
 
+    async def forget_shown_lists(self) -> None:
+        """Delete which lists of conversations people were shown long ago."""
+        after: bytes | None = b""
+        while after is not None:
+            async with self._transaction() as connection:
+                after = await shown_lists.forget(connection, after, _LISTS_KEPT, _LISTS_AT_ONCE)
+
     async def forget_requests(self) -> None:
         """Delete the answers of requests that nobody repeats any more."""
         while await self._forget_some_requests() == _REQUESTS_AT_ONCE:
@@ -207,4 +218,5 @@ def sweeping_jobs(
         Job("requests", timedelta(minutes=10), upkeep.forget_requests),
         Job("admission", timedelta(minutes=10), upkeep.forget_full_buckets),
         Job("bots", timedelta(minutes=10), upkeep.forget_bots),
+        Job("shown lists", timedelta(minutes=10), upkeep.forget_shown_lists),
     )

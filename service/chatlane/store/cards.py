@@ -25,13 +25,17 @@ SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
        coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
        (SELECT count(*) FROM (SELECT FROM waiting WHERE waiting.session_id = sessions.id
                               LIMIT $2) AS line) AS waiting,
-       (SELECT count(*) FROM lanes WHERE lanes.session_id = sessions.id) AS lanes
+       (SELECT count(*) FROM lanes WHERE lanes.session_id = sessions.id)
+           AS other_lanes
 FROM sessions WHERE id = ANY($1::uuid[])
 """
 
 
 async def find(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Card]:
-    """Return the cards of sessions; of what waits no more than 101 messages are counted."""
+    """Return the cards of sessions; of what waits no more than 101 messages are counted.
+
+    All lanes count as other ones.
+    """
     rows = await connection.fetch(CARDS_SQL, list(ids), _WAITING_SHOWN)
     return [_card(row) for row in rows]
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from chatlane.domain import replies
 from chatlane.domain.catalog import Agent
 from chatlane.domain.commands import CommandRules
 from chatlane.domain.log import LogMessage
@@ -285,7 +286,7 @@ async def test_resume_where_nobody_has_talked_leads_the_new_place_there(kernel: 
 
 
 @pytest.mark.parametrize("is_together", [False, True])
-async def test_new_begins_anew_in_every_place_of_a_conversation(
+async def test_f08_new_moves_the_place_where_it_is_said(
     kernel: Kernel, *, is_together: bool
 ) -> None:
     first = await talk(kernel, "a", thr="1")
@@ -300,10 +301,102 @@ async def test_new_begins_anew_in_every_place_of_a_conversation(
             await kernel.say(one, at("09:11"))
     here = await kernel.say(event(**ANN, thr="2", mid="2", text="b"), at("09:12"))
     there = await kernel.say(event(**ANN, thr="1", mid="3", text="c"), at("09:13"))
-    assert here.session == there.session != first
+    assert there.session == first != here.session
+    assert "only here" in (await kernel.told())[-1]
     assert await kernel.value("SELECT count(*) FROM sessions") == 2
-    listed = await tell(kernel, "4", "/sessions", "09:14", thr="2")
-    assert [", this one" in line for line in listed.splitlines()] == [True, False]
+    assert await kernel.value("SELECT count(*) FROM sessions WHERE ended_at IS NULL") == 2
+    # Each place is alone in its conversation again.
+    told = await tell(kernel, "4", "/new", "09:14", thr="1")
+    assert "only here" not in told
+    ends = "SELECT end_reason FROM sessions WHERE id = $1"
+    assert await kernel.value(ends, first) == "requested"
+
+
+async def test_f08_new_in_a_thread_leaves_what_runs_in_its_channel(kernel: Kernel) -> None:
+    channel = {"chat": "C5", "user": "U1", "kind_of_chat": "channel", "platform": "slack"}
+    one = await kernel.say(event(**channel, mid="1", text="long job"), at("09:00"))
+    running = await kernel.claim_live(one.session)
+    await kernel.say(event(**channel, mid="2", text="and more"), at("09:01"))
+    opened = event(**channel, thr="1", mid="3", reply_to="1", kind="service")
+    new = event(**channel, thr="1", mid="4", text="/new\nsomething else")
+    _, other = await kernel.say_together([opened, new], at("09:02"))
+    assert other.session != one.session
+    assert (await kernel.renew(running)).cancel is None
+    assert (await kernel.told())[-1].endswith("is still answered.")
+    await kernel.answer(running, "done", at("09:03"))
+    assert texts(await kernel.run_turn(one.session)) == ["and more"]
+    assert await lane(kernel, one.session) == one.session
+
+
+async def test_f08_a_branch_in_one_place_leaves_the_other_alone(kernel: Kernel) -> None:
+    first = await talk(kernel, "a", thr="1")
+    await tell(kernel, "1", "/resume 1", thr="2")
+    events = [event(**ANN, thr="2", mid=f"b{n}", text=text) for n, text in enumerate(["/branch"])]
+    await kernel.say_together([*events, event(**ANN, thr="1", mid="n", text="/new")], at("09:12"))
+    assert "only here" not in (await kernel.told())[-1]
+    ends = "SELECT end_reason FROM sessions WHERE id = $1"
+    assert await kernel.value(ends, first) == "requested"
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+async def test_f08_a_number_means_the_list_that_was_shown(
+    kernel: Kernel, *, is_together: bool
+) -> None:
+    first = await talk(kernel, "a")
+    await tell(kernel, "1", "/new", "09:11")
+    await talk(kernel, "b")
+    said = [
+        event(**ANN, mid="2", text="/sessions"),
+        event(**ANN, mid="3", text="/new"),
+        event(**ANN, mid="4", text="c"),
+        event(**ANN, mid="5", text="/resume 2"),
+    ]
+    if is_together:
+        await kernel.say_together(said, at("09:12"))
+    else:
+        for number, one in enumerate(said):
+            await kernel.restarted().say(one, at(f"09:12:0{number}"))
+    assert (await kernel.told())[-1].splitlines()[0] == "Back in a."
+    assert await lane(kernel, first) == first
+
+
+async def test_f08_each_person_and_place_has_a_list(kernel: Kernel) -> None:
+    room = {**GROUP, "thr": "5", "is_forum": True}
+    await talk(kernel, "a", **room, user="7")
+    await tell(kernel, "1", "/sessions", **room, user="7")
+    await tell(kernel, "2", "/new", "09:11", **room, user="8")
+    await talk(kernel, "b", **room, user="8")
+    await tell(kernel, "3", "/sessions", "09:12", **room, user="8")
+    told = await tell(kernel, "4", "/resume 1", "09:13", **room, user="8")
+    assert told == replies.ALREADY_HERE
+    assert (await tell(kernel, "5", "/resume 1", "09:14", **room, user="7")).startswith("Back in a")
+
+
+async def test_f08_a_number_of_an_old_list_is_refused_and_the_list_shown(kernel: Kernel) -> None:
+    await talk(kernel, "a")
+    await tell(kernel, "1", "/new", "09:11")
+    second = await talk(kernel, "b")
+    await tell(kernel, "2", "/sessions", "09:12")
+    late = event(**ANN, mid="3", text="/resume 2")
+    await kernel.say(late, at("09:13", "2026-05-12"))
+    refused, *listed = (await kernel.told())[-1].splitlines()
+    assert refused == "The list you were shown is too old to choose from. This is the list now:"
+    assert [line[:4] for line in listed] == ["1. b", "2. a", "Writ"]
+    assert await lane(kernel, second) == second
+    await kernel.say(event(**ANN, mid="4", text="/resume 2"), at("09:14", "2026-05-12"))
+    assert (await kernel.told())[-1].startswith("Back in a.")
+
+
+async def test_f08_a_number_beyond_the_list_or_of_what_is_gone_is_refused(kernel: Kernel) -> None:
+    first = await talk(kernel, "a")
+    await tell(kernel, "1", "/new", "09:11")
+    await talk(kernel, "b")
+    await tell(kernel, "2", "/sessions", "09:12")
+    await tell(kernel, "3", "/new", "09:12")
+    await talk(kernel, "c")
+    await kernel.fetch("UPDATE sessions SET owner = 'telegram:bot:999' WHERE id = $1", first)
+    assert await tell(kernel, "4", "/resume 3", "09:13") == replies.NOT_FOUND
+    assert await tell(kernel, "5", "/resume 2", "09:13") == replies.NOT_FOUND
 
 
 async def test_what_runs_is_still_answered_when_its_conversation_is_left(kernel: Kernel) -> None:

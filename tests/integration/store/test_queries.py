@@ -191,6 +191,8 @@ INSERT INTO aliases (platform, account, kind, alias, canonical, first_seen_at)
 INSERT INTO bot_budgets (key, opened_at, last_at, messages, is_silenced)
     SELECT decode(md5(n::text), 'hex'), now(), now(), 1, false
     FROM generate_series(1, 60000) AS n;
+INSERT INTO shown_lists (key, shown_at, session_ids)
+    SELECT decode(md5(n::text), 'hex'), now(), '{}' FROM generate_series(1, 60000) AS n;
 INSERT INTO admission (key, full_at) SELECT decode(md5(n::text), 'hex'), now()
     FROM generate_series(1, 60000) AS n;
 INSERT INTO erasures (id, until, key_id) SELECT id, now(), 'key' FROM sessions;

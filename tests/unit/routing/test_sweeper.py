@@ -102,4 +102,4 @@ async def test_every_router_has_the_same_jobs() -> None:
         keep_logs=nothing,
     )
     names = [job.name for job in jobs]
-    assert len(names) == len(set(names)) == 12
+    assert len(names) == len(set(names)) == 13
