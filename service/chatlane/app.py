@@ -98,6 +98,8 @@ _COLLECT_AFTER: Final = 20_000
 _START_PAUSE: Final = timedelta(milliseconds=500)
 # A reader that could not be opened for so long does not move.
 _READER_PATIENCE: Final = timedelta(seconds=10)
+# Long enough for a person to see it on a dashboard; the counter and the log keep it.
+_REGRESSION_SHOWN_FOR: Final = timedelta(hours=1)
 
 _log = get_logger("app")
 
@@ -128,6 +130,7 @@ class App:
     drift: DriftWatch | None = None
     share_notices: ShareNotices | None = None
     ownership: Ownership | None = None
+    regressed_at: float | None = None
 
     @property
     def stop_patience(self) -> timedelta:
@@ -152,6 +155,12 @@ class App:
             return
         _log.critical("router_part_failed", part=task.get_name(), exc_info=task.exception())
         self.has_ended.set()
+
+    def note_regression(self) -> None:
+        """Tell that the database has forgotten what it had confirmed."""
+        self.regressed_at = asyncio.get_running_loop().time()
+        self.metrics.database_regressed()
+        _log.critical("database_regressed", router=str(self.router_id))
 
     def count_refusal(self, refusal: Refusal) -> None:
         """Count something that NATS did not let this router do."""
@@ -183,10 +192,17 @@ class App:
         return [
             *(["dead_letters"] if is_old else []),
             *states,
+            *(["database_regressed"] if self._has_regressed() else []),
             # One account's doing; the notices name it.
             *(kind for kind in self.reconciler.found if kind != Inconsistency.UNPARTITIONED),
             *self.drift.complaints,
         ]
+
+    def _has_regressed(self) -> bool:
+        if self.regressed_at is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        return now - self.regressed_at < _REGRESSION_SHOWN_FOR.total_seconds()
 
     def _streams(self) -> dict[str, str]:
         """Return the streams that take nothing new, and why."""
@@ -377,19 +393,6 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             metrics=app.metrics,
             jitter=jitter,
         )
-        app.ownership = ownership = Ownership(
-            router=app.router_id,
-            version=VERSION,
-            holder=intake,
-            transaction=transaction,
-            is_log_reachable=lambda: access.is_reachable,
-            # What the one before has left behind is first; its sweep would be up to 750 ms later.
-            on_taken_over=lambda: rescue.ring_within(timedelta(0)),
-            on_unreadable=bus.move_on,
-            lease=router.lease,
-            renew_interval=router.renew_interval,
-            poll_interval=router.poll_interval,
-        )
         batches = Batches(
             intake,
             writer,
@@ -405,6 +408,25 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             inbound_is_read=InboundProgress(access, transaction).is_read,
             erasure_key=app.settings.erasure_key(),
             began_at=began_at,
+        )
+
+        def database_regressed() -> None:
+            app.note_regression()
+            batches.expect_forgotten_claims()
+
+        app.ownership = ownership = Ownership(
+            router=app.router_id,
+            version=VERSION,
+            holder=intake,
+            transaction=transaction,
+            is_log_reachable=lambda: access.is_reachable,
+            # What the one before has left behind is first; its sweep would be up to 750 ms later.
+            on_taken_over=lambda: rescue.ring_within(timedelta(0)),
+            on_unreadable=bus.move_on,
+            on_database_regressed=database_regressed,
+            lease=router.lease,
+            renew_interval=router.renew_interval,
+            poll_interval=router.poll_interval,
         )
         idle = IdleCheck(
             router=app.router_id,

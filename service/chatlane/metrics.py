@@ -374,6 +374,11 @@ LOG_TRIMMED: Final = Metric(
     "Decided messages purged before the end of the replay window to make room in a log.",
     ("log", "owner"),
 )
+DATABASE_REGRESSIONS: Final = Metric(
+    "chatlane_database_regressions_total",
+    "counter",
+    "The database had forgotten what it had confirmed to this router.",
+)
 TOPOLOGY_DIFFERENCES: Final = Metric(
     "chatlane_topology_differences",
     "gauge",
@@ -491,6 +496,7 @@ METRICS: Final = (
     RECEIVED_BYTES,
     LOG_SHARE,
     LOG_TRIMMED,
+    DATABASE_REGRESSIONS,
     TOPOLOGY_DIFFERENCES,
     STREAM_LOSSES,
     INCONSISTENCIES,
@@ -656,6 +662,10 @@ class Metrics:
     def log_trimmed(self, log: str, owner: str, messages: int) -> None:
         """Count messages of a log that were purged before their time."""
         self._add(LOG_TRIMMED, messages, log, owner)
+
+    def database_regressed(self) -> None:
+        """Count that the database went back to an earlier moment."""
+        self._add(DATABASE_REGRESSIONS, 1)
 
     def stream_loss(self, stream: str, kind: str) -> None:
         """Count that a stream has lost something."""

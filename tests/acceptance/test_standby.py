@@ -1,4 +1,4 @@
-"""A synchronous standby takes over amid traffic; the old primary is dead, or answers reads only."""
+"""A standby takes over amid traffic; the old primary is dead, or answers reads only."""
 
 import os
 from collections.abc import AsyncIterator
@@ -7,10 +7,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+import httpx
 import pytest
 
 from chatlane.dev.binaries import postgres_programs, server_directory, unprivileged_identity
 from tests.acceptance.conftest import Tell
+from tests.support.checker import problems
 from tests.support.eventually import eventually
 from tests.support.postgres_pair import PostgresPair, open_postgres_pair
 from tests.support.scene import Scene, open_scene, seconds_since
@@ -78,3 +80,37 @@ async def test_a_primary_that_is_killed_loses_nothing_that_was_committed(
     await paired.verify()
     paired.require_running()
     tell(f"answers flow {flow} after the promotion")
+
+
+@pytest.fixture
+async def loose_pair() -> AsyncIterator[PostgresPair]:
+    with server_directory() as directory:
+        async with open_postgres_pair(directory, is_synchronous=False) as its:
+            yield its
+
+
+async def test_a_standby_that_is_behind_takes_over_and_every_message_is_answered(
+    nats_url: str, loose_pair: PostgresPair, tmp_path: Path, tell: Tell
+) -> None:
+    """Routers notice that the database went back, and say so; adapters deliver what comes of it."""
+    async with open_scene(tmp_path, nats_url, loose_pair.dsn) as scene:
+        await scene.start()
+        async with scene.crowd.talking(PER_SECOND):
+            await scene.until_answers_flow()
+            await loose_pair.hold_back_standby()
+            # This is answered and then forgotten.
+            await scene.until_answers_flow()
+            await loose_pair.primary.kill()
+            await loose_pair.promote()
+            for name in ("router 1", "router 2"):
+                await scene.process(name).until_told("database_regressed")
+            await scene.until_answers_flow()
+        await scene.until_all_is_heard()
+        port = scene.process("router 1").events("router_started")[-1]["port"]
+        async with httpx.AsyncClient(timeout=5) as client:
+            told = (await client.get(f"http://127.0.0.1:{port}/readyz")).json()
+        assert told["ready"], told
+        assert "database_regressed" in told["complaints"]
+        scene.require_running()
+        history = await scene.witness.history(scene.crowd)
+        tell("\n".join(problems(history)) or "nothing was wrong")

@@ -181,6 +181,7 @@ async def _holdings(tx: Transaction) -> list[Row]:
             lease_seconds=None if row.lease_until is None else row.lease_until - now,
             stop_before=row.stop_before,
             has_stopped=False,
+            cursor=row.cursor,
         )
         for row in tx.table("partitions")
     ]
@@ -303,9 +304,10 @@ class Router:
 
 
 async def _heartbeat(tx: Transaction, me: UUID, _version: str, lease: timedelta) -> list[Row]:
-    await tx.lock(("routers", me))
-    tx.put(("routers", me), Router(me, tx.database.now() + lease.total_seconds()))
-    return []
+    before = await tx.lock(("routers", me))
+    written = tx.database.now() + lease.total_seconds()
+    tx.put(("routers", me), Router(me, written))
+    return [Row(seen_until=written, found=before.seen_until if before else None)]
 
 
 async def _live(tx: Transaction) -> list[Row]:

@@ -59,7 +59,7 @@ class Standby(PostgresServer):
 
 @dataclass(frozen=True, slots=True)
 class PostgresPair:
-    """Both servers; commits wait until both have them on disk."""
+    """Both servers; commits wait until both have them on disk, unless the pair is asynchronous."""
 
     primary: PostgresServer
     standby: Standby
@@ -72,6 +72,16 @@ class PostgresPair:
         hosts = f"{LOOPBACK}:{self.primary.port},{LOOPBACK}:{self.standby.port}"
         query = f"{parts.query}&target_session_attrs=read-write"
         return f"{parts.scheme}://{identity}@{hosts}{parts.path}?{query}"
+
+    async def hold_back_standby(self) -> None:
+        """Let the standby receive nothing from here on, as one that is far behind."""
+        await execute(self.standby, "ALTER SYSTEM SET primary_conninfo = ''")
+        await execute(self.standby, "SELECT pg_reload_conf()")
+
+        async def is_cut_off() -> bool:
+            return await execute(self.primary, "SELECT count(*) FROM pg_stat_replication") == 0
+
+        await eventually(is_cut_off, _STREAMING_WITHIN)
 
     async def demote(self) -> None:
         """Let the primary answer reads and refuse writes, as one that lost an election does."""
@@ -101,11 +111,14 @@ async def execute(server: PostgresServer, statement: str, *arguments: object) ->
 
 
 @asynccontextmanager
-async def open_postgres_pair(directory: Path) -> AsyncIterator[PostgresPair]:
-    """Run a primary with a migrated database and a synchronous standby.
+async def open_postgres_pair(
+    directory: Path, *, is_synchronous: bool = True
+) -> AsyncIterator[PostgresPair]:
+    """Run a primary with a migrated database and a standby.
 
     Args:
         directory: For their files; as for `open_postgres`.
+        is_synchronous: Whether commits wait for the standby.
     """
     primary = PostgresServer(directory / "primary", settings={"wal_level": "replica"})
     standby = Standby(directory / "standby", primary)
@@ -114,14 +127,16 @@ async def open_postgres_pair(directory: Path) -> AsyncIterator[PostgresPair]:
         await execute(primary, f"CREATE DATABASE {DATABASE}")
         await migrated(primary.dsn(DATABASE))
         await standby.start()
-        await execute(primary, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-        await execute(primary, "SELECT pg_reload_conf()")
+        if is_synchronous:
+            await execute(primary, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+            await execute(primary, "SELECT pg_reload_conf()")
+        wanted = "sync" if is_synchronous else "async"
 
-        async def is_synchronous() -> bool:
+        async def follows() -> bool:
             state = await execute(primary, "SELECT sync_state FROM pg_stat_replication")
-            return state == "sync"
+            return state == wanted
 
-        await eventually(is_synchronous, _STREAMING_WITHIN)
+        await eventually(follows, _STREAMING_WITHIN)
         yield PostgresPair(primary, standby)
     finally:
         await standby.kill()

@@ -77,6 +77,7 @@ class SmallRouter:
     batch_sizes: list[int] = field(default_factory=list)
     killers: list[str] = field(default_factory=list)
     take_overs: int = 0
+    regressions: int = 0
     max_messages: int = 64
     deadly: str | None = None
     jitter: Random | None = None
@@ -100,6 +101,7 @@ class SmallRouter:
             transaction=self.store.transaction,
             is_log_reachable=lambda: self.access.is_reachable,
             on_taken_over=self._taken_over,
+            on_database_regressed=self._regressed,
             lease=self.lease,
             renew_interval=self.lease / 3,
             poll_interval=timedelta(milliseconds=50),
@@ -122,6 +124,9 @@ class SmallRouter:
 
     def _taken_over(self) -> None:
         self.take_overs += 1
+
+    def _regressed(self) -> None:
+        self.regressions += 1
 
     def start(self) -> None:
         """Own partitions and commit batches; again after `freeze`."""

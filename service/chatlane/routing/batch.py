@@ -61,6 +61,8 @@ _BREATH: Final = 8
 # How soon a message is looked at again whose stream is full.
 _ROOM_AFTER: Final = timedelta(milliseconds=500)
 _HELD_BACK_SAID_EVERY: Final = 10.0
+# Seconds: longer than a worker goes on with a turn that it cannot renew.
+_RECALLED_FOR: Final = 300.0
 
 # Commands take statements of their own; so many at once still fit well into a lease.
 _COMMANDS: Final = 16
@@ -109,6 +111,7 @@ class Batches:
     ) -> None:
         self._inbound_is_read = inbound_is_read
         self._began_at = began_at or datetime.now(UTC)
+        self._recalls_until = 0.0
         self._erasure_key = erasure_key
         self._full_streams = full_streams
         self._held_back_said_at = -_HELD_BACK_SAID_EVERY
@@ -123,6 +126,10 @@ class Batches:
         self._max_messages = max_messages
         self._linger = linger
         self._jitter = jitter
+
+    def expect_forgotten_claims(self) -> None:
+        """Treat results for some time as older than this router: the database went back."""
+        self._recalls_until = monotonic() + _RECALLED_FOR
 
     async def run(self) -> None:
         """Commit batches until cancelled; while one is in the database the next is decoded.
@@ -155,7 +162,7 @@ class Batches:
                     message,
                     self._catalog,
                     is_killer=one.is_process_killer,
-                    is_old=message.stored_at < self._began_at,
+                    is_old=message.stored_at < self._began_at or began < self._recalls_until,
                 )
                 if len(known) % _BREATH == 0:
                     await asyncio.sleep(0)

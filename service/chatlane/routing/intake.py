@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.domain.log import LOGS
 from chatlane.logs import get_logger
 from chatlane.metrics import Metrics
+from chatlane.routing.database_regression import KnownPosition
 from chatlane.routing.feed import FeedDependencies, PartitionFeed
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Intake:
         self.has_stops = asyncio.Event()
         self._changed = asyncio.Event()
         self._feeds: dict[PartitionId, PartitionFeed] = {}
+        self._known: dict[PartitionId, KnownPosition] = {}
         self._turn = 0
         self._exclusive: PartitionFeed | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,6 +170,19 @@ class Intake:
         """The partitions held, in the order their rows are locked."""
         return [self._feeds[partition] for partition in sorted(self._feeds)]
 
+    def positions(self) -> Mapping[PartitionId, KnownPosition]:
+        """Return how far the database has confirmed each partition, those held before included."""
+        for feed in self._feeds.values():
+            self._note_position(feed)
+        return self._known
+
+    def forget_positions(self) -> None:
+        """Forget what was confirmed; for when the database has forgotten it, too."""
+        self._known.clear()
+
+    def _note_position(self, feed: PartitionFeed) -> None:
+        self._known[feed.partition] = KnownPosition(feed.epoch, feed.position.cursor)
+
     async def release(self, partitions: Iterable[PartitionId]) -> None:
         """Stop reading partitions, after the batch they are in; then they can be handed back."""
         await asyncio.gather(*map(self._release, list(partitions)))
@@ -179,6 +194,7 @@ class Intake:
         await feed.stop_offering()
         if self._feeds.get(partition) is feed:
             del self._feeds[partition]
+            self._note_position(feed)
             self._show_owned()
             await feed.close()
 
@@ -186,6 +202,7 @@ class Intake:
         """Drop partitions that are another router's, or whose cursor is not where we believed."""
         gone = [self._feeds.pop(one) for one in partitions if one in self._feeds]
         for feed in gone:
+            self._note_position(feed)
             self._metrics.partitions_lost(feed.partition.log)
             self._run(feed.close())
         if gone:

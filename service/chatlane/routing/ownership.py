@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from chatlane.crash_points import ChangePoint, RouterPoint, reach
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
+from chatlane.routing.database_regression import HeartbeatCheck, has_moved_back
 from chatlane.store import divisions, partitions, routers
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.log import LogName, PartitionId
+    from chatlane.routing.database_regression import KnownPosition
     from chatlane.routing.feed import PartitionFeed, Transaction
     from chatlane.store.partitions import Claim, Holding
-    from chatlane.store.routers import Peer
+    from chatlane.store.routers import Heartbeat, Peer
 
 _STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
@@ -53,6 +55,12 @@ class Holder(Protocol):
 
     async def release(self, partitions: Iterable[PartitionId]) -> None:
         """Stop reading partitions, after the batch they are in."""
+
+    def positions(self) -> Mapping[PartitionId, KnownPosition]:
+        """Return how far the database has confirmed each partition, those held before included."""
+
+    def forget_positions(self) -> None:
+        """Forget what was confirmed; for when the database has forgotten it, too."""
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
         """Drop partitions that are another router's."""
@@ -89,6 +97,7 @@ class Ownership:
         is_log_reachable: Whether the logs can be talked to.
         on_unreadable: Called when partitions are given up because they cannot be read here.
         on_taken_over: Called when partitions were taken from a router that is gone.
+        on_database_regressed: Called when the database has forgotten what it had confirmed.
         lease: How long a partition stays with a router that no longer renews.
         renew_interval: Pause between renewals of idle partitions and between signs of life.
         poll_interval: Longest pause between two looks.
@@ -104,6 +113,7 @@ class Ownership:
         is_log_reachable: Callable[[], bool],
         on_unreadable: Callable[[], None] = lambda: None,
         on_taken_over: Callable[[], None] = lambda: None,
+        on_database_regressed: Callable[[], None] = lambda: None,
         lease: timedelta = timedelta(seconds=3),
         renew_interval: timedelta = timedelta(seconds=1),
         poll_interval: timedelta = timedelta(milliseconds=250),
@@ -115,6 +125,8 @@ class Ownership:
         self._is_log_reachable = is_log_reachable
         self._on_unreadable = on_unreadable
         self._on_taken_over = on_taken_over
+        self._on_database_regressed = on_database_regressed
+        self._heartbeats = HeartbeatCheck()
         self._lease = lease
         self._renew_seconds = renew_interval.total_seconds()
         self._poll_seconds = poll_interval.total_seconds()
@@ -198,11 +210,12 @@ class Ownership:
 
     async def _look(self) -> None:
         self._give_up_unreadable()
+        known = dict(self._holder.positions())
         async with self._transaction() as connection:
             # Whatever is due by now, however long it took to reach the database.
             now = self._loop.time()
             held = {feed.partition for feed in self._holder.feeds}
-            shown = await self._show_life(connection, now)
+            seen_at, is_away, beat = await self._show_life(connection, now)
             renewed = await self._renew_idle(connection, now)
             holdings = await self._holdings(connection)
             peers = await routers.live(connection)
@@ -212,8 +225,17 @@ class Ownership:
         if claims:
             reach(RouterPoint.PARTITIONS_CLAIMED)
         # What was written counts from before it was sent, and only once it is committed.
-        self._seen_at, self._is_away = shown
+        self._seen_at, self._is_away = seen_at, is_away
         self._looked_at = now
+        is_behind = beat is not None and self._heartbeats.is_behind(beat, now)
+        if is_behind or has_moved_back(known, holdings):
+            # What was decided since is read and decided again, from the cursors of the database.
+            # Partitions claimed in this look are found as our own in the next one.
+            self._on_database_regressed()
+            self._holder.lost(held)
+            self._holder.forget_positions()
+            self._next_look = now
+            return
         for feed in self._holder.feeds:
             if feed.partition in renewed:
                 feed.renewed_at = now
@@ -268,20 +290,23 @@ class Ownership:
             # Not over when new ones are taken, only when these are read.
             self._cannot_read = any(feed.unreadable_for(now) for feed in self._holder.feeds)
 
-    async def _show_life(self, connection: PoolConnectionProxy, now: float) -> tuple[float, bool]:
+    async def _show_life(
+        self, connection: PoolConnectionProxy, now: float
+    ) -> tuple[float, bool, Heartbeat | None]:
         """Count as alive, or not while we are away.
 
         Returns:
-            When we were last seen, and whether we are away.
+            When we were last seen, whether we are away, and the sign of life that was written.
         """
         if now < self._away_until:
             if not self._is_away:
+                self._heartbeats.forget()
                 await routers.withdraw(connection, self._router)
-            return float("-inf"), True
+            return float("-inf"), True, None
         if now - self._seen_at < self._renew_seconds:
-            return self._seen_at, False
-        await routers.heartbeat(connection, self._router, self._version, self._lease)
-        return now, False
+            return self._seen_at, False, None
+        beat = await routers.heartbeat(connection, self._router, self._version, self._lease)
+        return now, False, beat
 
     async def _renew_idle(self, connection: PoolConnectionProxy, now: float) -> set[PartitionId]:
         due = [

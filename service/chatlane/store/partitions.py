@@ -55,6 +55,7 @@ class Holding(NamedTuple):
         stop_before: The sequence the cursor must not get to; None but for a change of the
             division.
         has_stopped: Whether the cursor stands right before it.
+        cursor: How far it is committed.
     """
 
     partition: PartitionId
@@ -63,6 +64,7 @@ class Holding(NamedTuple):
     lease_seconds: float | None
     stop_before: int | None = None
     has_stopped: bool = False
+    cursor: int = 0
 
 
 class Advance(NamedTuple):
@@ -113,7 +115,7 @@ HOLDINGS_SQL: Final[LiteralString] = """
 -- partitions: who has them and for how long
 SELECT log, id, owner, epoch,
     extract(epoch FROM lease_until - clock_timestamp())::float8 AS lease_seconds,
-    stop_before, stop_before IS NOT NULL AND cursor = stop_before - 1 AS has_stopped
+    stop_before, stop_before IS NOT NULL AND cursor = stop_before - 1 AS has_stopped, cursor
 FROM partitions ORDER BY log, id
 """
 
@@ -367,6 +369,7 @@ def _holding(row: "Record") -> Holding:
         row["lease_seconds"],
         row["stop_before"],
         row["has_stopped"],
+        row["cursor"],
     )
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -16,19 +16,33 @@ class Peer(NamedTuple):
     seconds_left: float
 
 
+class Heartbeat(NamedTuple):
+    """A sign of life.
+
+    Attributes:
+        written: Until when the router counts as alive.
+        found: What was there before; None when there was no row.
+    """
+
+    written: "datetime"
+    found: "datetime | None"
+
+
 HEARTBEAT_SQL: Final[LiteralString] = """
 -- routers: this one is alive
 INSERT INTO routers (id, version, seen_until, follows_changes)
 VALUES ($1, $2, clock_timestamp() + $3::interval, true)
 ON CONFLICT (id) DO UPDATE SET seen_until = clock_timestamp() + $3::interval
+RETURNING seen_until, (SELECT before.seen_until FROM routers AS before WHERE id = $1) AS found
 """
 
 
 async def heartbeat(
     connection: "PoolConnectionProxy", router: "UUID", version: str, lease: "timedelta"
-) -> None:
+) -> Heartbeat:
     """Count as alive for `lease` from now."""
-    await connection.execute(HEARTBEAT_SQL, router, version, lease)
+    [row] = await connection.fetch(HEARTBEAT_SQL, router, version, lease)
+    return Heartbeat(row["seen_until"], row["found"])
 
 
 LIVE_SQL: Final[LiteralString] = """

@@ -217,3 +217,52 @@ async def test_idle_partitions_stay_where_they_are(store: Store, logs: LogStream
         await eventually(lambda: asyncio.get_running_loop().time() - started > 2)
         assert await epochs() == before
         assert hold_everything(*both)
+
+
+async def test_a_database_that_went_back_is_noticed_and_what_it_forgot_is_decided_again(
+    store: Store, logs: LogStreams
+) -> None:
+    async with open_routers(store, logs, 2) as both:
+        for router in both:
+            router.start()
+        await eventually(lambda: hold_everything(*both))
+        kept = [f"kept {number}" for number in range(3)]
+        await logs.publish(3, kept)
+
+        async def are_noted(*bodies: str) -> bool:
+            return (await noted(store)).get(3, []) == list(bodies)
+
+        await eventually(lambda: are_noted(*kept))
+        async with store.transaction() as connection:
+            await connection.execute("CREATE TABLE before AS SELECT * FROM partitions")
+            await connection.execute("CREATE TABLE noted_before AS SELECT * FROM noted")
+        await logs.publish(3, ["forgotten"])
+        await eventually(lambda: are_noted(*kept, "forgotten"))
+
+        # Nothing is published after it: a partition that is silent is read again as well.
+        async with store.transaction() as connection:
+            await connection.execute(
+                "UPDATE partitions SET cursor = before.cursor, cursor_at = before.cursor_at,"
+                " epoch = before.epoch, owner = before.owner, lease_until = before.lease_until"
+                " FROM before WHERE partitions.log = before.log AND partitions.id = before.id"
+            )
+            await connection.execute("DELETE FROM noted WHERE body = 'forgotten'")
+        await eventually(lambda: are_noted(*kept, "forgotten"))
+        await eventually(lambda: hold_everything(*both))
+        assert max(router.regressions for router in both) == 1, "once by each that knew"
+
+
+async def test_a_sign_of_life_that_the_database_forgot_is_noticed(
+    store: Store, logs: LogStreams
+) -> None:
+    """Where no message was decided since, and the cursors are the same."""
+    async with open_routers(store, logs) as (router,):
+        router.start()
+        await eventually(lambda: hold_everything(router))
+        async with store.transaction() as connection:
+            await connection.execute(
+                "UPDATE routers SET seen_until = seen_until - interval '10 seconds'"
+            )
+        await eventually(lambda: router.regressions == 1)
+        await eventually(lambda: hold_everything(router))
+        assert router.regressions == 1
