@@ -71,10 +71,14 @@ _CAUSES: Final = {
     DeadReason.OVERSIZED_OUTBOUND: Cause.BUG,
 }
 
+_REASONS: Final = frozenset(map(str, DeadReason))
 
-def cause_of(reason: DeadReason) -> Cause:
-    """Return the class of a reason."""
-    return _CAUSES.get(reason, Cause.PUBLISHER)
+
+def cause_of(reason: str) -> Cause:
+    """Return the class of a reason, also of one that only a newer release knows."""
+    if reason not in _REASONS:
+        return Cause.BUG
+    return _CAUSES.get(DeadReason(reason), Cause.PUBLISHER)
 
 
 class DeadLetter(ServiceEnvelope):

@@ -131,7 +131,9 @@ class SessionView(Record):
     platform: PlatformName = Field(description="Platform it is on.")
     started_at: Instant = Field(description="When it was opened.")
     ended_at: Instant | None = Field(default=None, description="When it was closed.")
-    end_reason: EndReason | None = Field(default=None, description="Why it was closed.")
+    end_reason: EndReason | None = Field(
+        default=None, description="Why it was closed; none if the router does not know the reason."
+    )
     last_activity_at: Instant = Field(description="When a person last wrote.")
     message_count: BigNumber = Field(description="Rows in its transcript.")
     title: Text | None = Field(default=None, description="Title shown to people.")

@@ -109,6 +109,12 @@ SESSIONS_STARTED: Final = Metric(
     "Sessions opened; reason is `new` or the reset that ended the one before.",
     ("agent", "reason"),
 )
+STORED_VALUES_UNKNOWN: Final = Metric(
+    "chatlane_stored_values_unknown",
+    "gauge",
+    "How often this router has read a stored value that it does not know, since it began.",
+    ("column",),
+)
 SEARCHABLE_ROWS: Final = Metric(
     "chatlane_searchable_rows_total",
     "counter",
@@ -450,6 +456,7 @@ METRICS: Final = (
     SESSIONS_STARTED,
     SEARCHABLE_ROWS,
     UNSEARCHABLE_SESSIONS,
+    STORED_VALUES_UNKNOWN,
     BATCHES,
     BATCH_SECONDS,
     BATCH_MESSAGES,

@@ -68,7 +68,7 @@ def list_letters(
         return
     _print(letters)
     for name, number, oldest in tallies:
-        cause = cause_of(DeadReason(name))
+        cause = cause_of(name)
         typer.echo(f"{number} {name} ({cause}), the oldest {shown(timedelta(seconds=oldest))} old")
 
 
@@ -233,7 +233,7 @@ async def _opened(config: Path | None) -> AsyncIterator["Store"]:
 def _json(at: datetime | None, letter: "DeadRow", *, with_body: bool = False) -> str:
     fields = {name: value for name, value in letter._asdict().items() if value is not None}
     fields["digest"] = letter.digest.hex()
-    fields["cause"] = cause_of(DeadReason(letter.reason))
+    fields["cause"] = cause_of(letter.reason)
     fields.pop("body", None)
     if at is not None:
         fields["at"] = at
@@ -250,7 +250,7 @@ def _no_such(letter_id: UUID) -> CommandError:
 def _print_one(letter: "DeadRow") -> None:
     facts = {
         "id": str(letter.id),
-        "reason": f"{letter.reason} ({cause_of(DeadReason(letter.reason))})",
+        "reason": f"{letter.reason} ({cause_of(letter.reason)})",
         "detail": letter.detail,
         "stage": letter.stage,
         "position": None if letter.sequence is None else f"{letter.log or ''}#{letter.sequence}",
@@ -278,7 +278,7 @@ def _print(letters: list[tuple[datetime, "DeadRow"]]) -> None:
         listed.add_row(
             str(letter.id),
             shown(max(timedelta(0), datetime.now(UTC) - at)),
-            cause_of(DeadReason(letter.reason)),
+            cause_of(letter.reason),
             letter.stage,
             letter.reason,
             position,

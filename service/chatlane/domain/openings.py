@@ -7,7 +7,7 @@ from uuid import UUID
 
 from chatlane.domain.ids import derived_id
 from chatlane.domain.speaking import Speaking
-from chatlane_schemas.events import EndReason, ResetReason
+from chatlane_schemas.events import ResetReason
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Part
 
@@ -32,12 +32,12 @@ _TOLD_WHERE_WANTED: Final = {
 NOTICES: Final = (*_ALWAYS_TOLD.values(), *_TOLD_WHERE_WANTED.values())
 
 # Ends that nobody asked for: the session after them is told why there is one.
-_UNASKED: Final = {EndReason(reason): reason for reason in (*_ALWAYS_TOLD, *_TOLD_WHERE_WANTED)}
+_UNASKED: Final = {str(reason): reason for reason in (*_ALWAYS_TOLD, *_TOLD_WHERE_WANTED)}
 
 
 def reason_after(previous: Session) -> ResetReason | None:
     """Return why a session follows one that ended before its first message came."""
-    return None if previous.end_reason is None else _UNASKED.get(EndReason(previous.end_reason))
+    return None if previous.end_reason is None else _UNASKED.get(previous.end_reason)
 
 
 def follow(session: Session, previous: Session, reason: ResetReason | None) -> None:

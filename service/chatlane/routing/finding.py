@@ -33,7 +33,7 @@ _CLOCKS: Final = timedelta(seconds=10)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-_STREAM_OF_STAGE: Final = {
+_STREAM_OF_STAGE: Final[Mapping[str, StreamName]] = {
     Stage.INBOUND: StreamName.INBOUND,
     Stage.RESULTS: StreamName.RESULTS,
     Stage.TURNS: StreamName.TURNS,
@@ -213,7 +213,11 @@ class Finder:
                 return found
             after = rows[-1].id
             found += sum(
-                gone.holds(StreamName(row.stream), row.created_at, row.payload) for row in rows
+                any(
+                    gone.holds(stream, row.created_at, row.payload)
+                    for stream in _streams_named(row.stream)
+                )
+                for row in rows
             )
 
     async def find_messages(
@@ -248,11 +252,16 @@ def _is_letter(gone: Gone, letter: Letter) -> bool:
 
 def _stream_of(letter: Letter) -> StreamName:
     """Return the stream that a dead letter was meant for, or came from."""
-    stream = _STREAM_OF_STAGE.get(Stage(letter.stage))
+    stream = _STREAM_OF_STAGE.get(letter.stage)
     if stream is not None:
         return stream
     noun = (letter.subject or "").split(".")[2:3]
     return _STREAM_OF_SUBJECT.get(noun[0] if noun else "", StreamName.OUTBOUND)
+
+
+def _streams_named(name: str) -> tuple[StreamName, ...]:
+    """Return the stream of a name; all of them for one that only a newer release knows."""
+    return (StreamName(name),) if name in tuple(StreamName) else tuple(StreamName)
 
 
 def _is_reply(gone: Gone, answered_until: datetime, one: Reply) -> bool:

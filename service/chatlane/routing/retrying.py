@@ -215,6 +215,8 @@ def _publication(letter: DeadRow) -> Publication:
     """Return what is published: with an id of its own, for the old one may still be known."""
     if not letter.body or letter.subject is None:
         raise NotRetriedError("there is nothing of it to try again: its body is gone")
+    if letter.stage not in tuple(Stage):
+        raise NotRetriedError("a newer release set it aside: retry it with that one")
     stage = Stage(letter.stage)
     try:
         stream, subject = _place(stage, letter.subject)

@@ -23,7 +23,7 @@ from chatlane.store import aliases, lanes, messages, owners, session_changes, se
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Sender
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
-from chatlane_schemas.source import Source, source_json
+from chatlane_schemas.source import source_json
 from chatlane_schemas.subjects import SubjectError, declared_name
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ async def _said(request: SessionSubmit, case: Case) -> InboundEvent:
     stored = await messages.find_last_source(
         case.writing.connection, case.session.id, _ROWS_LOOKED_AT
     )
-    address = address_of(case.session) if stored is None else Source.model_validate_json(stored)
+    address = address_of(case.session) if stored is None else stored
     person: Person | None = request.acting_for
     return InboundEvent(
         id=request.id,

@@ -11,7 +11,8 @@ from chatlane import metrics as its
 from chatlane.logs import get_logger
 from chatlane.routing.sweeper import Job
 from chatlane.store import dead_letters, survey
-from chatlane_schemas.dead import Cause, DeadReason, cause_of
+from chatlane.store.stored_values import UNKNOWN_VALUES
+from chatlane_schemas.dead import Cause, cause_of
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -141,12 +142,15 @@ class Survey:
         self._metrics.show(its.UNOWNED, {(log,): n for log, n in figures.unowned.items()})
         self._metrics.show(its.PARTITIONS, {(log,): n for log, n in figures.partitions.items()})
         self._metrics.show(its.OUTBOX_OLDEST, {(): figures.outbox_oldest_seconds})
+        self._metrics.show(
+            its.STORED_VALUES_UNKNOWN, {(name,): n for name, n in UNKNOWN_VALUES.counts.items()}
+        )
 
     def _show_dead_letters(self, tallies: Sequence[Tally]) -> None:
         kept: dict[tuple[str, ...], float] = {}
         oldest: dict[tuple[str, ...], float] = {}
         for one in tallies:
-            cause = cause_of(DeadReason(one.reason))
+            cause = cause_of(one.reason)
             kept[cause, one.reason] = one.number
             oldest[(cause,)] = max(one.oldest_seconds, oldest.get((cause,), 0.0))
         self._metrics.show(its.DEAD_LETTERS_KEPT, kept)

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
+from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.sources import is_of_person
 from chatlane.domain.turns import Question
 from chatlane.store.columns import columns
+from chatlane.store.stored_values import read_record, read_source
 from chatlane_schemas.source import Source
 from chatlane_schemas.turns import TurnMessage
 
@@ -50,10 +52,10 @@ WHERE source IS NOT NULL ORDER BY age, place DESC LIMIT 1
 
 async def find_last_source(
     connection: "PoolConnectionProxy", session_id: UUID, rows: int
-) -> str | None:
-    """Return the `Source` of the newest message as JSON text, of what waits and the last rows."""
+) -> Source | None:
+    """Return the source of the newest message, of what waits and the last rows."""
     source: str | None = await connection.fetchval(LAST_SOURCE_SQL, session_id, rows)
-    return source
+    return None if source is None else read_source(source, "messages")
 
 
 OF_TURNS_SQL: Final[LiteralString] = """
@@ -235,8 +237,16 @@ def _turn_message(row: "Record") -> TurnMessage:
         "source": from_json(row["source"]),
         "stored_at": row["created_at"],
     }
-    # By way of JSON: the contract is strict about Python types and lenient about JSON's.
-    return TurnMessage.model_validate_json(to_json(from_json(row["details"]) | fields))
+    fields = from_json(row["details"]) | fields
+    try:
+        # By way of JSON: the contract is strict about Python types and lenient about JSON's.
+        return TurnMessage.model_validate_json(to_json(fields))
+    except ValidationError:
+        source = read_source(row["source"], "messages").model_dump(mode="json", exclude_none=True)
+        message = read_record(TurnMessage, fields | {"source": source}, "messages", is_json=True)
+        if message is None:
+            raise
+        return message
 
 
 QUESTIONS_SQL: Final[LiteralString] = """
@@ -271,7 +281,7 @@ async def find_questions(
     rows = await connection.fetch(QUESTIONS_SQL, *columns(wanted, 2))
     found = {}
     for row in rows:
-        source = Source.model_validate_json(row["source"])
+        source = read_source(row["source"], "messages")
         question = Question(
             row["id"], source, is_of_person(row["kind"], source), row["was_given_up"]
         )

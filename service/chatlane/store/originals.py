@@ -11,8 +11,8 @@ from chatlane.domain.dedupe import digest_of
 from chatlane.domain.originals import Edit, Original
 from chatlane.store import search_index
 from chatlane.store.columns import columns
+from chatlane.store.stored_values import read_source
 from chatlane_schemas.inbound import Attachment
-from chatlane_schemas.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -120,7 +120,7 @@ def _found(row: Record) -> Found:
         state=row["state"],
     )
     source = row["source"]
-    return Found(original, source and digest_of(Source.model_validate_json(source)))
+    return Found(original, source and digest_of(read_source(source, "messages")))
 
 
 CHANGE_WAITING_SQL: Final[LiteralString] = """

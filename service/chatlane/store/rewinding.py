@@ -10,6 +10,7 @@ from uuid import UUID
 from chatlane.domain.retries import Said
 from chatlane.domain.transcripts import UserRow, turn_starts
 from chatlane.store import search_index
+from chatlane.store.stored_values import read_said
 from chatlane_schemas.fields import MAX_INT64
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ async def said_from(
     What they have deleted since never runs again.
     """
     rows = await connection.fetch(SAID_SQL, session_id, from_seq)
-    return tuple(Said(*row.values()) for row in rows)
+    return tuple(read_said(Said(*row.values())) for row in rows)
 
 
 TAKE_OUT_SQL: Final[LiteralString] = """

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.search import agent_mark, any_mark, owner_mark, session_mark
 from chatlane.store import owners
+from chatlane.store.stored_values import known_value
+from chatlane_schemas.results import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
     from uuid import UUID
+
+    import asyncpg
 
     from chatlane.domain.search import Search
     from chatlane.store.pool import Store
@@ -151,7 +155,7 @@ class SearchReads:
                 limit,
                 max_length,
             )
-        return tuple(Hit(*row.values()) for row in rows)
+        return tuple(map(_hit, rows))
 
 
 def _scopes(
@@ -164,3 +168,8 @@ def _scopes(
         yield any_mark([session_mark(session_id)])
     if agent is not None:
         yield any_mark([agent_mark(agent)])
+
+
+def _hit(row: asyncpg.Record) -> Hit:
+    hit = Hit(*row.values())
+    return hit._replace(role=known_value(Role, hit.role, "messages.role") or Role.SYSTEM)

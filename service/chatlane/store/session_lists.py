@@ -113,9 +113,9 @@ class SessionLists:
                 wanted.archived,
             )
         found = [row for row in rows if row["id"] is not None]
-        page = tuple(map(session_view, found[:limit]))
+        page = tuple(filter(None, map(session_view, found[:limit])))
         if len(found) > limit:
-            return SessionPage(page, page[-1].id)
+            return SessionPage(page, found[limit - 1]["id"])
         is_last = rows[0]["looked_at"] < looks_at
         return SessionPage(page, None if is_last else rows[0]["lowest"])
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic_core import from_json, to_json
 
 from chatlane.store import owners, session_life
-from chatlane_schemas.session_state import ModelOverride, ResumeMark
+from chatlane.store.stored_values import read_override, read_reason, read_record
+from chatlane_schemas.session_state import ResumeMark
 from chatlane_schemas.sessions import SessionView
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class SessionReads:
         async with self._store.transaction() as connection:
             theirs = await owners.find_if_named(connection, person)
             rows = await connection.fetch(self._FIND_BY_TITLE, title, theirs, limit)
-        return tuple(map(session_view, rows))
+        return tuple(filter(None, map(session_view, rows)))
 
 
 async def _is_of(
@@ -127,41 +128,47 @@ async def _is_of(
     return person is None or row["owner"] in await owners.find(connection, person)
 
 
-def session_view(row: asyncpg.Record) -> SessionView:
-    """Return a session as it is shown, from the columns that every statement here selects."""
-    return SessionView(
-        id=row["id"],
-        session_key=row["session_key"],
-        agent=row["agent"],
-        platform=row["platform"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        end_reason=row["end_reason"],
+def session_view(row: asyncpg.Record) -> SessionView | None:
+    """Return a session as it is shown, from the columns that every statement here selects.
+
+    Without what this release does not know; None if it cannot be shown without that.
+    """
+    fields: dict[str, object] = {
+        "id": row["id"],
+        "session_key": row["session_key"],
+        "agent": row["agent"],
+        "platform": row["platform"],
+        "started_at": row["started_at"],
+        "ended_at": row["ended_at"],
+        "end_reason": row["end_reason"],
         # A session that a timer opened has no activity yet.
-        last_activity_at=row["last_activity_at"] or row["started_at"],
-        message_count=row["next_seq"] - 1 - row["seq_gaps"],
-        title=row["title"],
-        is_busy=row["active_turn"] is not None,
-        cwd=row["cwd"],
-        model=row["model"],
-        config=None if row["config"] is None else from_json(row["config"]),
-        model_override=None
+        "last_activity_at": row["last_activity_at"] or row["started_at"],
+        "message_count": row["next_seq"] - 1 - row["seq_gaps"],
+        "title": row["title"],
+        "is_busy": row["active_turn"] is not None,
+        "cwd": row["cwd"],
+        "model": row["model"],
+        "config": None if row["config"] is None else from_json(row["config"]),
+        "model_override": None
         if row["model_override"] is None
-        else ModelOverride.model_validate_json(row["model_override"]),
-        is_suspended=row["suspended_at"] is not None,
-        resume_pending=None
+        else read_override(row["model_override"]),
+        "is_suspended": row["suspended_at"] is not None,
+        "resume_pending": None
         if row["resume_marked_at"] is None
-        else ResumeMark(reason=row["resume_reason"], marked_at=row["resume_marked_at"]),
-        held_until=row["held_until"],
-        answer_count=row["answers"],
-        usage={} if row["usage"] is None else from_json(row["usage"]),
-        origin=row["origin"],
-        archived_at=row["archived_at"],
-        parent_id=row["parent_id"],
-        link_kind=row["link_kind"],
-        note=row["carry_over"],
-        version=_version(row),
-    )
+        else ResumeMark(
+            reason=read_reason(row["resume_reason"]), marked_at=row["resume_marked_at"]
+        ),
+        "held_until": row["held_until"],
+        "answer_count": row["answers"],
+        "usage": {} if row["usage"] is None else from_json(row["usage"]),
+        "origin": row["origin"],
+        "archived_at": row["archived_at"],
+        "parent_id": row["parent_id"],
+        "link_kind": row["link_kind"],
+        "note": row["carry_over"],
+        "version": _version(row),
+    }
+    return read_record(SessionView, fields, "sessions")
 
 
 def _version(row: asyncpg.Record) -> str:

@@ -8,7 +8,8 @@ from pydantic_core import to_json
 from chatlane.domain.states import Session
 from chatlane.errors import SupersededError
 from chatlane.store.columns import columns
-from chatlane_schemas.events import ResetReason
+from chatlane.store.stored_values import known_value, read_override, read_reason
+from chatlane_schemas.events import EndReason, ResetReason
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -74,8 +75,14 @@ async def lock_free(
 
 def _from_row(row: "Record") -> Session:
     session = Session(*row.values())
-    if session.start_reason is not None:
-        session.start_reason = ResetReason(session.start_reason)
+    session.start_reason = known_value(ResetReason, session.start_reason, "sessions.start_reason")
+    # It stays as it is, to be written back: nobody goes by a reason that nobody knows.
+    known_value(EndReason, session.end_reason, "sessions.end_reason")
+    if session.model_override is not None:
+        override = read_override(session.model_override)
+        session.model_override = override.model_dump_json(exclude_none=True) if override else None
+    if session.resume_reason is not None:
+        session.resume_reason = read_reason(session.resume_reason)
     return session
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from chatlane.domain.retries import Said
 from chatlane.domain.stream_marks import StreamMark
+from chatlane.store.stored_values import read_said
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -160,7 +161,7 @@ async def confirm_lost(
     found: list[Lost] = []
     for row in rows:
         message_id, session_id, seq, *said = row.values()
-        found.append(Lost(message_id, session_id, seq, Said(*said)))
+        found.append(Lost(message_id, session_id, seq, read_said(Said(*said))))
     return found
 
 

@@ -10,10 +10,10 @@ from pydantic_core import from_json
 from chatlane.domain.keys import is_shared, parse_session_key
 from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link, Version
 from chatlane.store import owners
+from chatlane.store.stored_values import known_value, read_record, read_source
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Role
-from chatlane_schemas.source import Source
-from chatlane_schemas.transcripts import Revision, TranscriptEntry
+from chatlane_schemas.transcripts import Revision, RowState, TranscriptEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,13 +121,15 @@ class TranscriptReads:
         At most `limit` rows whose texts take at most `max_bytes`, and always one if there is
         one: what is left is the next page.
         """
-        async with self._store.transaction() as connection:
-            rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
-        prefix = self._prefixes(rows)
-        return RowsBefore(
-            tuple(_entry(row, prefix(row)) for row in rows),
-            bool(rows) and rows[0]["found"] > len(rows),
-        )
+        while True:
+            async with self._store.transaction() as connection:
+                rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
+            prefix = self._prefixes(rows)
+            shown = tuple(filter(None, (_entry(row, prefix(row)) for row in rows)))
+            has_more = bool(rows) and rows[0]["found"] > len(rows)
+            if shown or not has_more:
+                return RowsBefore(shown, has_more)
+            below_seq = rows[-1]["seq"]
 
     def _prefixes(self, rows: Sequence[asyncpg.Record]) -> Callable[[asyncpg.Record], str | None]:
         """Return what tells who says a row of one session, where several people talk."""
@@ -139,8 +141,9 @@ class TranscriptReads:
         def prefix(row: asyncpg.Record) -> str | None:
             if row["source"] is None or row["role"] != Role.USER:
                 return None
-            source = Source.model_validate_json(row["source"])
-            kind = Kind(from_json(row["details"] or "{}").get("kind", Kind.MESSAGE))
+            source = read_source(row["source"], "messages")
+            stored = from_json(row["details"] or "{}").get("kind", Kind.MESSAGE)
+            kind = known_value(Kind, stored, "messages.details") or Kind.MESSAGE
             return prompts.sender_prefix(source, row["session_key"], kind)
 
         return prefix
@@ -166,23 +169,28 @@ class TranscriptReads:
         """Return what a row said before it was edited or deleted, newest first."""
         async with self._store.transaction() as connection:
             rows = await connection.fetch(self._REVISIONS, session_id, seq, before, limit)
-        return tuple(
-            Revision.model_validate(
-                {
-                    "number": row["id"],
-                    "content": row["content"],
-                    "attachments": from_json(row["attachments"] or "[]"),
-                    "reason": row["reason"],
-                    "at": row["at"],
-                }
-            )
-            for row in rows
-        )
+        return tuple(map(_revision, rows))
 
 
-def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry:
+def _revision(row: asyncpg.Record) -> Revision:
+    reason = known_value(RowState, row["reason"], "message_revisions.reason")
+    return Revision.model_validate(
+        {
+            "number": row["id"],
+            "content": row["content"],
+            "attachments": from_json(row["attachments"] or "[]"),
+            # It says something else by now, whatever that is called.
+            "reason": reason or RowState.EDITED,
+            "at": row["at"],
+        }
+    )
+
+
+def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry | None:
+    """Return a row as it is shown; None where nobody knows who speaks in it."""
     details: Mapping[str, object] = from_json(row["details"]) if row["details"] else {}
-    return TranscriptEntry.model_validate(
+    return read_record(
+        TranscriptEntry,
         {
             "seq": row["seq"],
             "role": row["role"],
@@ -198,5 +206,6 @@ def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry:
             "created_at": row["created_at"],
             "state": row["state"],
             "unanswered": row["unanswered"],
-        }
+        },
+        "messages",
     )

@@ -7,7 +7,7 @@ from uuid import UUID
 from chatlane.domain.effects import Rest
 from chatlane.domain.states import Turn
 from chatlane.store.columns import columns
-from chatlane_schemas.source import Source
+from chatlane.store.stored_values import known_value, read_source
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
@@ -49,9 +49,14 @@ def _from_row(row: "Record") -> Turn:
     source, cancel = values.pop("source"), values.pop("cancel")
     return Turn(
         **values,
-        source=None if source is None else Source.model_validate_json(source),
-        cancel=None if cancel is None else CancelReason(cancel),
+        source=None if source is None else read_source(source, "turns"),
+        cancel=None if cancel is None else _cancel_reason(cancel),
     )
+
+
+def _cancel_reason(stored: str) -> CancelReason:
+    """Return why a turn is to end; for a reason that nobody knows it ends all the same."""
+    return known_value(CancelReason, stored, "turns.cancel") or CancelReason.STOPPED
 
 
 RENAME_SQL: Final[LiteralString] = """

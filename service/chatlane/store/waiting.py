@@ -9,6 +9,7 @@ from chatlane.domain.sources import is_of_person
 from chatlane.domain.steering import SteeringHead
 from chatlane.domain.turns import WaitingHead
 from chatlane.store.columns import columns
+from chatlane.store.stored_values import read_source
 from chatlane_schemas.source import Source
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ async def heads(
 
 def _head(row: "Record") -> WaitingHead:
     album_id, author = row[6], row[7]
-    source = Source.model_validate_json(row[4])
+    source = read_source(row[4], "waiting")
     return WaitingHead(
         arrival=row[1],
         session_key=row[2],
@@ -130,7 +131,7 @@ async def steered_heads(
     rows = await connection.fetch(STEERED_HEADS_SQL, session_id, limit)
     heads = []
     for arrival, size_bytes, written, has_files, kind in rows:
-        source = Source.model_validate_json(written)
+        source = read_source(written, "waiting")
         person = is_of_person(kind, source)
         heads.append(SteeringHead(arrival, size_bytes, source, has_files, is_of_person=person))
     return heads
@@ -158,7 +159,7 @@ async def find_answered(
     rows = await connection.fetch(FIND_ANSWERED_SQL, session_id, list(ids))
     heads = []
     for arrival, written, kind in rows:
-        source = Source.model_validate_json(written)
+        source = read_source(written, "waiting")
         heads.append(AnsweredHead(arrival, source, is_of_person(kind, source)))
     return heads
 
