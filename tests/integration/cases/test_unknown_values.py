@@ -64,6 +64,7 @@ COLUMNS = (
     column("turns.outcome"),
     column("waiting.busy"),
     column("messages.state"),
+    column("messages.unanswered"),
     column("messages.role", where="role = 'assistant'"),
     column("message_revisions.reason"),
     inside("turns.source", "chat,kind"),
