@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import deque
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from chatlane.bus.jetstream import Delivery, JetStream
 
 _UNLIMITED: Final = 0
-# There is nothing, and nothing came in time.
-_NO_MORE: Final = frozenset({"404", "408"})
+# A request ended: there is nothing, or nothing came in time. Which of the two is asked.
+_REQUEST_ENDED: Final = frozenset({"404", "408"})
 
 
 class OnePass:
@@ -34,11 +35,25 @@ class OnePass:
         pending: How many messages there were to read when it began.
     """
 
-    def __init__(self, client: Client, consumer: str, inbox: _Inbox, pending: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        jetstream: JetStream,
+        stream: str,
+        *,
+        config: Mapping[str, Any],
+        inbox: _Inbox,
+        pending: int,
+    ) -> None:
         self.pending = pending
         self._client = client
-        self._consumer = consumer
+        self._jetstream = jetstream
+        self._stream = stream
+        self._consumer: str = config["name"]
+        self._subject: str = config["filter_subject"]
         self._inbox = inbox
+        self._last = 0
+        self._received = 0
 
     async def read(
         self, count: int, *, at_once: int, within: timedelta
@@ -51,17 +66,27 @@ class OnePass:
             within: Longest wait for each message.
 
         Raises:
-            BusUnavailableError: One did not come in time.
+            BusUnavailableError: One did not come in time, or got lost on its way.
         """
         try:
+            came_at = monotonic()
             await self._ask(min(count, at_once))
             while count > 0:
                 batch = min(count, at_once)
                 got = await self._take(batch, within)
-                count = count - batch if len(got) == batch else 0
+                count -= len(got)
+                if got:
+                    came_at = monotonic()
+                # A slow server ends requests early; only that nothing is left is the end.
+                if len(got) < batch and not await self._is_any_left():
+                    count = 0
+                if count > 0 and monotonic() - came_at > within.total_seconds():
+                    raise BusUnavailableError("reading: the server delivers nothing of the rest")
                 await self._ask(min(count, at_once))
                 if got:
                     yield got
+                    # The time that the caller took is not the server's.
+                    came_at = monotonic()
         except (NatsError, OSError, TimeoutError) as exc:
             raise BusUnavailableError(f"reading {type(exc).__name__}") from exc
 
@@ -69,7 +94,7 @@ class OnePass:
         if batch > 0:
             request = {"batch": batch, "expires": nanoseconds(REQUEST_TIMEOUT)}
             await self._client.publish(
-                f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}",
+                f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
                 json.dumps(request).encode(),
                 reply=self._inbox.subject,
             )
@@ -80,19 +105,30 @@ class OnePass:
             message = await self._inbox.next(within)
             delivery = parse_delivery(message.reply) if message.reply else None
             if delivery is None:
-                _require_end(message.headers or {})
+                _require_ended(message.headers or {})
                 break
+            self._received += 1
+            if delivery.consumer_sequence != self._received:
+                raise BusUnavailableError("reading: a message got lost on its way")
+            self._last = delivery.stream_sequence
             got.append((message, delivery))
         return got
 
+    async def _is_any_left(self) -> bool:
+        """Return whether the stream holds a message behind the last one that was read."""
+        following = await self._jetstream.find_next_message(
+            self._stream, self._last + 1, self._subject
+        )
+        return following is not None
 
-def _require_end(headers: Mapping[str, str]) -> None:
-    """Take a status for the end where it says that there is no more; else the rest is unread.
+
+def _require_ended(headers: Mapping[str, str]) -> None:
+    """Return where a status says that a request ended; else the rest cannot be read.
 
     Raises:
         BusUnavailableError: The consumer is gone, or its server.
     """
-    if (status := headers.get("Status", "")) not in _NO_MORE:
+    if (status := headers.get("Status", "")) not in _REQUEST_ENDED:
         described = headers.get("Description", "")
         raise BusUnavailableError(f"reading status {status} {described}".rstrip())
 
@@ -150,7 +186,14 @@ async def open_pass(
             f"CONSUMER.CREATE.{stream}.{name}.{subject}",
             {"stream_name": stream, "action": "create", "config": {**config, **fixed}},
         )
-        yield OnePass(client, f"{stream}.{name}", inbox, int(created["num_pending"]))
+        yield OnePass(
+            client,
+            jetstream,
+            stream,
+            config=config,
+            inbox=inbox,
+            pending=int(created["num_pending"]),
+        )
         await jetstream.find(f"CONSUMER.DELETE.{stream}.{name}")
 
 

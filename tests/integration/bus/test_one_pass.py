@@ -50,6 +50,53 @@ async def test_it_ends_where_others_went_meanwhile(logs: LogStreams) -> None:
     assert found in ([1, 2, 3, 4, 11, 12], [1, 2, 3, 4, 5, 6, 7, 8, 11, 12])
 
 
+@pytest.mark.parametrize("at_once", [3, 40, 400])
+async def test_requests_that_end_early_are_no_end(logs: LogStreams, at_once: int) -> None:
+    """As those to a slow server, which says that nothing came in time though there is more."""
+    bodies = [str(number) for number in range(120)]
+    await logs.publish(0, bodies)
+    found: list[str] = []
+    async with open_pass(
+        logs.bus.client, logs.jetstream, "INBOUND", CONFIG, inactive=INACTIVE
+    ) as reading:
+        inbox = reading._inbox.subject
+        await logs.bus.client.publish(inbox, headers={"Status": "408"})
+        async for got in reading.read(reading.pending, at_once=at_once, within=WITHIN):
+            found += [message.data.decode() for message, _ in got]
+            if len(found) < 50:
+                await logs.bus.client.publish(inbox, headers={"Status": "408"})
+    assert found == bodies
+
+
+async def test_a_server_whose_requests_expire_at_once_is_read_to_the_end(
+    logs: LogStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await logs.publish(0, [f"{number} {'x' * 20_000}" for number in range(400)])
+    monkeypatch.setattr("chatlane.bus.one_pass.REQUEST_TIMEOUT", timedelta(milliseconds=2))
+    found = [
+        one.sequence
+        async for its in StreamErasure(logs.bus.client).read(StreamName.INBOUND)
+        for one in its
+    ]
+    assert found == list(range(1, 401))
+
+
+async def test_a_rest_that_never_comes_is_an_error(
+    logs: LogStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await logs.publish(0, ["1", "2"])
+
+    async def unheard(*_: object, **__: object) -> None:
+        await logs.bus.client.publish(reading._inbox.subject, headers={"Status": "408"})
+
+    async with open_pass(
+        logs.bus.client, logs.jetstream, "INBOUND", CONFIG, inactive=INACTIVE
+    ) as reading:
+        monkeypatch.setattr(reading, "_ask", unheard)
+        with pytest.raises(BusUnavailableError, match="nothing of the rest"):
+            [got async for got in reading.read(2, at_once=1, within=timedelta(seconds=0.2))]
+
+
 async def test_an_unread_rest_is_never_taken_for_the_end(logs: LogStreams) -> None:
     await logs.publish(0, ["1"])
     async with open_pass(
