@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from nats.aio.client import Client
@@ -17,6 +18,8 @@ from chatlane_schemas.turns import CancelReason, TurnControl
 
 _log = logging.getLogger("chatlane_client")
 
+WIND_DOWN: Final = timedelta(seconds=20)
+
 _AnswerT = TypeVar("_AnswerT")
 
 
@@ -28,14 +31,20 @@ class Signals:
         has_news: Set when there may be something to take in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wind_down: timedelta = WIND_DOWN) -> None:
+        """Make signals of one turn.
+
+        Args:
+            wind_down: How long a handler may take to end before it is cancelled again.
+        """
+        self._wind_down = wind_down
         self.cancel_reason: CancelReason | None = None
         self.has_news = asyncio.Event()
         self._working: asyncio.Future[Any] | None = None
         self._ending: asyncio.Task[None] | None = None
 
     def tell(self, cancel: CancelReason | None, *, steer: bool) -> None:
-        """Take note; once told to end, the handler is cancelled until it has ended."""
+        """Take note; once told to end, the handler is cancelled, and again if it does not end."""
         if steer:
             self.has_news.set()
         if cancel is not None:
@@ -55,13 +64,20 @@ class Signals:
 
     def _end(self) -> None:
         if self._working is not None and self._ending is None:
-            self._ending = asyncio.create_task(cancel_until_ended(self._working))
+            self._ending = asyncio.create_task(
+                cancel_until_ended(self._working, again_after=self._wind_down)
+            )
 
 
 class Controls:
-    """Hears what is told of the turns of one agent, and passes on what is ours."""
+    """Hears what is told of the turns of one agent, and passes on what is ours.
 
-    def __init__(self) -> None:
+    Args:
+        wind_down: How long a handler may take to end before it is cancelled again.
+    """
+
+    def __init__(self, wind_down: timedelta = WIND_DOWN) -> None:
+        self._wind_down = wind_down
         self._watched: dict[UUID, list[Signals]] = {}
 
     @asynccontextmanager
@@ -73,7 +89,7 @@ class Controls:
     @contextmanager
     def watching(self, turn_id: UUID) -> Iterator[Signals]:
         """Yield what a turn is told during the block."""
-        signals = Signals()
+        signals = Signals(self._wind_down)
         self._watched.setdefault(turn_id, []).append(signals)
         try:
             yield signals

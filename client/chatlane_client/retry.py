@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-# What is cancelled has so long to tidy up before it is cancelled once more.
+# A cancelled task may tidy up for so long before it is cancelled again.
 _CANCEL_AGAIN: Final = timedelta(seconds=5)
 
 
@@ -56,13 +56,20 @@ class CancellationGuard:
             raise asyncio.CancelledError
 
 
-async def cancel_until_ended(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks until they have ended; one cancellation may get lost below them."""
+async def cancel_until_ended(
+    *tasks: asyncio.Future[Any], again_after: timedelta = _CANCEL_AGAIN
+) -> None:
+    """Cancel tasks until they have ended; one cancellation may get lost below them.
+
+    Args:
+        tasks: To cancel.
+        again_after: How long they may tidy up before they are cancelled again.
+    """
     unfinished = {task for task in tasks if not task.done()}
     while unfinished:
         for task in unfinished:
             task.cancel()
-        _, unfinished = await asyncio.wait(unfinished, timeout=_CANCEL_AGAIN.total_seconds())
+        _, unfinished = await asyncio.wait(unfinished, timeout=again_after.total_seconds())
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -178,5 +178,8 @@ A turn whose handler raises is tried again, up to the number of attempts its age
 
 It is cancelled when its lease is lost, and when the turn is to end before it is answered, because
 somebody stopped it or wrote something else: then `cancel_reason` says why, and it may catch the
-cancellation and return what it has. One that lets it through has nothing to say.
+cancellation and return what it has. One that lets it through has nothing to say. It may take the
+`wind_down` of its worker for that, 20 s unless set otherwise, and is cancelled again after it. A
+turn that is to end gets no longer lease (`lease` of the agent, 30 s unless set otherwise): what
+the handler returns after the lease has ended is lost.
 """

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.connection import closed_error_first, until_connected
-from chatlane_client.control import Controls, Signals
+from chatlane_client.control import WIND_DOWN, Controls, Signals
 from chatlane_client.crash_points import WorkerPoint, reach
 from chatlane_client.errors import (
     ConnectionClosedError,
@@ -82,6 +82,7 @@ class TurnWorker:
         slots: int = 1,
         principal: str,
         name: str | None = None,
+        wind_down: timedelta = WIND_DOWN,
     ) -> None:
         """Make a worker; `run` starts it.
 
@@ -92,6 +93,9 @@ class TurnWorker:
             slots: Turns at the same time.
             principal: The name the connection's permissions allow it to ask under.
             name: Shown to people who look for the worker of a turn.
+            wind_down: How long a handler that catches its cancellation may take before it is
+                cancelled again. What it returns is the result of the turn as long as the lease
+                lasts, which is not renewed once the turn is to end.
         """
         self._client = client
         self._agent = agent
@@ -100,7 +104,7 @@ class TurnWorker:
             client, agent, principal=principal, worker=name or default_worker_name()
         )
         self._transcripts = TranscriptApi(client, principal=principal, agent=agent)
-        self._controls = Controls()
+        self._controls = Controls(wind_down)
         self._free = slots
         self._was_freed = asyncio.Event()
         self._stopping = asyncio.Event()

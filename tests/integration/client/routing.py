@@ -15,6 +15,7 @@ from chatlane.bus.tasks import end_task
 from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
 from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_connection
+from chatlane_client.control import WIND_DOWN
 from chatlane_client.delivery import GAP_PATIENCE
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
@@ -81,9 +82,13 @@ async def delivering(
 
 
 @contextlib.asynccontextmanager
-async def working(client: Client, handler: Handler, *, slots: int = 2) -> AsyncIterator[TurnWorker]:
+async def working(
+    client: Client, handler: Handler, *, slots: int = 2, wind_down: timedelta = WIND_DOWN
+) -> AsyncIterator[TurnWorker]:
     """Run a worker of the agent `main` until the end of the block."""
-    worker = TurnWorker(client, MAIN.name, handler, slots=slots, principal=PRINCIPAL)
+    worker = TurnWorker(
+        client, MAIN.name, handler, slots=slots, principal=PRINCIPAL, wind_down=wind_down
+    )
     async with running(worker.run()):
         yield worker
 

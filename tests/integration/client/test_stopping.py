@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -196,3 +197,28 @@ async def test_words_for_others_and_bad_ones_end_nothing(client: Client) -> None
         assert agent.reasons == []
         await sessions.stop(running.session_id)
         await eventually(lambda: agent.reasons == ["stopped"])
+
+
+async def test_f14_a_handler_is_cancelled_again_after_the_time_of_its_worker(
+    client: Client,
+) -> None:
+    """What it returns then is the result, for the lease still lasts."""
+    chats, sessions = Chats(), SessionApi(client, principal=PRINCIPAL)
+    turns: list[Turn] = []
+
+    async def slow(turn: Turn) -> str:
+        turns.append(turn)
+        cancellations = 0
+        while cancellations < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancellations += 1
+        return f"ended after {cancellations}"
+
+    short = timedelta(milliseconds=50)
+    async with working(client, slow, wind_down=short), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("work"))
+        await eventually(lambda: turns)
+        await sessions.stop(turns[0].session_id)
+        await chats.until_said("ended after 2")

@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from chatlane_client.claims import Grant
-from chatlane_client.control import Signals
+from chatlane_client.control import WIND_DOWN, Signals
 from chatlane_client.steering import Steering
 from chatlane_schemas import HistoryPointer, RenewStatus, Source, TurnMessage
 from chatlane_schemas.turns import CancelReason, TakeReply
+from tests.support.virtual_time import VirtualTimeLoop
 
 AT = datetime(2026, 5, 11, 9, tzinfo=UTC)
 SOURCE = Source.model_validate({"platform": "test", "account": "bot"})
@@ -92,3 +93,33 @@ async def test_a_handler_that_nobody_stops_is_left_alone() -> None:
 
     assert await signals.obeyed_by(handle()) == "done"
     assert not signals.has_news.is_set()
+
+
+@pytest.mark.parametrize(
+    ("wind_down", "needs", "expected"),
+    [
+        (WIND_DOWN, 8, "wound down"),
+        (timedelta(minutes=2), 90, "wound down"),
+        (WIND_DOWN, 60, "cut"),
+    ],
+)
+def test_f14_a_handler_that_winds_down_is_cancelled_again_only_after_its_time(
+    wind_down: timedelta, needs: float, expected: str
+) -> None:
+    async def handle(signals: Signals) -> str:
+        signals.tell(CancelReason.STOPPED, steer=False)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            try:
+                await asyncio.sleep(needs)
+            except asyncio.CancelledError:
+                return "cut"
+        return "wound down"
+
+    async def answered() -> str:
+        signals = Signals(wind_down)
+        return await signals.obeyed_by(handle(signals))
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        assert runner.run(answered()) == expected
