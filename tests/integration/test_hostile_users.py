@@ -32,6 +32,15 @@ async def test_a1_every_right_with_every_reply_subject_changes_nothing_of_others
 
 
 @pytest.mark.parametrize("user", USERS)
+async def test_a1_no_server_of_a_cluster_lets_more_through(user: str) -> None:
+    """Answers come from another server than the one that took the request."""
+    async with open_scene(clustered=True) as scene:
+        before = await scene.state()
+        assert await effects(scene, user, attempts(user), walls_only=False) == []
+        await require_own_rights_were_used(scene, before, user)
+
+
+@pytest.mark.parametrize("user", USERS)
 async def test_a1_the_account_alone_holds_a_user_without_permissions(user: str) -> None:
     """Who listens to all in its account, and publishes on everything."""
     async with open_scene(walls_only=True) as scene:

@@ -10,15 +10,25 @@ A witness is a user without limits that is added to every account, to look and t
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import product
+from functools import partial
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js.errors import NoStreamResponseError
 
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
@@ -35,7 +45,12 @@ from chatlane_schemas.streams import (
     declared_streams,
 )
 from tests.support.eventually import eventually
-from tests.support.secured_nats import SHIPPED, SecuredNats, open_secured_nats
+from tests.support.secured_nats import (
+    SHIPPED,
+    SecuredNats,
+    open_secured_cluster,
+    open_secured_nats,
+)
 
 if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
@@ -139,8 +154,8 @@ class State:
 class Scene:
     """A server with streams that hold something, witnesses, and somebody who answers requests."""
 
-    def __init__(self, server: SecuredNats, witnesses: Mapping[str, Client]) -> None:
-        self.server = server
+    def __init__(self, servers: Sequence[SecuredNats], witnesses: Mapping[str, Client]) -> None:
+        self._servers = servers
         self._witnesses = witnesses
         self._looking = witnesses[ENVIRONMENT]
         self._heard: dict[str, set[str]] = {account: set() for account in witnesses}
@@ -152,13 +167,21 @@ class Scene:
         await apply(self._jetstream, declared_streams(4), DURABLES)
         for subject in (*_stored(), subjects.event("session", "started")):
             for number in range(_STORED):
-                await self._looking.jetstream().publish(subject, b"stored %d" % number)
+                await eventually(partial(self._store, subject, b"stored %d" % number))
         for durable in DURABLES:
             await self._leave_one(durable)
         await self._looking.subscribe("chat.v1.api.>", cb=_answer_nothing)
         for account, witness in self._witnesses.items():
             self._listening.append(await witness.subscribe(">", cb=self._hearing(account)))
             await witness.flush()
+
+    async def _store(self, subject: str, body: bytes) -> bool:
+        """Store a message; in a cluster no server may know yet that there is a stream."""
+        try:
+            await self._looking.jetstream().publish(subject, body)
+        except NoStreamResponseError:
+            return False
+        return True
 
     async def _leave_one(self, durable: DurableSpec) -> None:
         """Have a message delivered that is not acknowledged."""
@@ -177,11 +200,15 @@ class Scene:
         return hear
 
     async def attempt(self, user: str, attempts: list[Attempt], *, hears_all: bool) -> None:
-        """Publish all of them as a user, and wait until the server is done with them."""
+        """Publish all of them as a user, and wait until the server is done with them.
+
+        Of a cluster each server gets a part of each kind of them.
+        """
+        places = cycle(self._servers)
         for start in range(0, len(attempts), _AT_ONCE):
             some = [its.line() for its in attempts[start : start + _AT_ONCE]]
             listening = [b"SUB > 1"] if hears_all else []
-            await self.server.tell(f"{ENVIRONMENT}/{user}", [*listening, *some])
+            await next(places).tell(f"{ENVIRONMENT}/{user}", [*listening, *some])
             await self._looking.request("$JS.API.STREAM.NAMES", timeout=30)
         looks: list[list[int]] = []
 
@@ -247,10 +274,13 @@ async def _answer_nothing(request: Msg) -> None:
 
 
 @asynccontextmanager
-async def open_scene(*, walls_only: bool = False, together: bool = False) -> AsyncIterator[Scene]:
+async def open_scene(
+    *, walls_only: bool = False, together: bool = False, clustered: bool = False
+) -> AsyncIterator[Scene]:
     """Run a server as shipped, with witnesses.
 
     Args:
+        clustered: Run three of one cluster in its place.
         walls_only: Without the permissions of users: only their accounts hold them.
         together: As before accounts of their own: all users in the account of the streams.
     """
@@ -262,7 +292,11 @@ async def open_scene(*, walls_only: bool = False, together: bool = False) -> Asy
             config = _together(config)
         return _with_witnesses(config)
 
-    async with open_secured_nats(changed) as server:
+    async with AsyncExitStack() as stack:
+        if clustered:
+            servers = await stack.enter_async_context(open_secured_cluster(changed))
+        else:
+            servers = [await stack.enter_async_context(open_secured_nats(changed))]
         accounts = [ENVIRONMENT]
         if not together:
             accounts += [own_account(name) for name in hostile_users()]
@@ -270,14 +304,14 @@ async def open_scene(*, walls_only: bool = False, together: bool = False) -> Asy
         try:
             for account in accounts:
                 witnesses[account] = await nats.connect(
-                    server.url,
+                    servers[0].url,
                     user=f"{_WITNESS}-{account}",
                     password=_WITNESS,
-                    tls=server.tls,
+                    tls=servers[0].tls,
                     inbox_prefix=f"_INBOX.{_WITNESS}",
                     no_echo=True,
                 )
-            scene = Scene(server, witnesses)
+            scene = Scene(servers, witnesses)
             await scene.begin()
             await scene.heard()
             yield scene

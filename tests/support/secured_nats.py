@@ -30,6 +30,7 @@ from chatlane.dev.binaries import server_directory
 from chatlane.dev.contract import ACCOUNTS, REPOSITORY, USERS
 from chatlane.dev.servers import NatsServer, open_nats
 from tests.support.eventually import eventually
+from tests.support.nats_cluster import open_nats_cluster
 
 if TYPE_CHECKING:
     from chatlane_client import Refusal
@@ -164,11 +165,28 @@ async def open_secured_nats(
     """Run a server with the shipped configuration, or with what is made of it."""
     with server_directory() as directory:
         (directory / "nats").mkdir()
-        _write_certificates(directory)
-        make_keys(SHIPPED, directory / "keys")
-        _write_accounts(directory, changed((REPOSITORY / ACCOUNTS).read_text("utf-8")))
+        _prepare(directory, changed)
         async with open_nats(directory / "nats", extra_config='include "accounts.conf"') as server:
             yield SecuredNats(server, directory)
+
+
+@asynccontextmanager
+async def open_secured_cluster(
+    changed: Callable[[str], str] = lambda config: config,
+) -> AsyncIterator[list[SecuredNats]]:
+    """Run three servers of one cluster with it."""
+    with server_directory() as directory:
+        (directory / "nats").mkdir()
+        _prepare(directory, changed)
+        config = 'include "../nats/accounts.conf"'
+        async with open_nats_cluster(directory, extra_config=config) as cluster:
+            yield [SecuredNats(server, directory) for server in cluster.servers.values()]
+
+
+def _prepare(directory: Path, changed: Callable[[str], str]) -> None:
+    _write_certificates(directory)
+    make_keys(SHIPPED, directory / "keys")
+    _write_accounts(directory, changed((REPOSITORY / ACCOUNTS).read_text("utf-8")))
 
 
 def _write_accounts(directory: Path, text: str) -> None:
