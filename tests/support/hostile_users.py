@@ -68,6 +68,8 @@ _WITNESS: Final = "witness"
 _AT_ONCE: Final = 1500
 _STORED: Final = 3
 _LOOKS: Final = 5
+# Of the first message for a durable, which is not acknowledged.
+_FIRST: Final = (1, _STORED + 1)
 _ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 _UNKNOWN: Final = {
     "platform": "telegram",
@@ -393,8 +395,9 @@ def reply_subjects(user: str) -> list[str]:
         found += [f"$JS.API.{verb}.{stream}" for verb in _OF_A_STREAM]
     for its in DURABLES:
         found += [f"$JS.API.{verb}.{its.stream}.{its.name}" for verb in _OF_A_DURABLE]
-        found += [f"$JS.ACK.{its.stream}.{its.name}.1.1.1.1.0"]
-        found += [f"$JS.ACK._.hash.{its.stream}.{its.name}.1.1.1.1.0"]
+        for sequence in _FIRST:
+            delivery = f"{its.stream}.{its.name}.1.{sequence}.1.1.0"
+            found += [f"$JS.ACK.{delivery}", f"$JS.ACK._.hash.{delivery}"]
     for channel in every_channel():
         address = channel.address
         if address.startswith(f"{subjects.ROOT}.api."):

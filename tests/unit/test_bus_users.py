@@ -1,5 +1,6 @@
 """The reviewed file of NATS users, the keys, and the configuration made of them."""
 
+import re
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -86,6 +87,86 @@ def test_the_configuration_names_who_may_connect_on_the_day() -> None:
     assert OTHER in server_config(parse_users(USERS), date(2026, 6, 30))
     assert "tls {" not in text
     assert text.count("{") == text.count("}")
+
+
+ADAPTERS: Final = f"""
+[environments.production.users.router]
+role = "router"
+nkeys = ["{KEY}"]
+
+[environments.production.users.telegram-bot]
+role = "adapter"
+account = "telegram/bot"
+nkeys = ["{OTHER}"]
+"""
+
+
+def account(text: str, name: str) -> str:
+    """Return what a configuration says of one account."""
+    [found] = re.findall(rf'^  "{name}": \{{\n(.*?)^  \}}$', text, re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
+def imported(text: str, kind: str) -> list[str]:
+    """Return the subjects that an account imports under their own name."""
+    return re.findall(rf'{{ {kind}: {{ account: "production", subject: "(\S+)" }} }}', text)
+
+
+def exported(text: str, kind: str) -> dict[str, str]:
+    """Return the subjects that an account exports, and to which accounts."""
+    return dict(re.findall(rf'{{ {kind}: "(\S+)",.*? accounts: \[(.*)\] }}', text))
+
+
+@pytest.mark.parametrize("role", ["router", "provisioner", "eraser", "backup", "restorer"])
+def test_a_trusted_role_shares_the_account_of_the_streams(role: str) -> None:
+    text = server_config(parse_users(user(f'role = "{role}"', f'nkeys = ["{KEY}"]')), DAY)
+    assert KEY in account(text, "production")
+    assert '"production/somebody"' not in text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ('role = "adapter"', 'account = "telegram/bot"'),
+        ('role = "front_end"', 'accounts = ["telegram/bot"]'),
+        ('role = "worker"', 'agent = "main"'),
+        ('role = "worker"', 'agent = "notes"', 'delivery = "stream"', "slots = 2"),
+        ('role = "operator"',),
+        ('role = "observer"',),
+    ],
+)
+def test_every_other_user_imports_what_its_role_may_use_and_nothing_else(
+    lines: tuple[str, ...],
+) -> None:
+    users = parse_users(user(*lines, f'nkeys = ["{KEY}"]'))
+    text = server_config(users, DAY)
+    own, streams = account(text, "production/somebody"), account(text, "production")
+    allowed = users.environments["production"].users["somebody"].permissions("somebody")
+    inbox = "_INBOX.somebody.>"
+    heard = [its for its in allowed.subscribe if its != inbox]
+    assert imported(own, "service") == list(allowed.publish)
+    assert imported(own, "stream") == heard
+    assert "jetstream" not in own
+    assert KEY in own
+    assert KEY not in streams
+    services = exported(streams, "service")
+    assert services.pop("chatlane.nothing") == '"production/somebody"'
+    assert services.keys() == set(allowed.publish)
+    assert set(services.values()) == {'"production/somebody"'}
+    assert exported(streams, "stream").keys() == set(heard)
+
+
+def test_only_a_request_for_messages_has_several_answers() -> None:
+    text = account(server_config(parse_users(ADAPTERS), DAY), "production")
+    several = [line for line in text.splitlines() if 'response_type: "stream"' in line]
+    assert len(several) == 1
+    assert '"$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.telegram=bot"' in several[0]
+
+
+def test_who_may_not_connect_any_more_has_no_account_and_nothing_is_exported_to_it() -> None:
+    text = server_config(parse_users(USERS), DAY)
+    assert '"production/contractor"' not in text
+    assert '"production/contractor"' in server_config(parse_users(USERS), date(2026, 6, 30))
 
 
 def test_two_keys_are_two_ways_to_be_the_same_user() -> None:
