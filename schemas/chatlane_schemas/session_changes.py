@@ -17,18 +17,21 @@ from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_state import ModelName, without_credential
 from chatlane_schemas.sessions import SessionKey, SessionVersion
+from chatlane_schemas.visible_text import visible
 
 MAX_TITLE_CHARACTERS: Final = 100
 MAX_CONFIG_BYTES: Final = 16 * 1024
 
-_UNSHOWN: Final = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
-)
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def shown_title(title: str) -> str:
-    """Return a title as one line, without what a terminal would act on."""
-    return " ".join(_UNSHOWN.sub(" ", title).split())
+    """Return a title as one line of what people see of it, composed (NFC).
+
+    What a terminal would act on, what changes the direction of writing and what nobody sees is
+    taken out.
+    """
+    return " ".join(visible(_CONTROLS.sub(" ", title)).split())
 
 
 def checked_config(value: JsonObject) -> JsonObject:

@@ -1,6 +1,7 @@
 """Which characters of a text people see."""
 
 import re
+import unicodedata
 from typing import Final
 
 # What Unicode calls default-ignorable, and marks of interlinear notes. Tag characters, which spell
@@ -11,9 +12,39 @@ INVISIBLE: Final = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 
+_INVISIBLE: Final = re.compile(f"[{INVISIBLE}]+")
+# What an emoji or a script may need, in its place: joiners, and the selector of the emoji form.
+_JOINERS: Final = frozenset("\u200c\u200d")
+_EMOJI_FORM: Final = "\ufe0f"
 _UNSEEN: Final = re.compile(f"[\\s\\x00-\\x1f\\x7f-\\x9f\u2800{INVISIBLE}]+")
 
 
 def is_blank(text: str) -> bool:
     """Return whether people see nothing of a text."""
     return _UNSEEN.sub("", text) == ""
+
+
+def visible(text: str) -> str:
+    """Return a text composed (NFC) and without signs that nobody sees.
+
+    Joiners and the selector of the emoji form stay where they can do something: behind a sign that
+    is no Latin letter, and a joiner only before another such sign.
+    """
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", _INVISIBLE.sub(_needed, text))
+
+
+def _needed(run: re.Match[str]) -> str:
+    text, signs = run.string, run[0]
+    before, after = text[: run.start()][-1:], text[run.end() :][:1]
+    if not before or before.isspace() or (before.isascii() and before.isalpha()):
+        return ""
+    form = _EMOJI_FORM if signs.startswith(_EMOJI_FORM) else ""
+    is_joined = signs[-1] in _JOINERS and after != "" and not after.isascii()
+    return form + signs[-1] if is_joined else form
+
+
+def title_key(title: str) -> str:
+    """Return what two titles that look alike have in common."""
+    return unicodedata.normalize("NFC", _INVISIBLE.sub("", title))

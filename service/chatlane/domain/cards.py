@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.keys import ParsedKey, key_text, parse_session_key
 from chatlane.domain.owners import owner_of
 from chatlane.domain.shown_lists import ShownLists
+from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.states import Session
+
+
+# So many characters of what was said first are read; more may belong to one sign people see.
+FIRST_WORDS_CHARACTERS: Final = 1000
 
 
 class Reach(NamedTuple):
@@ -130,9 +135,11 @@ class Cards:
         return sorted(found, key=lambda one: one.id, reverse=True)
 
     def titled(self, title: str, scopes: Iterable[str]) -> Card | None:
-        """Return the newest session that has a title among these scopes."""
-        known = frozenset(scopes)
+        """Return the newest session that has a title, as titles are compared, in these scopes."""
+        known, key = frozenset(scopes), title_key(title)
         found = (
-            one for one in self.by_id.values() if one.title == title and one.title_scope in known
+            one
+            for one in self.by_id.values()
+            if one.title is not None and title_key(one.title) == key and one.title_scope in known
         )
         return max(found, key=lambda one: one.id, default=None)

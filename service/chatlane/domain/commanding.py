@@ -28,6 +28,7 @@ from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Part
 from chatlane_schemas.session_changes import MAX_TITLE_CHARACTERS, shown_title
 from chatlane_schemas.source import source_of
+from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -254,7 +255,9 @@ class Commanding:
                 return listed[int(wanted) - 1]
         reach = self.reach(given.arrived)
         for card in self.cards.within(reach):
-            if wanted == card.title or wanted.lower() == str(card.id):
+            if card.title is not None and title_key(wanted) == title_key(card.title):
+                return card
+            if wanted.lower() == str(card.id):
                 return card
         return None
 

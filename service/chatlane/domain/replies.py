@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from chatlane.domain.cards import FIRST_WORDS_CHARACTERS
+from chatlane.domain.clusters import beginning
 from chatlane.domain.commands import CommandName
 from chatlane_schemas.session_changes import shown_title
 
@@ -191,11 +193,14 @@ def _line(card: Card, current: UUID | None) -> str:
 def _name(card: Card) -> str:
     if card.title:
         return f"“{card.title}”"
-    return _beginning(shown_title(card.first_words or "")) or "a conversation without title"
+    words = card.first_words or ""
+    is_whole = len(words) < FIRST_WORDS_CHARACTERS
+    begin = beginning(shown_title(words), _SHOWN_CHARACTERS, is_whole=is_whole)
+    return begin if shown_title(words) else "a conversation without title"
 
 
 def _beginning(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS].rstrip() + "…"
+    return beginning(text, _SHOWN_CHARACTERS)
 
 
 def _moment(at: datetime) -> str:

@@ -14,6 +14,8 @@ import unicodedata
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from chatlane.domain.clusters import between
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from uuid import UUID
@@ -215,7 +217,7 @@ def snippet(text: str, search: Search) -> str:
     shown = unicodedata.normalize("NFC", text[:MAX_CHARACTERS])
     found = next((word.start for word in _words(shown) if _is_looked_for(word, search)), 0)
     start = max(0, found - _BEFORE)
-    piece = shown[start : start + SNIPPET_CHARACTERS]
+    piece = between(shown, start, start + SNIPPET_CHARACTERS)
     line = " ".join(piece.split())
     return f"{'…' if start else ''}{line}{'…' if start + len(piece) < len(text) else ''}"
 

@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.cards import Card
+from chatlane.domain.cards import FIRST_WORDS_CHARACTERS, Card
 from chatlane.store.columns import columns
+from chatlane.store.title_keys import TITLE_KEY
 from chatlane_schemas.events import EndReason
+from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +65,7 @@ WITH newest AS (
 )
 SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
        coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
-       (SELECT left(content, 200) FROM messages
+       (SELECT left(content, $6) FROM messages
         WHERE messages.session_id = newest.id AND role = 'user'
         ORDER BY seq LIMIT 1) AS first_words
 FROM newest
@@ -77,26 +79,34 @@ async def newest(
     wanted = set(reaches)
     of_people = {(owner, reach.prefix) for reach in wanted for owner in reach.owners}
     shared = [reach.key for reach in wanted if not reach.owners]
-    rows = await connection.fetch(NEWEST_SQL, *columns(of_people, 2), shared, limit, _GOES_ON)
+    rows = await connection.fetch(
+        NEWEST_SQL, *columns(of_people, 2), shared, limit, _GOES_ON, FIRST_WORDS_CHARACTERS
+    )
     return [_card(row) for row in rows]
 
 
-TITLED_SQL: Final[LiteralString] = """
+TITLED_SQL: Final[LiteralString] = (
+    """
 -- cards: the sessions that have these titles, each among the sessions of its own
-SELECT titled.* FROM unnest($1::text[], $2::text[]) AS want (title, title_scope)
+SELECT titled.* FROM unnest($1::text[], $2::text[]) AS want (title_key, title_scope)
 CROSS JOIN LATERAL (
     SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
            coalesce(model_override ->> 'model', model) AS model, user_messages AS said
-    FROM sessions WHERE title = want.title AND title_scope = want.title_scope LIMIT 1
+    FROM sessions WHERE """  # noqa: S608 - a constant
+    + TITLE_KEY
+    + """ = want.title_key AND title_scope = want.title_scope
+    ORDER BY id DESC LIMIT 1
 ) AS titled
 """
+)
 
 
 async def titled(
     connection: "PoolConnectionProxy", wanted: "Iterable[tuple[str, str]]"
 ) -> list[Card]:
-    """Return the sessions that have a title among those of a scope."""
-    rows = await connection.fetch(TITLED_SQL, *columns(set(wanted), 2))
+    """Return the newest session of a scope for each title, as titles are compared."""
+    keys = {(title_key(title), scope) for title, scope in wanted}
+    rows = await connection.fetch(TITLED_SQL, *columns(keys, 2))
     return [_card(row) for row in rows]
 
 

@@ -7,6 +7,8 @@ from pydantic_core import from_json
 
 from chatlane.errors import SupersededError
 from chatlane.store.columns import columns
+from chatlane.store.title_keys import TITLE_KEY
+from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,13 +77,17 @@ async def describe(
     await connection.execute(DESCRIBE_SQL, session_id, origin, cwd, model, config)
 
 
-SET_TITLE_SQL: Final[LiteralString] = """
+SET_TITLE_SQL: Final[LiteralString] = (
+    """
 -- session_changes: a title that no other session of the same owner has
 UPDATE sessions SET title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END
 WHERE id = $1 AND NOT EXISTS (
-    SELECT FROM sessions AS other
-    WHERE other.title = $2::text AND other.title_scope = $3 AND other.id <> $1)
+    SELECT FROM sessions
+    WHERE """
+    + TITLE_KEY
+    + """ = $4 AND title_scope = $3 AND id <> $1)
 """
+)
 
 
 async def set_title(connection: "PoolConnectionProxy", session: "Session", title: str) -> bool:
@@ -92,7 +98,9 @@ async def set_title(connection: "PoolConnectionProxy", session: "Session", title
     """
     scope = session.owner or session.session_key
     try:
-        status = await connection.execute(SET_TITLE_SQL, session.id, title or None, scope)
+        status = await connection.execute(
+            SET_TITLE_SQL, session.id, title or None, scope, title_key(title) if title else None
+        )
     except asyncpg.UniqueViolationError as exc:
         raise SupersededError("titles") from exc
     return status != "UPDATE 0"

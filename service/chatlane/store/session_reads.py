@@ -9,8 +9,10 @@ from pydantic_core import from_json, to_json
 
 from chatlane.store import owners, session_life
 from chatlane.store.stored_values import read_override, read_reason, read_record
+from chatlane.store.title_keys import TITLE_KEY
 from chatlane_schemas.session_state import ResumeMark
 from chatlane_schemas.sessions import SessionView
+from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -100,17 +102,21 @@ class SessionReads:
             is_visible = row is not None and await _is_of(connection, row, person)
         return session_view(row) if row is not None and is_visible else None
 
-    _FIND_BY_TITLE: Final = """
+    _FIND_BY_TITLE: Final = (
+        """
         -- session_reads.find_by_title: the newest of the sessions with a title
         SELECT id, session_key, agent, platform, started_at, ended_at, end_reason,
                last_activity_at, next_seq, seq_gaps, title, active_turn, cwd, model, config, owner,
                suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
                usage, origin, archived_at, parent_id, link_kind, carry_over
         FROM sessions
-        WHERE title = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
+        WHERE """  # noqa: S608 - a constant
+        + TITLE_KEY
+        + """ = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
         ORDER BY id DESC
         LIMIT $3
     """
+    )
 
     async def find_by_title(
         self, title: str, person: Person | None = None, *, limit: int
@@ -118,7 +124,7 @@ class SessionReads:
         """Return up to `limit` sessions with this title, of a person or all, newest first."""
         async with self._store.transaction() as connection:
             theirs = await owners.find_if_named(connection, person)
-            rows = await connection.fetch(self._FIND_BY_TITLE, title, theirs, limit)
+            rows = await connection.fetch(self._FIND_BY_TITLE, title_key(title), theirs, limit)
         return tuple(filter(None, map(session_view, rows)))
 
 

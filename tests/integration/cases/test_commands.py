@@ -401,3 +401,37 @@ async def test_c39_a_title_the_database_refuses_is_shown_all_the_same(kernel: Ke
     await kernel.say(event(**ANN, mid="1", text="a"))
     await kernel.say(event(**ANN, mid="2", text="/title plan\0 B"), at("09:01"))
     assert await kernel.told() == ["This conversation is called “plan\N{REPLACEMENT CHARACTER} B”."]
+
+
+async def test_f09_titles_that_look_alike_are_one(kernel: Kernel) -> None:
+    first = await kernel.say(event(**ANN, mid="1", text="/new caf\u00e9"), at("09:00"))
+    assert first.session_id is None
+    session = await kernel.value("SELECT id FROM sessions")
+    for number, title in enumerate(["cafe\u0301", "c\u200baf\u00e9", "caf\u00e9\U000e0041"]):
+        await kernel.say(event(**ANN, mid=f"n{number}", text=f"/new {title}"), at("09:01"))
+        refused = (await kernel.told())[-1].splitlines()[-1]
+        assert (
+            refused == "Another conversation is called “caf\u00e9” already. Choose another title."
+        )
+    await kernel.say(event(**ANN, mid="2", text="/resume cafe\u0301\u2060"), at("09:02"))
+    assert (await kernel.told())[-1] == "Back in “caf\u00e9”."
+    assert await lane(kernel, session) == session
+
+
+async def test_f09_a_title_of_before_is_found_by_what_people_see(kernel: Kernel) -> None:
+    await kernel.say(event(**ANN, mid="1", text="/new plan"), at("09:00"))
+    session = await kernel.value("SELECT id FROM sessions")
+    await kernel.fetch("UPDATE sessions SET title = E'pl\\U000E0041an\\u0301'")
+    await kernel.say(event(**ANN, mid="2", text="/new plan\u0301"), at("09:01"))
+    assert "already" in (await kernel.told())[-1]
+    await kernel.say(event(**ANN, mid="3", text="/resume pla\u0144"), at("09:02"))
+    assert await lane(kernel, session) == session
+
+
+async def test_f09_a_list_cuts_between_signs(kernel: Kernel) -> None:
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
+    await kernel.say(event(**ANN, mid="1", text=family * 200), at("09:00"))
+    await kernel.run_all()
+    await kernel.say(event(**ANN, mid="2", text="/sessions"), at("09:01"))
+    shown = (await kernel.told())[-1].removeprefix("1. ").partition(" (")[0]
+    assert shown == family * 60 + "…"
