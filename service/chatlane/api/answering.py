@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from chatlane.api.problems import problem_text
 from chatlane.domain.callers import Operator
 from chatlane.errors import TransientError
 from chatlane.logs import get_logger
@@ -124,7 +125,10 @@ class Answering:
             return body
         _log.error("answer_too_large", method=method, size_bytes=len(body))
         return encode(
-            refusal(ApiErrorCode.INVALID, "the answer is larger than the NATS server takes")
+            refusal(
+                ApiErrorCode.INVALID,
+                "the answer is larger than the NATS server takes: ask for less at once",
+            )
         )
 
     async def _reply(
@@ -138,13 +142,15 @@ class Answering:
             decoded = decode(request, asked.body)
             return await self._unlawful(asked, decoded) or await act(decoded)
         except DecodeError as exc:
-            return refusal(ApiErrorCode.INVALID, f"the request is not valid: {exc}")
+            return refusal(ApiErrorCode.INVALID, problem_text(exc))
         except TransientError as exc:
             _log.warning("request_failed", method=method, reason=type(exc).__qualname__)
             return refusal(ApiErrorCode.UNAVAILABLE, "the service is not ready; try again")
         except Exception:  # noqa: BLE001 - without an answer the caller waits for its whole timeout
             _log.exception("request_crashed", method=method)
-            return refusal(ApiErrorCode.UNAVAILABLE, "the request failed; the log says why")
+            return refusal(
+                ApiErrorCode.UNAVAILABLE, "the request failed in the service; its log says why"
+            )
 
     async def _unlawful(self, asked: Asked, request: Envelope) -> ApiReply | None:
         """Return the refusal of what the subject does not let its caller ask.
@@ -154,12 +160,14 @@ class Answering:
         settings, so it may be looked up before the handler locks it.
         """
         if asked.account is not None and not _acts_for(request, asked.account):
-            return refusal(ApiErrorCode.FORBIDDEN, "acting_for: nobody who talks to this account")
+            return refusal(ApiErrorCode.FORBIDDEN, "acting_for: must name a person of the account")
         if asked.agent is None:
             return None
         session_id = getattr(request, "session_id", None)
         if session_id is None:
-            return refusal(ApiErrorCode.FORBIDDEN, "not to be asked of the sessions of an agent")
+            return refusal(
+                ApiErrorCode.FORBIDDEN, "session_id: a worker asks about one session at a time"
+            )
         if self._agent_of is None or await self._agent_of(session_id) != asked.agent:
             return refusal(ApiErrorCode.NOT_FOUND, "there is no session with this id")
         return None

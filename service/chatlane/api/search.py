@@ -68,7 +68,7 @@ class SearchHandlers:
     async def _search(self, request: TranscriptSearch) -> TranscriptHits:
         search = search_of(request.query)
         if search is None:
-            return _refused("query: no word that has to be there")
+            return _refused("query: needs a word that has to be found")
         found = await self._reads.search(
             search,
             person=request.acting_for,

@@ -60,7 +60,10 @@ class SessionListHandlers:
         try:
             below = UUID(request.cursor) if request.cursor else None
         except ValueError:
-            error = ApiError(code=ApiErrorCode.INVALID, message="cursor: not one of ours")
+            error = ApiError(
+                code=ApiErrorCode.INVALID,
+                message="cursor: must be the next_cursor of an earlier answer",
+            )
             return SessionListReply(id=new_envelope_id(), at=_now(), error=error)
         found = await self._lists.page(request, below=below, limit=request.limit)
         page = fitting(found.sessions)

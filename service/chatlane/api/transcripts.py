@@ -128,9 +128,11 @@ class TranscriptHandlers:
         order = await self._order(request)
         start = _start(request)
         if request.cursor is not None and not request.whole_chain:
-            return _refused(_invalid("cursor: only for a whole chain"))
+            return _refused(_invalid("cursor: goes with whole_chain only; use before_seq"))
         if start.session_id not in order:
-            return _refused(_invalid("cursor: not of this conversation"))
+            return _refused(
+                _invalid("cursor: must be the next_cursor of an answer about this conversation")
+            )
         page = await self._page(request, start)
         after = order[order.index(start.session_id) + 1 :]
         before = page.before

@@ -106,7 +106,7 @@ async def note(request: SessionNote, case: Case) -> Outcome:
     """Keep a note for the session that will follow, as long as none has."""
     session, connection = case.session, case.writing.connection
     if session.ended_at is not None and not await lanes.find_keys_of(connection, session.id):
-        return refused(ApiErrorCode.STALE, "another session has followed")
+        return refused(ApiErrorCode.STALE, "another session has followed this one")
     leave_note(session, request.note)
     return await _flagged(case)
 

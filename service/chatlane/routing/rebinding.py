@@ -163,7 +163,7 @@ def policy_of(catalog: Catalog, session_key: str) -> ResetPolicy:
 
 def _unfit(lane: Lane, target: Session) -> ApiError | None:
     if target.end_reason == EndReason.MERGED:
-        return _conflict("the session goes on in another one")
+        return _conflict("the session continues in another one")
     here, there = map(parse_session_key, (lane.session_key, target.session_key))
     if here.profile != there.profile:
         return _conflict("the session is another profile's")
@@ -178,4 +178,4 @@ def _conflict(message: str) -> ApiError:
 
 
 def _stale() -> ApiError:
-    return refused(ApiErrorCode.STALE, "its lane leads to another session by now")
+    return refused(ApiErrorCode.STALE, "the lane leads to another session now")

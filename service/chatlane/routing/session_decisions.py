@@ -42,7 +42,9 @@ async def update(request: SessionUpdate, case: Case) -> Outcome:
         try:
             chosen = checked_config(merge_patch(current, request.config_patch))
         except PydanticCustomError as exc:
-            return refused(ApiErrorCode.INVALID, f"config_patch: with it, {exc.message()}")
+            return refused(
+                ApiErrorCode.INVALID, f"config_patch: the result is refused: {exc.message()}"
+            )
     config = None if chosen is None else to_json(chosen).decode()
     await session_changes.update_preferences(
         connection,
@@ -87,7 +89,7 @@ async def reopen(_request: SessionReopen, case: Case) -> Outcome:
         return session.id
     tips = await lineage.find_tips(connection, [session.id])
     if session.end_reason == EndReason.MERGED or tips[session.id] != session.id:
-        return refused(ApiErrorCode.CONFLICT, "the session goes on in another one")
+        return refused(ApiErrorCode.CONFLICT, "the session continues in another one")
     reopen_session(session, case.at, policy_of(case.catalog, session.session_key))
     await session_changes.reopen(connection, session)
     return session.id
@@ -98,7 +100,7 @@ async def reset(_request: SessionReset, case: Case) -> Outcome:
     session = case.session
     keys = await lanes.find_keys_of(case.writing.connection, session.id)
     if not keys:
-        return refused(ApiErrorCode.STALE, "no lane leads to it any more")
+        return refused(ApiErrorCode.STALE, "no lane leads to the session any more")
     effects = Effects()
     stopped = await stop_session(
         case.writing.connection, session, CancelReason.SESSION_ENDED, case.at, effects

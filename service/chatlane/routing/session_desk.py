@@ -197,7 +197,7 @@ async def _first_answer(
 ) -> SessionReply:
     answered = await api_requests.find(connection, principal, request_id, digest)
     if answered is None:
-        return _refusal(refused(ApiErrorCode.CONFLICT, "another request had this id"))
+        return _refusal(refused(ApiErrorCode.CONFLICT, "another request was made with this id"))
     return decode(SessionReply, answered)
 
 

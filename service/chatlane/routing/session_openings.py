@@ -98,7 +98,7 @@ class Opening:
             return None
         alias = alias_of(person)
         if alias is None:
-            return _invalid("acting_for: id names nobody")
+            return _invalid("acting_for.id: names no person")
         known = await aliases.find_groups(self.writing.connection, [alias])
         canonical = known[0].canonical if known else alias.alias
         return owner_text(person.platform, person.account, person.scope or None, canonical)
@@ -120,7 +120,7 @@ class Opening:
         try:
             key = parse_session_key(request.session_key if lane is None else lane.session_key)
         except MalformedKeyError:
-            return _invalid("session_key: not a key")
+            return _invalid("session_key: is no key of a lane")
         led = {} if lane is None else await sessions.lock(connection, [lane.session_id])
         before = None if lane is None else led.get(lane.session_id)
         if request.acting_for is not None:
@@ -128,7 +128,7 @@ class Opening:
             if before is None or before.owner not in theirs:
                 return no_lane()
         if before is not None and before.ended_at is None:
-            return refused(ApiErrorCode.CONFLICT, "the lane leads to a session that goes on")
+            return refused(ApiErrorCode.CONFLICT, "the lane leads to a session that has not ended")
         return lane or Lane(key_text(key), session_id), key
 
     def _agent(self, key: ParsedKey) -> Agent | None:

@@ -38,7 +38,9 @@ async def remove(_request: SessionRemove, case: Case) -> Outcome:
     """Delete a session that nobody works on, with its transcript."""
     session, connection = case.session, case.writing.connection
     if session.id not in await _removable(connection, [session], case.at):
-        return refused(ApiErrorCode.CONFLICT, "a turn is running, or background work holds it")
+        return refused(
+            ApiErrorCode.CONFLICT, "a worker has a turn of the session, or a hold keeps it"
+        )
     await _remove(case.writing, [session], case.at)
     return session.id
 
@@ -167,6 +169,6 @@ async def _first_answer(
 ) -> SessionSweepReply:
     answered = await api_requests.find(connection, principal, request_id, digest)
     if answered is None:
-        error: ApiError = refused(ApiErrorCode.CONFLICT, "another request had this id")
+        error: ApiError = refused(ApiErrorCode.CONFLICT, "another request was made with this id")
         return SessionSweepReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)
     return decode(SessionSweepReply, answered)

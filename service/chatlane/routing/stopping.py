@@ -192,7 +192,7 @@ async def _first_answer(
 ) -> StopReply:
     answered = await api_requests.find(connection, principal, request_id, digest)
     if answered is None:
-        return _refused(ApiErrorCode.CONFLICT, "another request had this id")
+        return _refused(ApiErrorCode.CONFLICT, "another request was made with this id")
     return decode(StopReply, answered)
 
 

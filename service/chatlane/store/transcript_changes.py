@@ -106,7 +106,7 @@ async def once(
 async def _first_answer(connection: PoolConnectionProxy, asked: Request) -> TranscriptChanged:
     answered = await api_requests.find(connection, asked.principal, asked.request.id, asked.digest)
     if answered is None:
-        error = conflict("another request had this id")
+        error = conflict("another request was made with this id")
         return TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=error)
     return decode(TranscriptChanged, answered)
 

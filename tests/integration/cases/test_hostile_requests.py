@@ -126,6 +126,7 @@ class Attacker:
         self.refused += 1
         assert error.code is not ApiErrorCode.UNAVAILABLE, body[:200]
         assert 0 < len(error.message) <= MAX_ERROR_CHARACTERS
+        assert "is not valid" not in error.message, "a kind of error without words"
         for told in ("Traceback", "File ", "pydantic", "asyncpg", CANARY, "xxxx", "0000-0000"):
             assert told not in error.message
         try:
