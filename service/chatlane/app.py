@@ -67,7 +67,7 @@ from chatlane.routing.timed_ends import TimedEnds
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.updates import Updates
 from chatlane.routing.writing import Writer
-from chatlane.store import partitions, probe, seen_days
+from chatlane.store import blockers, partitions, probe, seen_days
 from chatlane.store.audit import ReadNotes
 from chatlane.store.migrations import verify_schema
 from chatlane.store.session_reads import SessionReads
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from chatlane.bus.connection import Bus
     from chatlane.domain.catalog import Catalog
     from chatlane.settings import Settings
+    from chatlane.store.blockers import Blocker
     from chatlane.store.pool import Store
     from chatlane.surroundings import Topology
     from chatlane_client.secured import Refusal
@@ -130,6 +131,7 @@ class App:
     drift: DriftWatch | None = None
     share_notices: ShareNotices | None = None
     ownership: Ownership | None = None
+    batches: Batches | None = None
     regressed_at: float | None = None
 
     @property
@@ -192,6 +194,7 @@ class App:
         return [
             *(["dead_letters"] if is_old else []),
             *states,
+            *(["row_locked"] if self.batches and self.batches.has_held_up else []),
             *(["database_regressed"] if self._has_regressed() else []),
             # One account's doing; the notices name it.
             *(kind for kind in self.reconciler.found if kind != Inconsistency.UNPARTITIONED),
@@ -393,7 +396,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             metrics=app.metrics,
             jitter=jitter,
         )
-        batches = Batches(
+        app.batches = batches = Batches(
             intake,
             writer,
             app.catalog,
@@ -408,6 +411,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             inbound_is_read=InboundProgress(access, transaction).is_read,
             erasure_key=app.settings.erasure_key(),
             began_at=began_at,
+            find_blocker=partial(_find_blocker, app.store),
         )
 
         def database_regressed() -> None:
@@ -564,6 +568,11 @@ async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> Asy
 
     async with open_api(options, routes, turns, on_closed=closed, on_refused=app.count_refusal):
         yield
+
+
+async def _find_blocker(store: Store, pid: int) -> Blocker | None:
+    async with store.transaction() as connection:
+        return await blockers.find(connection, pid)
 
 
 def _unread(jetstream: JetStream) -> Callable[[str], Awaitable[int]]:

@@ -45,7 +45,7 @@ PLAIN_KEYS: Final = _words(
     """
     account agent attempt attempts batches bytes clean column component config count cursor delay
     delivery detail digest dispatch dropped_keys durable duration duration_ms epoch error errors expected
-    first_seq found generation held host how interval kind lag last_seq lease level limit
+    first_seq found generation held holder host how interval kind lag last_seq lease level limit
     limit_bytes log logger max_payload messages method missing mode new_cursor next_seq old_cursor
     outcome owned owner part partition partitions path pending pid platform point port previous principal
     problems profile reason released replicas repeated rows router router_id seconds seq sequence

@@ -8,11 +8,13 @@ to the one message, which becomes a dead letter.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
+from chatlane.bus.tasks import end_task
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.shares import declared_owners, label_of, owner_of
 from chatlane.domain.turns import ArrivedResult
@@ -27,15 +29,17 @@ from chatlane.routing.backpressure import parted
 from chatlane.routing.deciding import Deciding, Decoded, commands_in, decoded
 from chatlane.routing.intake import Batch
 from chatlane.routing.refused import Refused
-from chatlane.store import partitions
+from chatlane.store import blockers, partitions
 from chatlane.store.partitions import Advance
 from chatlane.tracing import batch_committed
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
     from random import Random
     from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.erasing import ErasureKey
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from chatlane.metrics import Metrics
     from chatlane.routing.intake import Intake, Slice
     from chatlane.routing.writing import Writer
+    from chatlane.store.blockers import Blocker
 
 _log = get_logger("batch")
 
@@ -51,6 +56,11 @@ _FIRST_DELAY: Final = 0.02
 _LONGEST_DELAY: Final = 0.5
 # Of a partition whose rows somebody else has locked.
 _HELD_UP_FOR: Final = timedelta(seconds=1)
+# Its batches are tried by themselves for so many seconds, and wait only so long for a lock: while
+# they do, no other transaction of this router can write.
+_TRIED_APART_FOR: Final = 10.0
+_SHORT_WAIT: Final = timedelta(milliseconds=50)
+_LOOK_FOR_BLOCKER_EVERY: Final = 0.01
 # Nobody is beaten by another router so often in a row: the rows themselves must be at odds.
 _MOST_RACES: Final = 30
 # A message that fails as often as this alone in its transaction is set aside.
@@ -78,6 +88,21 @@ class LostPartitionsError(TransientError):
         super().__init__(f"{len(lost)} partitions lost")
 
 
+@dataclass(slots=True)
+class _HeldUp:
+    """A partition with a message whose rows somebody else has locked.
+
+    Attributes:
+        until: Monotonic time until which it is tried apart from others.
+        sequence: Of the message, once it is known; everything before it is committed.
+        is_reported: Whether the log says who has the lock.
+    """
+
+    until: float
+    sequence: int | None = None
+    is_reported: bool = False
+
+
 class Batches:
     """Takes batches from the intake and commits them, one after the other.
 
@@ -89,6 +114,7 @@ class Batches:
             that is taken for granted.
         erasure_key: Of the erasure list; None where nobody was ever erased.
         began_at: When this router started, by the clock of the logs; None takes its own.
+        find_blocker: Says who keeps a backend of the database waiting.
     """
 
     def __init__(
@@ -108,7 +134,10 @@ class Batches:
         inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None,
         erasure_key: ErasureKey | None = None,
         began_at: datetime | None = None,
+        find_blocker: Callable[[int], Awaitable[Blocker | None]] | None = None,
     ) -> None:
+        self._find_blocker = find_blocker
+        self._held_up: dict[PartitionId, _HeldUp] = {}
         self._inbound_is_read = inbound_is_read
         self._began_at = began_at or datetime.now(UTC)
         self._recalls_until = 0.0
@@ -126,6 +155,15 @@ class Batches:
         self._max_messages = max_messages
         self._linger = linger
         self._jitter = jitter
+
+    @property
+    def has_held_up(self) -> bool:
+        """Whether a partition waits for a row that somebody else has locked."""
+        return any(self._is_held_up(partition) for partition in self._held_up)
+
+    def _is_held_up(self, partition: PartitionId) -> bool:
+        held_up = self._held_up.get(partition)
+        return held_up is not None and held_up.until > monotonic()
 
     def expect_forgotten_claims(self) -> None:
         """Treat results for some time as older than this router: the database went back."""
@@ -175,12 +213,18 @@ class Batches:
         held = Batch(())
         if full := self._full_streams():
             batch, held = parted(batch, known, full)
-        if batch:
-            await self._settle(batch, known)
+        for part in self._apart(batch):
+            await self._settle(part, known)
         if held:
             # Only now: whatever is taken back voids what else is out of its partition.
             self._intake.failed(held, _ROOM_AFTER)
             self._report_held_back(full, len(held.messages))
+
+    def _apart(self, batch: Batch) -> list[Batch]:
+        """Return the batch, and after it the partitions that may hold it up, each by itself."""
+        free = Batch(tuple(one for one in batch.slices if not self._is_held_up(one.partition)))
+        alone = [Batch((one,)) for one in batch.slices if self._is_held_up(one.partition)]
+        return [free, *alone] if free else alone
 
     def _report_held_back(self, full: Collection[str], messages: int) -> None:
         for stream in full:
@@ -240,6 +284,8 @@ class Batches:
                 await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
                 delay = min(2 * delay, _LONGEST_DELAY)
             else:
+                for one in batch.slices:
+                    self._held_up.pop(one.partition, None)
                 self._intake.committed(batch)
                 batch_committed(batch.messages, began_ns)
                 self._report(batch, timedelta(seconds=monotonic() - began))
@@ -269,10 +315,21 @@ class Batches:
             return False
 
     async def _part(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
-        """Commit each partition by itself; the one that is held up waits, the others do not."""
+        """Commit each partition by itself; the one that is held up waits, the others do not.
+
+        Of that one everything before the message whose rows are locked is committed.
+        """
+        until = monotonic() + _TRIED_APART_FOR
+        for one in batch.slices:
+            self._held_up.setdefault(one.partition, _HeldUp(until)).until = until
         if len(batch.slices) == 1:
-            self._intake.failed(batch, _HELD_UP_FOR)
-            return
+            first = batch.messages[0].sequence
+            held_up = self._held_up[batch.slices[0].partition]
+            if len(batch.messages) == 1:
+                held_up.sequence = first
+            if held_up.sequence == first:
+                self._intake.failed(batch, _HELD_UP_FOR)
+                return
         for part in _parts(batch):
             await self._persist(part, known)
 
@@ -286,7 +343,7 @@ class Batches:
             LostPartitionsError: Some partitions are not ours at these positions.
             TransientError: Trying again may help.
         """
-        async with self._writer.writing() as writing:
+        async with self._writer.writing() as writing, self._shortened(batch, writing.connection):
             writing.lap("wait")
             advanced = await partitions.advance(
                 writing.connection,
@@ -302,6 +359,40 @@ class Batches:
             deciding = Deciding(self._catalog, self._slots, self._erasure_key)
             await deciding.run(writing, messages)
             reach(RouterPoint.BATCH_WRITTEN)
+
+    @asynccontextmanager
+    async def _shortened(
+        self, batch: Batch, connection: PoolConnectionProxy
+    ) -> AsyncIterator[None]:
+        """Wait little for locks where they are known to be held, and find out who holds them."""
+        if len(batch.slices) > 1 or not self._is_held_up(batch.slices[0].partition):
+            yield
+            return
+        pid = await blockers.shorten_wait(connection, _SHORT_WAIT)
+        held_up = self._held_up[batch.slices[0].partition]
+        if self._find_blocker is None or held_up.is_reported:
+            yield
+            return
+        looking = asyncio.create_task(self._report_blocker(held_up, batch, pid))
+        try:
+            yield
+        finally:
+            await end_task(looking)
+
+    async def _report_blocker(self, held_up: _HeldUp, batch: Batch, pid: int) -> None:
+        while self._find_blocker is not None:
+            await asyncio.sleep(_LOOK_FOR_BLOCKER_EVERY)
+            with suppress(TransientError):
+                if blocker := await self._find_blocker(pid):
+                    held_up.is_reported = True
+                    _log.error(
+                        "row_locked",
+                        pid=blocker.pid,
+                        holder=blocker.application,
+                        session_id=blocker.session_id,
+                        partition=batch.slices[0].partition.label,
+                    )
+                    return
 
     async def _isolate(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         if len(batch.messages) == 1:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane.crash_points import RouterPoint, reach
@@ -19,7 +20,7 @@ from chatlane.domain.turns import claimable, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.logs import get_logger
 from chatlane.routing.steering import MAX_TURN_BYTES, MAX_TURN_MESSAGES, take_in
-from chatlane.store import messages, originals, sessions, turns, waiting
+from chatlane.store import blockers, messages, originals, sessions, turns, waiting
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 _MAX_BATCH: Final = 128
 # So often one batch waits for a lock; who comes after that asks again.
 _MOST_HELD_UP: Final = 3
+# A turn whose rows somebody else has locked is served after others for so many seconds, and waits
+# only so long for them.
+_SERVED_LAST_FOR: Final = 10.0
+_SHORT_WAIT: Final = timedelta(milliseconds=50)
 
 _log = get_logger("claims")
 _Reply = TypeVar("_Reply", ClaimReply, RenewReply)
@@ -79,6 +84,7 @@ class ClaimDesk:
         self._agents = agents
         self._queue: list[_Claim | _Renewal] = []
         self._wakeup = asyncio.Event()
+        self._held_up: dict[UUID, float] = {}
 
     async def claim(self, agent: str, request: ClaimRequest) -> ClaimReply:
         """Answer one claim of a worker of `agent`."""
@@ -121,15 +127,32 @@ class ClaimDesk:
             batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
             if not self._queue:
                 self._wakeup.clear()
-            await self._serve(batch)
+            for part in self._apart(batch):
+                await self._serve(part)
 
-    async def _serve(self, batch: list[_Claim | _Renewal]) -> None:
+    def _apart(self, batch: list[_Claim | _Renewal]) -> list[list[_Claim | _Renewal]]:
+        """Return the batch, and after it the requests that may hold it up, each by itself."""
+        now = monotonic()
+        self._held_up = {turn: until for turn, until in self._held_up.items() if until > now}
+        if not self._held_up:
+            return [batch]
+        free = [asked for asked in batch if asked.request.turn_id not in self._held_up]
+        alone = [[asked] for asked in batch if asked.request.turn_id in self._held_up]
+        return [free, *alone] if free else alone
+
+    async def _serve(
+        self, batch: list[_Claim | _Renewal], patience: timedelta | None = None
+    ) -> None:
+        if len(batch) == 1 and batch[0].request.turn_id in self._held_up:
+            patience = _SHORT_WAIT
         try:
-            await _Serving(self._store, batch).run()
+            await _Serving(self._store, batch, patience).run()
         except StoreUnavailableError as error:
             if error.is_held_up and len(batch) > 1:
                 await self._serve_each(batch)
             else:
+                if error.is_held_up:
+                    self._held_up[batch[0].request.turn_id] = monotonic() + _SERVED_LAST_FOR
                 _refuse(batch, error)
         except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
             _log.exception("claims_failed", count=len(batch))
@@ -142,7 +165,7 @@ class ClaimDesk:
         """Serve one by one: one of them is at fault, and the others must not pay for it."""
         held_up = 0
         for place, asked in enumerate(batch, 1):
-            await self._serve([asked])
+            await self._serve([asked], _SHORT_WAIT)
             held_up += _is_held_up(asked)
             if held_up == _MOST_HELD_UP:
                 _refuse(batch[place:], StoreUnavailableError(kind="too many locks"))
@@ -152,8 +175,11 @@ class ClaimDesk:
 class _Serving:
     """One transaction of the desk: lock, decide, write, read back, answer."""
 
-    def __init__(self, store: Store, batch: list[_Claim | _Renewal]) -> None:
+    def __init__(
+        self, store: Store, batch: list[_Claim | _Renewal], patience: timedelta | None = None
+    ) -> None:
         self._store = store
+        self._patience = patience
         self._claims = [asked for asked in batch if isinstance(asked, _Claim)]
         self._renewals = [asked for asked in batch if isinstance(asked, _Renewal)]
         self._effects = Effects()
@@ -168,6 +194,8 @@ class _Serving:
 
     async def run(self) -> None:
         async with self._store.transaction() as connection:
+            if self._patience is not None:
+                await blockers.shorten_wait(connection, self._patience)
             await self._lock(connection)
             self._renew()
             await self._find_steered(connection)

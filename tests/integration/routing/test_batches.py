@@ -8,7 +8,9 @@ from datetime import timedelta
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, cast
 
+import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from chatlane.bus.inspection import LogIntact
 from chatlane.bus.tasks import end_task
@@ -17,7 +19,8 @@ from chatlane.logs import configure_logging
 from chatlane.routing import deciding, inbound
 from chatlane.routing.batch import Batches
 from chatlane.routing.intake import Intake
-from chatlane.store import partitions, seen_days
+from chatlane.store import blockers, partitions, seen_days
+from chatlane.store.blockers import Blocker
 from chatlane.store.pool import Store, open_store
 from tests.support.eventually import eventually
 from tests.support.kernel import DAY, PARTITIONS, SLOTS, Kernel, catalog, event
@@ -90,7 +93,12 @@ class Router:
             max_messages=100,
             linger=timedelta(milliseconds=1),
             jitter=SystemRandom(),
+            find_blocker=self._find_blocker,
         )
+
+    async def _find_blocker(self, pid: int) -> Blocker | None:
+        async with self.kernel.store.transaction() as connection:
+            return await blockers.find(connection, pid)
 
     async def take_all(self) -> None:
         """Hold the whole inbound log."""
@@ -245,3 +253,60 @@ async def test_a_flood_of_commands_is_committed_in_small_parts_and_in_order(
     assert sorted(row[0] for row in titles) == sorted(f"t{number}" for number in range(40))
     told = await router.kernel.told()
     assert [f"“t{number}”" in one for number, one in enumerate(told)] == [True] * 40
+
+
+def chats_by_partition(router: Router) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for number in range(200):
+        chat = f"chat {number}"
+        message = router.kernel.logged(event(chat=chat, user=chat, text="x", mid="x"), DAY)
+        found.setdefault(message.partition, []).append(chat)
+    return found
+
+
+@pytest.mark.parametrize("table", ["sessions", "lanes"])
+async def test_f12_a_locked_row_delays_what_is_behind_it_and_nothing_else(
+    router: Router, database_url: str, table: str
+) -> None:
+    (locked, before, behind, *_), (elsewhere, *_), *_ = chats_by_partition(router).values()
+    router.hear(locked, "first")
+    await router.has_routed("first")
+    statement = {
+        "sessions": "SELECT FROM sessions FOR UPDATE",
+        # No batch locks this table by itself: what it waits for is another transaction's change.
+        "lanes": "LOCK TABLE lanes IN EXCLUSIVE MODE",
+    }[table]
+    told = ["first"]
+    hand = await asyncpg.connect(database_url, server_settings={"application_name": "by hand"})
+    try:
+        async with hand.transaction():
+            await hand.execute(statement)
+            with capture_logs() as logs:
+                if table == "sessions":
+                    router.hear(before, "before")
+                    router.hear(locked, "second")
+                    router.hear(behind, "behind")
+                    told += ["before"]
+                    await router.has_routed(*told)
+                    for number in range(5):
+                        router.hear(elsewhere, f"elsewhere {number}")
+                        told += [f"elsewhere {number}"]
+                        await router.has_routed(*told)
+                else:
+                    router.hear(locked, "second")
+                    router.hear(elsewhere, "elsewhere")
+                await eventually(lambda: [one for one in logs if one["event"] == "row_locked"])
+            assert router.batches.has_held_up
+            [entry] = [one for one in logs if one["event"] == "row_locked"]
+            assert (entry["holder"], entry["pid"]) == ("by hand", hand.get_server_pid())
+            if table == "sessions":
+                [(session_id,)] = await router.kernel.fetch(
+                    "SELECT session_id FROM waiting WHERE content = 'first'"
+                )
+                assert entry["session_id"] == session_id
+    finally:
+        await hand.close()
+    told += ["second", "behind"] if table == "sessions" else ["second", "elsewhere"]
+    await router.has_routed(*told)
+    await eventually(lambda: not router.batches.has_held_up)
+    assert await router.kernel.dead() == []

@@ -1,6 +1,7 @@
 """Claims and turns whose time has come, when one of them cannot be dealt with."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from uuid import UUID
 
@@ -70,6 +71,27 @@ async def test_a_locked_conversation_keeps_nobody_else_from_claiming(kernel: Ker
     assert isinstance(held_up, StoreUnavailableError)
     assert isinstance(claimed, ClaimReply)
     assert claimed.status is ClaimStatus.CLAIMED
+
+
+async def test_f12_a_locked_row_delays_no_other_claim(kernel: Kernel) -> None:
+    """Whoever asks for the locked one again is served after others."""
+    placed = [await kernel.say(event(chat=chat, user=chat, mid="1")) for chat in "1234"]
+    found = [await kernel.live_turn(one.session) for one in placed]
+    locked, *others = [turn for turn in found if turn is not None]
+    answered: list[UUID] = []
+
+    async def claim(turn: UUID) -> None:
+        with contextlib.suppress(StoreUnavailableError):
+            await kernel.claim(turn)
+        answered.append(turn)
+
+    async with kernel.store.transaction() as connection:
+        await connection.execute("SELECT FROM sessions WHERE id = $1 FOR UPDATE", placed[0].session)
+        await asyncio.gather(claim(locked), claim(others[0]))
+        answered.clear()
+        await asyncio.gather(*map(claim, (locked, *others[1:])))
+    assert answered == [*others[1:], locked]
+    assert (await kernel.claim(locked)).status is ClaimStatus.CLAIMED
 
 
 async def test_a_turn_that_cannot_be_written_keeps_no_other_lease_alive(kernel: Kernel) -> None:

@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 import asyncpg
 import pytest
 
-from chatlane.store.migrations import MigrationError, run_dbmate
+from chatlane.store.migrations import MigrationError, migrate, run_dbmate
 from tests.support.migrations import apply_each, way_back
 
 pytestmark = pytest.mark.integration
@@ -31,6 +31,9 @@ FROM pg_constraint WHERE connamespace = 'public'::regnamespace
 UNION ALL SELECT 'function', proname::text, pg_get_function_identity_arguments(oid),
     prosecdef || coalesce(proconfig::text, '')
 FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+UNION ALL SELECT 'setting', unnest(setconfig), '', ''
+FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
+WHERE datname = current_database() AND setrole = 0
 """
 
 
@@ -61,3 +64,15 @@ async def test_what_says_that_it_can_be_rolled_back_goes_back_and_up_again(
         assert rolled_back >= 9
     finally:
         await connection.close()
+
+
+async def test_f12_a_transaction_that_somebody_leaves_open_is_ended(
+    empty_database_url: str,
+) -> None:
+    await migrate(empty_database_url)
+    by_hand = await asyncpg.connect(empty_database_url)
+    try:
+        limit = await by_hand.fetchval("SHOW idle_in_transaction_session_timeout")
+        assert limit == "10s"
+    finally:
+        await by_hand.close()

@@ -1,0 +1,59 @@
+"""Who keeps a transaction waiting for a lock."""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class Blocker(NamedTuple):
+    """A connection that holds a lock for which another one waits.
+
+    Attributes:
+        pid: Of its backend.
+        application: What it calls itself.
+        session_id: The conversation whose row is waited for; None when it is another row.
+    """
+
+    pid: int
+    application: str
+    session_id: UUID | None
+
+
+SHORTEN_WAIT_SQL: Final[LiteralString] = """
+-- blockers: wait less for a lock in this transaction, and say which backend it is
+SELECT pg_backend_pid(), set_config('lock_timeout', $1, true)
+"""
+
+
+async def shorten_wait(connection: "PoolConnectionProxy", patience: "timedelta") -> int:
+    """Wait no longer than this for each lock of the transaction; returns the pid of its backend."""
+    milliseconds = max(1, round(patience.total_seconds() * 1000))
+    pid: int = await connection.fetchval(SHORTEN_WAIT_SQL, str(milliseconds))
+    return pid
+
+
+FIND_BLOCKER_SQL: Final[LiteralString] = """
+-- blockers: who holds the lock that a backend waits for, and for whose conversation
+SELECT blocking.pid, coalesce(activity.application_name, ''),
+    (SELECT id FROM sessions WHERE ctid = (
+        SELECT format('(%s,%s)', page, tuple)::tid FROM pg_locks
+        WHERE pid = $1 AND locktype = 'tuple' AND relation = 'sessions'::regclass LIMIT 1))
+FROM unnest(pg_blocking_pids($1)) AS blocking (pid)
+LEFT JOIN pg_stat_activity AS activity USING (pid)
+LIMIT 1
+"""
+
+
+async def find(connection: "PoolConnectionProxy", pid: int) -> Blocker | None:
+    """Return who keeps a backend waiting now; None when nobody does.
+
+    Args:
+        connection: Not the one that waits.
+        pid: Of the backend that waits.
+    """
+    row = await connection.fetchrow(FIND_BLOCKER_SQL, pid)
+    return Blocker(*row) if row else None
