@@ -1,7 +1,8 @@
 """Measures what a flood costs the others: `make flood`.
 
 Quiet chats write steadily, first alone, then while one chat has 10,000 messages in the log, then
-while a thousand chats of one account have as many together. What is compared is the time from the
+while a thousand chats of one account have as many together, then while the adapter of another account
+publishes garbage (`tests/support/hostile_adapter.py`). What is compared is the time from the
 acknowledgement by the log to the notification of the turn. Those quiet chats that are in the
 flooded partition count, and are shown by themselves as well.
 """
@@ -17,12 +18,16 @@ from rich.console import Console
 
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.programs import Program
+from chatlane.dev.waiting import until
 from tests.benchmarks import generator
-from tests.benchmarks.rig import PYTHONPATH, Rig, open_rig
+from tests.benchmarks.rig import PATIENCE, PYTHONPATH, Rig, open_rig
+from tests.support import hostile_adapter
 
 RESULT: Final = Path("var/flood.json")
 FLOOD: Final = 10_000
 PER_SECOND: Final = 50
+# Mutated, oversized, replayed and misaddressed events of another account.
+HOSTILE_PER_SECOND: Final = 150
 SECONDS: Final = 10
 _WARM_UP_SECONDS: Final = 1
 # As `fill` names the first of its chats.
@@ -48,7 +53,25 @@ async def measure(rig: Rig, flood: int, seconds: float) -> dict[str, Any]:
             flooding.start()
             beside[name] = await rig.run("generator", "flow", *flow)
             flooding.require_success()
+        beside["hostile"] = await _beside_hostile_events(rig, flow, seconds)
     return {"flood": flood, "alone": alone, "beside": beside}
+
+
+async def _beside_hostile_events(
+    rig: Rig, flow: tuple[str, *tuple[object, ...]], seconds: float
+) -> dict[str, Any]:
+    account = (rig.nats.url, generator.PLATFORM, "hostile", HOSTILE_PER_SECOND)
+    arguments = [hostile_adapter.__file__, *map(str, account), str(seconds + _WARM_UP_SECONDS)]
+    attacking = Program("hostile", arguments, rig.directory, PYTHONPATH)
+    attacking.start()
+    report = await rig.run(*flow)
+
+    async def has_ended() -> bool:
+        return not attacking.is_running
+
+    await until(has_ended, PATIENCE)
+    attacking.require_success()
+    return report
 
 
 def times(figures: dict[str, Any], flood: str) -> float:

@@ -62,6 +62,8 @@ delivery = "stream"
 
 [platforms.telegram.accounts.bot]
 profiles = ["default", "notes"]
+
+[platforms.telegram.accounts.hostile]
 """
 
 ADAPTER: Final = "telegram-bot"
