@@ -1,0 +1,118 @@
+"""One adapter floods with garbage while people of another account talk: only it pays for it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import psutil
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.hostile_adapter import MARKER, attack
+from tests.support.scene import Scene, open_scene
+from tests.support.service import PLATFORM
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+
+HOSTILE: Final = "hostile"
+OWNER: Final = f"{PLATFORM}/{HOSTILE}"
+PER_SECOND: Final = 300
+SECONDS: Final = 25
+TALK_PER_SECOND: Final = 20
+LETTERS: Final = 300
+CONFIG: Final = f"""
+[platforms.{PLATFORM}.accounts.{HOSTILE}]
+
+[dead_letters]
+most_per_hour = {LETTERS}
+most_bytes_per_hour = "4MiB"
+"""
+MIB: Final = 1024 * 1024
+PATIENCE: Final = timedelta(seconds=60)
+ROUTERS: Final = ("router 1", "router 2")
+
+
+async def readiness(port: int) -> Mapping[str, Any]:
+    async with httpx.AsyncClient(timeout=5) as client:
+        told: Mapping[str, Any] = (await client.get(f"http://127.0.0.1:{port}/readyz")).json()
+    return told
+
+
+async def metrics(port: int) -> str:
+    async with httpx.AsyncClient(timeout=5) as client:
+        return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+
+
+def memory(scene: Scene) -> dict[str, int]:
+    """Return how many bytes each router has in memory."""
+    pids = {name: scene.process(name).pid for name in ROUTERS}
+    return {name: psutil.Process(pid).memory_info().rss for name, pid in pids.items()}
+
+
+async def states_during(ports: list[int], stop: asyncio.Event) -> list[Mapping[str, Any]]:
+    """Ask the routers how they are, again and again."""
+    told = []
+    while not stop.is_set():
+        told += [await readiness(port) for port in ports]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), timeout=0.5)
+    return told
+
+
+@pytest.fixture
+async def scene(nats_url: str, database_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    """A stage with a second account, and with few dead letters in an hour."""
+    async with open_scene(tmp_path, nats_url, database_url, more=CONFIG) as opened:
+        yield opened
+
+
+async def test_only_the_adapter_that_floods_pays_for_it(scene: Scene) -> None:
+    scene.patience = PATIENCE
+    await scene.start(routers=2, workers=2, subscribers=1)
+    started = [await scene.process(name).until_told("router_started") for name in ROUTERS]
+    ports = [its["port"] for its in started]
+    async with scene.crowd.talking(TALK_PER_SECOND):
+        await scene.until_answers_flow(10)
+    before = memory(scene)
+    stop = asyncio.Event()
+    looking = asyncio.create_task(states_during(ports, stop))
+    async with scene.crowd.talking(TALK_PER_SECOND):
+        published = await attack(
+            scene.service.nats_url, PLATFORM, HOSTILE, per_second=PER_SECOND, seconds=SECONDS
+        )
+    await scene.until_all_is_heard()
+    stop.set()
+    told = await looking
+
+    assert published.total() > PER_SECOND * SECONDS / 2
+    assert scene.crowd.refused == 0, "what others publish is taken"
+    heard = Counter(text for one in scene.crowd.received for text in one.heard)
+    assert heard == Counter({sent.text: 1 for sent in scene.crowd.sent}), "answered once each"
+    assert {its["state"] for its in told} == {"ready"}, [its for its in told if its["complaints"]]
+    await eventually(lambda: are_named(ports), PATIENCE)
+    grown = {name: size - before[name] for name, size in memory(scene).items()}
+    assert max(grown.values()) < 150 * MIB, grown
+    kept = await scene.witness.value("SELECT count(*) FROM dead_letters WHERE body IS NOT NULL")
+    # Two routers that decide at the same time may keep a batch more each.
+    assert kept < 2 * LETTERS
+    assert await scene.witness.value("SELECT sum(length(body)) FROM dead_letters") < 8 * MIB
+    shown = "".join([await metrics(port) for port in ports])
+    assert f'chatlane_log_trimmed_total{{log="inbound",owner="{OWNER}"}}' in shown
+    assert f'chatlane_dead_letters_dropped_total{{log="inbound",owner="{OWNER}"}}' in shown
+    for process in scene.service.processes.values():
+        assert MARKER not in process.log_path.read_text("utf-8")
+    scene.require_running()
+
+
+async def are_named(ports: list[int]) -> bool:
+    for port in ports:
+        told = await readiness(port)
+        assert told["state"] == "ready"
+        for what in ("dead_letters_dropped", "log_trimmed", "unpartitioned"):
+            assert f"{what} inbound {OWNER}" in told["notices"], told["notices"]
+    return True
