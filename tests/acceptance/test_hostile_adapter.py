@@ -12,6 +12,9 @@ import httpx
 import psutil
 import pytest
 
+from chatlane.bus.jetstream import JetStream
+from chatlane_client import open_connection
+from chatlane_schemas import subjects
 from tests.support.eventually import eventually
 from tests.support.hostile_adapter import MARKER, attack
 from tests.support.scene import Scene, open_scene
@@ -33,6 +36,7 @@ most_per_hour = {LETTERS}
 most_bytes_per_hour = "4MiB"
 """
 MIB: Final = 1024 * 1024
+SMALL_LOG: Final = 16 * MIB
 PATIENCE: Final = timedelta(seconds=60)
 ROUTERS: Final = ("router 1", "router 2")
 
@@ -116,3 +120,44 @@ async def are_named(ports: list[int]) -> bool:
         for what in ("dead_letters_dropped", "log_trimmed", "unpartitioned"):
             assert f"{what} inbound {OWNER}" in told["notices"], told["notices"]
     return True
+
+
+async def test_a_log_that_one_adapter_filled_has_room_again_within_seconds(scene: Scene) -> None:
+    """Nothing bounds a burst that comes before any router can decide; what follows it is bounded."""
+    scene.patience = PATIENCE
+    await scene.start(routers=2, workers=2, subscribers=1)
+    jetstream = JetStream(scene.client)
+    await jetstream.request("STREAM.UPDATE.INBOUND", await with_limit(jetstream, SMALL_LOG))
+    async with scene.crowd.talking(TALK_PER_SECOND):
+        await scene.until_answers_flow(5)
+        await fill(scene.service.nats_url)
+        await scene.until_answers_flow(50)
+    await scene.until_all_is_heard()
+    heard = Counter(text for one in scene.crowd.received for text in one.heard)
+    assert heard == Counter({sent.text: 1 for sent in scene.crowd.sent})
+
+    async def has_room() -> bool:
+        state = (await scene.client.jetstream().stream_info("INBOUND")).state
+        return state.bytes < 0.8 * SMALL_LOG
+
+    await eventually(has_room, PATIENCE)
+    scene.require_running()
+
+
+async def with_limit(jetstream: JetStream, max_bytes: int) -> dict[str, Any]:
+    return {**(await jetstream.get_stream("INBOUND")).config, "max_bytes": max_bytes}
+
+
+async def fill(url: str) -> None:
+    """Store as much as a log takes, as fast as a connection can, without waiting for any answer."""
+    body = f"{MARKER} ".encode() * 1000
+    async with open_connection(url, name="fill") as client:
+        for number in range(3 * SMALL_LOG // len(body)):
+            chat = subjects.chat_token(f"hostile-{number % 100}")
+            await client.publish(f"chat.v1.inbound.{PLATFORM}.{HOSTILE}.{chat}", body)
+            if number % 200 == 0:
+                await client.flush()
+        answer = await client.request(
+            f"chat.v1.inbound.{PLATFORM}.{HOSTILE}.{subjects.chat_token('last')}", body
+        )
+        assert b"maximum bytes exceeded" in answer.data, "the log was full"

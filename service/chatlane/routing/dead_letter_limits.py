@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _BOUNDED: Final = frozenset({Cause.PUBLISHER, Cause.SENDER})
 _NONE: Final = Used(0, 0)
 _MOST_BYTES_SHOWN: Final = 2**31 - 1
+_ANNOUNCED: Final = 100
 
 _log = get_logger("dead_letter_limits")
 
@@ -48,11 +49,14 @@ class DeadLetterLimits:
         letters: Most dead letters.
         body_bytes: Most bytes of their bodies.
         owners: The declared accounts and agents, by log; all others share one limit.
+        announced: Most of them that are announced on DEAD; that stream keeps them for long, and
+            one owner is not to fill it.
     """
 
     letters: int
     body_bytes: int
     owners: Mapping[LogName, Collection[str]]
+    announced: int = _ANNOUNCED
 
     def share_of(self, row: DeadRow) -> Share | None:
         """Return what a dead letter counts towards; None where it is kept in any case."""
@@ -77,16 +81,18 @@ class DeadLetterLimits:
         tallies = self._tally(effects.dead, shares, used)
         added = [tally.row(share, reason) for (share, reason), tally in tallies.items()]
         sums = await dead_letter_shares.add(connection, added)
-        dropped = {letter for tally in tallies.values() for letter in tally.dropped_ids}
-        if not dropped:
+        silent = {str(letter) for tally in tallies.values() for letter in tally.silent_ids}
+        if not silent:
             return
-        effects.dead[:] = [row for row in effects.dead if row.id not in dropped]
-        silent = {str(letter) for letter in dropped}
         effects.publications[:] = [
             one
             for one in effects.publications
             if one.stream != StreamName.DEAD or one.message_id not in silent
         ]
+        dropped = {letter for tally in tallies.values() for letter in tally.dropped_ids}
+        if not dropped:
+            return
+        effects.dead[:] = [row for row in effects.dead if row.id not in dropped]
         for one in added:
             effects.count(("dead_letters_dropped", one.log, one.owner), one.dropped)
         await _summarize(connection, sums, tallies, effects)
@@ -105,7 +111,8 @@ class DeadLetterLimits:
             is_kept = after.letters <= self.letters and after.body_bytes <= self.body_bytes
             if is_kept:
                 used[share] = after
-            tallies[share, row.reason].add(row, is_kept=is_kept)
+            is_silent = not is_kept or after.letters > self.announced
+            tallies[share, row.reason].add(row, is_kept=is_kept, is_silent=is_silent)
         return tallies
 
 
@@ -114,15 +121,18 @@ async def _summarize(
 ) -> None:
     """Write the letters that stand for those that were not kept, and announce new ones."""
     letters: dict[UUID, DeadLetter] = {}
+    owners: dict[UUID, str] = {}
     for row in sums:
         tally = tallies[Share(row.log, row.owner, row.hour), row.reason]
         if tally.dropped_ids:
             letter = _summary(row, tally.stage)
             letters[UUID(letter.id)] = letter
+            owners[UUID(letter.id)] = row.owner
     rows = [_row(letter_id, letter) for letter_id, letter in letters.items()]
     for letter_id in await dead_letter_shares.write_summaries(connection, rows):
         letter = letters[letter_id]
-        _log.warning("dead_letters_over_limit", log=letter.log, reason=letter.reason)
+        owner = owners[letter_id]
+        _log.warning("dead_letters_over_limit", log=letter.log, owner=owner, reason=letter.reason)
         subject = dead_subject(letter.stage)
         effects.publications.append(
             Publication(None, StreamName.DEAD, subject, letter.id, encode(letter))
@@ -137,11 +147,14 @@ class _Tally:
     kept: int = 0
     kept_bytes: int = 0
     dropped_ids: list[UUID] = field(default_factory=list)
+    silent_ids: list[UUID] = field(default_factory=list)
     dropped_bytes: int = 0
     places: list[int] = field(default_factory=list)
 
-    def add(self, row: DeadRow, *, is_kept: bool) -> None:
+    def add(self, row: DeadRow, *, is_kept: bool, is_silent: bool) -> None:
         self.stage = Stage(row.stage)
+        if is_silent:
+            self.silent_ids.append(row.id)
         if is_kept:
             self.kept += 1
             self.kept_bytes += row.size_bytes

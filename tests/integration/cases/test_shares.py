@@ -33,7 +33,16 @@ milliseconds = count(1).__next__
 @pytest.fixture
 def limited(kernel: Kernel) -> Kernel:
     """A kernel that keeps five dead letters of one account in an hour, of 4,000 bytes together."""
-    limits = DeadLetterLimits(letters=LETTERS, body_bytes=BODY_BYTES, owners=OWNERS)  # type: ignore[arg-type]
+    return with_limits(kernel)
+
+
+def with_limits(kernel: Kernel, announced: int = 100) -> Kernel:
+    limits = DeadLetterLimits(
+        letters=LETTERS,
+        body_bytes=BODY_BYTES,
+        owners=OWNERS,  # type: ignore[arg-type]
+        announced=announced,
+    )
     kernel.writer = Writer(
         kernel.store,
         kernel.relay,  # type: ignore[arg-type]
@@ -88,6 +97,15 @@ async def test_letters_beyond_the_limit_are_one_summary_without_a_body(limited: 
     counts = limited.metrics.counts
     assert counts["dead_letters_dropped", "inbound", "telegram/bot"] == 35
     assert counts["dead_letters", "inbound", "not_json"] == 40
+
+
+async def test_only_the_first_of_an_hour_are_announced(kernel: Kernel) -> None:
+    with_limits(kernel, announced=3)
+    await kernel.decide([*garbage(kernel, "bot", LETTERS), *garbage(kernel, "calm", 1)])
+    assert await kernel.value("SELECT count(*) FROM dead_letters") == LETTERS + 1
+    assert len(await kernel.published("DEAD")) == 3 + 1
+    await kernel.decide(garbage(kernel, "bot", 2))
+    assert len(await kernel.published("DEAD")) == 3 + 1 + 1, "the summary is always announced"
 
 
 async def test_bytes_count_as_well_as_letters(limited: Kernel) -> None:
