@@ -37,11 +37,13 @@ _BOUNDED: Final = frozenset({Cause.PUBLISHER, Cause.SENDER})
 _NONE: Final = Used(0, 0)
 _MOST_BYTES_SHOWN: Final = 2**31 - 1
 _ANNOUNCED: Final = 100
+# Shares of hours that are over are of no use; there is one for each owner and hour.
+_MOST_KNOWN: Final = 1000
 
 _log = get_logger("dead_letter_limits")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DeadLetterLimits:
     """How much of one owner is kept in an hour.
 
@@ -57,6 +59,7 @@ class DeadLetterLimits:
     body_bytes: int
     owners: Mapping[LogName, Collection[str]]
     announced: int = _ANNOUNCED
+    _known: dict[Share, dict[str, Used]] = field(default_factory=dict, init=False)
 
     def share_of(self, row: DeadRow) -> Share | None:
         """Return what a dead letter counts towards; None where it is kept in any case."""
@@ -77,10 +80,14 @@ class DeadLetterLimits:
         }
         if not shares:
             return
-        used = await dead_letter_shares.read(connection, sorted(set(shares.values())))
+        used = await self._used(connection, set(shares.values()))
         tallies = self._tally(effects.dead, shares, used)
         added = [tally.row(share, reason) for (share, reason), tally in tallies.items()]
         sums = await dead_letter_shares.add(connection, added)
+        for row in sums:
+            # Too much if this transaction fails, until the next one of this reason.
+            by_reason = self._known.setdefault(Share(row.log, row.owner, row.hour), {})
+            by_reason[row.reason] = Used(row.kept, row.kept_bytes)
         silent = {str(letter) for tally in tallies.values() for letter in tally.silent_ids}
         if not silent:
             return
@@ -96,6 +103,26 @@ class DeadLetterLimits:
         for one in added:
             effects.count(("dead_letters_dropped", one.log, one.owner), one.dropped)
         await _summarize(connection, sums, tallies, effects)
+
+    async def _used(
+        self, connection: PoolConnectionProxy, shares: Collection[Share]
+    ) -> dict[Share, Used]:
+        """Return how much of shares is used; what was added before is known without asking.
+
+        What other routers keep meanwhile is learned with each sum, so a share may become a little
+        larger than its limit.
+        """
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        if unknown := sorted(share for share in shares if share not in self._known):
+            self._known |= await dead_letter_shares.read(connection, unknown)
+        return {
+            share: Used(
+                sum(used.letters for used in self._known[share].values()),
+                sum(used.body_bytes for used in self._known[share].values()),
+            )
+            for share in shares
+        }
 
     def _tally(
         self, rows: Sequence[DeadRow], shares: Mapping[UUID, Share], used: dict[Share, Used]

@@ -47,23 +47,21 @@ class ShareRow(NamedTuple):
 
 USED_SQL: Final[LiteralString] = """
 -- dead_letter_shares: how much of some shares is used
-SELECT wanted.log, wanted.owner, wanted.hour, used.kept, used.kept_bytes
+SELECT wanted.log, wanted.owner, wanted.hour, shares.reason, shares.kept, shares.kept_bytes
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS wanted (log, owner, hour)
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(kept), 0)::bigint AS kept, coalesce(sum(kept_bytes), 0)::bigint AS kept_bytes
-    FROM dead_letter_shares AS shares
-    WHERE shares.log = wanted.log AND shares.owner = wanted.owner AND shares.hour = wanted.hour
-) AS used
+JOIN dead_letter_shares AS shares USING (log, owner, hour)
 """
 
 
-async def read(connection: "PoolConnectionProxy", shares: "Collection[Share]") -> dict[Share, Used]:
-    """Return what was kept in each share.
-
-    Nothing is locked: routers that decide at the same time may keep a batch more each.
-    """
-    rows = await connection.fetch(USED_SQL, *columns(shares, 3))
-    return {Share(*row[:3]): Used(*row[3:]) for row in map(tuple, rows)}
+async def read(
+    connection: "PoolConnectionProxy", shares: "Collection[Share]"
+) -> dict[Share, dict[str, Used]]:
+    """Return what was kept in each share, by reason; nothing is locked."""
+    found: dict[Share, dict[str, Used]] = {share: {} for share in shares}
+    for row in await connection.fetch(USED_SQL, *columns(shares, 3)):
+        log, owner, hour, reason, letters, body_bytes = row.values()
+        found[Share(log, owner, hour)][reason] = Used(letters, body_bytes)
+    return found
 
 
 ADD_SHARES_SQL: Final[LiteralString] = """
