@@ -20,7 +20,7 @@ from chatlane.dev.binaries import server_directory
 from chatlane.dev.programs import Program
 from chatlane.dev.waiting import until
 from tests.benchmarks import generator
-from tests.benchmarks.rig import PATIENCE, PYTHONPATH, Rig, open_rig
+from tests.benchmarks.rig import HOSTILE, PATIENCE, PYTHONPATH, Rig, open_rig
 from tests.support import hostile_adapter
 
 RESULT: Final = Path("var/flood.json")
@@ -58,13 +58,14 @@ async def measure(rig: Rig, flood: int, seconds: float) -> dict[str, Any]:
 
 
 async def _beside_hostile_events(
-    rig: Rig, flow: tuple[str, *tuple[object, ...]], seconds: float
+    rig: Rig, flow: tuple[object, ...], seconds: float
 ) -> dict[str, Any]:
     account = (rig.nats.url, generator.PLATFORM, "hostile", HOSTILE_PER_SECOND)
     arguments = [hostile_adapter.__file__, *map(str, account), str(seconds + _WARM_UP_SECONDS)]
+    arguments += rig.speaking(HOSTILE)
     attacking = Program("hostile", arguments, rig.directory, PYTHONPATH)
     attacking.start()
-    report = await rig.run(*flow)
+    report = await rig.run("generator", "flow", *flow)
 
     async def has_ended() -> bool:
         return not attacking.is_running

@@ -67,12 +67,14 @@ profiles = ["default", "notes"]
 """
 
 ADAPTER: Final = "telegram-bot"
+HOSTILE: Final = "telegram-hostile"
 # As `chatlane admin nats-config` lets them in. What only looks, and what chatlane is compared
 # with, has no key.
 _USERS: Final = {
     "router": {"role": "router"},
     "main-worker": {"role": "worker", "agent": "main"},
     ADAPTER: {"role": "adapter", "account": "telegram/bot"},
+    HOSTILE: {"role": "adapter", "account": "telegram/hostile"},
 }
 _COMMAND_USERS: Final = {"router": "router", "echo-worker": "main-worker"}
 
@@ -161,9 +163,9 @@ class Rig:
         """Return how a process of chatlane connects as a user, where NATS has users."""
         return {} if self.keys is None else self.keys.environment(user)
 
-    def speaking(self) -> list[str]:
-        """Return what makes the generator speak as the adapter, where NATS has users."""
-        return [] if self.keys is None else ["--seed", str(self.keys.seed_file(ADAPTER))]
+    def speaking(self, user: str = ADAPTER) -> list[str]:
+        """Return what makes a program speak as an adapter, where NATS has users."""
+        return [] if self.keys is None else ["--seed", str(self.keys.seed_file(user))]
 
     def script(self, name: str, *arguments: object, user: str | None = None) -> Program:
         """Return one of the programs here, to be started; where a user is given, as that one."""

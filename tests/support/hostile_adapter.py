@@ -1,16 +1,18 @@
 """An adapter that floods: valid, mutated, oversized, replayed and misaddressed events of one account.
 
-Usage: `python hostile_adapter.py NATS_URL PLATFORM ACCOUNT PER_SECOND SECONDS`. It waits for no
+Usage: `python hostile_adapter.py NATS_URL PLATFORM ACCOUNT PER_SECOND SECONDS [--seed FILE]`. It waits for no
 acknowledgement and backs off from nothing. Prints how many of each kind it published as JSON.
 """
 
 import asyncio
 import json
 import sys
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from random import Random
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -18,6 +20,7 @@ from typing import Final, NamedTuple
 import nats
 
 from chatlane_schemas import subjects
+from tests.support.user_nats import arguments_of
 
 MARKER: Final = "words-of-the-hostile-adapter"
 """Is in every body, so that whoever looks for leaks knows what to look for."""
@@ -112,10 +115,18 @@ def _mutated(body: bytes, chance: Random) -> bytes:
 
 
 async def attack(
-    url: str, platform: str, account: str, *, per_second: int, seconds: float, seed: int = 1
+    url: str,
+    platform: str,
+    account: str,
+    *,
+    per_second: int,
+    seconds: float,
+    seed: int = 1,
+    key: Path | None = None,
 ) -> Counter[str]:
-    """Publish for some time; returns how many of each kind."""
-    client = await nats.connect(url, pending_size=64 * _KIB * _KIB)
+    """Publish for some time, as the user whose key it is; returns how many of each kind."""
+    user = {} if key is None else arguments_of(key)
+    client = await nats.connect(url, pending_size=64 * _KIB * _KIB, **user)
     published: Counter[str] = Counter()
     began = perf_counter()
     try:
@@ -136,9 +147,20 @@ async def attack(
 
 async def main(arguments: list[str]) -> None:
     """Attack and say with what."""
-    url, platform, account, per_second, seconds = arguments
+    parser = ArgumentParser(prog="hostile_adapter.py")
+    for name in ("url", "platform", "account"):
+        parser.add_argument(name)
+    parser.add_argument("per_second", type=int)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--seed", type=Path, help="of the user who publishes")
+    asked = parser.parse_args(arguments)
     published = await attack(
-        url, platform, account, per_second=int(per_second), seconds=float(seconds)
+        asked.url,
+        asked.platform,
+        asked.account,
+        per_second=asked.per_second,
+        seconds=asked.seconds,
+        key=asked.seed,
     )
     sys.stdout.write(f"{json.dumps(published)}\n")
 
