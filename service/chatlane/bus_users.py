@@ -24,7 +24,7 @@ import nkeys  # type: ignore[import-untyped]
 from pydantic import ByteSize, Field, StringConstraints, ValidationError, model_validator
 from typing_extensions import override
 
-from chatlane.declarations import Group, Name
+from chatlane.declarations import ClosedModel, Name
 from chatlane.domain.catalog import Agent, Delivery
 from chatlane.settings import SettingsError, problem_sentences
 from chatlane_schemas import permissions
@@ -76,7 +76,7 @@ _OF_ROLE: Final[Mapping[str, Callable[[str], Permissions]]] = MappingProxyType(
 )
 
 
-class User(Group):
+class User(ClosedModel):
     """Who may connect; its name is its principal.
 
     Attributes:
@@ -156,7 +156,7 @@ AnyUser = Annotated[
 ]
 
 
-class Environment(Group):
+class Environment(ClosedModel):
     """Streams and their users in NATS, which see nothing of another environment.
 
     Attributes:
@@ -171,14 +171,14 @@ class Environment(Group):
         return {name: user for name, user in self.users.items() if user.is_current(day)}
 
 
-class TlsFiles(Group):
+class TlsFiles(ClosedModel):
     """Where the server finds its certificate."""
 
     cert_file: str
     key_file: str
 
 
-class BusUsers(Group):
+class BusUsers(ClosedModel):
     """The reviewed file.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
@@ -12,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    ValidationInfo,
     field_validator,
 )
 
@@ -32,6 +32,7 @@ from chatlane.domain.platform_notes import PRIVATE_IDS
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
 from chatlane.domain.resting import LONGEST_BURST
 from chatlane.durations import Duration
+from chatlane.setting_values import known_zone, plainly_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,12 +58,22 @@ _PROGRAMS: Final = frozenset({"api_server", "webhook"})
 ValueT = TypeVar("ValueT")
 
 
-class Group(BaseModel):
-    """A group of settings: closed, frozen, and silent about its input in errors."""
+class ClosedModel(BaseModel):
+    """Something that operators declare: closed, frozen, and silent about its input in errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
     )
+
+
+class Group(ClosedModel):
+    """A group of settings, each written as its type is."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plainly_written(cls, value: object, info: ValidationInfo) -> object:
+        field = cls.model_fields[info.field_name or ""]
+        return plainly_written(field.annotation, value)
 
 
 class KeySettings(Group):
@@ -130,11 +141,7 @@ class ResetSettings(Group):
     @field_validator("timezone")
     @classmethod
     def _known_timezone(cls, value: str) -> str:
-        try:
-            zoneinfo.ZoneInfo(value)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as exc:
-            raise ValueError('not a time zone: use an IANA name such as "Europe/Berlin"') from exc
-        return value
+        return known_zone(value)
 
     def policy(self) -> ResetPolicy:
         """Return the policy as the domain takes it."""

@@ -11,7 +11,7 @@ import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import (
@@ -56,6 +56,7 @@ from chatlane.domain.log import MOST_PARTITIONS
 from chatlane.domain.redaction import MIN_KEY_BYTES
 from chatlane.durations import Duration
 from chatlane.errors import PermanentError
+from chatlane.setting_values import quoted
 from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
 
 if TYPE_CHECKING:
@@ -345,7 +346,8 @@ class StreamsSettings(Group):
     @field_validator("replicas", mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
-        return int(value) if isinstance(value, str) and value.isdecimal() else value
+        # Only that of an environment: the file can write it as a number.
+        return int(value) if type(value) is str and value.isdecimal() else value
 
     def max_bytes_by_stream(self) -> Mapping[StreamName, int]:
         """Return the limit of every stream."""
@@ -734,6 +736,14 @@ def fuse(environ: Mapping[str, str]) -> Fuse | None:
         raise SettingsError(f"{name} {exc}") from exc
 
 
+class _TomlFile(TomlConfigSettingsSource):
+    """A file in which texts are told from numbers."""
+
+    @override
+    def __call__(self) -> dict[str, Any]:
+        return {name: quoted(value) for name, value in super().__call__().items()}
+
+
 def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
     """Return settings that are read from these sources, the first that has a value wins."""
 
@@ -757,7 +767,7 @@ def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
             return (
                 _GivenEnvironment(settings_cls, environ),
                 NestedSecretsSettingsSource(file_secret_settings, secrets_dir=secrets_dir),
-                TomlConfigSettingsSource(settings_cls, toml_file=config),
+                _TomlFile(settings_cls, toml_file=config),
             )
 
     return Sourced

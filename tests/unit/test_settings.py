@@ -302,6 +302,83 @@ def test_refusal_says_what_to_change(config: Config, text: str, expected: str) -
     assert expected in config.refusal(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[reset]\nat_hour = true\n", "reset.at_hour: write a number, not true or false"),
+        ('[reset]\nat_hour = "4"\n', "reset.at_hour: write it without quotes"),
+        ("[reset]\nat_hour = 4.0\n", "reset.at_hour: write a whole number"),
+        ("[reset]\nnotify = 1\n", "reset.notify: write true or false, not a number"),
+        ('[reset]\nnotify = "yes"\n', "reset.notify: write it without quotes"),
+        ("[reset]\nidle = true\n", 'reset.idle: write a duration as "30s"'),
+        ("[reset.classes.dm]\nat_hour = false\n", "reset.classes.dm.at_hour: write a number"),
+        ("[router]\nslots = true\n", "router.slots: write a number"),
+        ('[router]\npartitions = "8"\n', "router.partitions: write it without quotes"),
+        ('[http]\nport = "8080"\n', "http.port: write it without quotes"),
+        ("[streams]\nreplicas = true\n", "streams.replicas: write a number"),
+        ('[streams]\nreplicas = "3"\n', "streams.replicas: write it without quotes"),
+        ("[streams]\ntrim_above = true\n", "streams.trim_above: write a number"),
+        ('[streams]\ntrim_above = "0.5"\n', "streams.trim_above: write it without quotes"),
+        ("[streams.max_bytes]\ninbound = true\n", "streams.max_bytes: write a number"),
+        ("[streams.max_bytes]\ninbound = 1e9\n", "streams.max_bytes: write a whole number"),
+        ("[agents.main]\nmax_attempts = true\n", "agents.main.max_attempts: write a number"),
+        ('[agents.main]\nmax_attempts = "3"\n', "agents.main.max_attempts: write it without"),
+        (
+            "[platforms.x.limits.per_chat]\nmessages = true\n",
+            "platforms.x.limits.per_chat.messages: write a number",
+        ),
+        (
+            "[platforms.x.accounts.a]\nown_ids = [1]\nbots_allowed = 1\n",
+            "platforms.x.accounts.a.bots_allowed: write true or false",
+        ),
+        ("[keys]\ngroup_sessions_per_user = 0\n", "keys.group_sessions_per_user: write true"),
+        *(
+            (f'[reset]\ntimezone = "{zone}"\n', "reset.timezone: not a time zone that is the same")
+            for zone in (
+                "localtime",
+                "posixrules",
+                "Factory",
+                "/usr/share/zoneinfo/Europe/Berlin",
+                "posix/Europe/Berlin",
+                "right/UTC",
+                "europe/berlin",
+                "Europe",
+                "Europe/Berlin ",
+                "",
+            )
+        ),
+    ],
+)
+def test_f13_what_would_be_read_strangely_is_refused(
+    config: Config, text: str, expected: str
+) -> None:
+    assert expected in config.refusal(text)
+
+
+def test_f13_an_environment_has_only_texts(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATLANE_RESET__AT_HOUR", "5")
+    monkeypatch.setenv("CHATLANE_RESET__NOTIFY", "false")
+    monkeypatch.setenv("CHATLANE_STREAMS__REPLICAS", "3")
+    settings = config.load('[reset]\ntimezone = "Etc/GMT+3"\n')
+    assert (settings.reset.at_hour, settings.reset.notify) == (5, False)
+    assert (settings.streams.replicas, settings.reset.timezone) == (3, "Etc/GMT+3")
+
+    monkeypatch.setenv("CHATLANE_RESET", '{"at_hour": true}')
+    monkeypatch.delenv("CHATLANE_RESET__AT_HOUR")
+    assert "reset.at_hour: write a number" in config.refusal("")
+
+
+def test_f13_what_is_written_plainly_is_taken(config: Config) -> None:
+    settings = config.load(
+        '[streams.max_bytes]\ninbound = "2GiB"\nevents = 1048576\n[streams]\ntrim_above = 0.5\n'
+        "[reset]\nidle = 90\nquiet = 1.5\nat_hour = 0\nnotify = false\n"
+        "[platforms.x.accounts.a]\nown_ids = [7]\n"
+    )
+    assert settings.streams.max_bytes_by_stream()[StreamName.INBOUND] == 2 * 1024**3
+    assert settings.reset.idle == timedelta(seconds=90)
+    assert (settings.reset.at_hour, settings.reset.notify) == (0, False)
+
+
 def test_f06_bots_are_allowed_where_our_own_ids_are_known(config: Config) -> None:
     text = (
         "[platforms.discord]\nbots_allowed = true\n[platforms.discord.accounts.a]\nown_ids = [7]\n"

@@ -79,14 +79,14 @@ def _account(text: str) -> tuple[str, str]:
 
 
 def _zone(name: str) -> "ZoneInfo":
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+    from zoneinfo import ZoneInfo
+
+    from chatlane.setting_values import known_zone
 
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
-        raise typer.BadParameter(
-            f'{name} is not a time zone: use an IANA name such as "Europe/Berlin"'
-        ) from exc
+        return ZoneInfo(known_zone(name))
+    except ValueError as exc:
+        raise typer.BadParameter(f"{name}: {exc}") from exc
 
 
 async def _imported(
