@@ -122,6 +122,9 @@ def router(principal: str) -> Permissions:
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _WITH_READERS),
             # Which messages are in it, when it has lost some.
             *_reading_by_oneself(StreamName.ROUTED, COMPARING_CONSUMER),
+            # Messages that were deleted or edited before a worker was given them.
+            f"{_API}.STREAM.MSG.DELETE.{StreamName.ROUTED}",
+            f"{_API}.CONSUMER.PAUSE.{StreamName.ROUTED}.*",
             *_reading(StreamName.ADVISORIES, ADVISORIES_DURABLE),
         ),
         subscribe=(

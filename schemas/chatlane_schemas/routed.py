@@ -15,7 +15,8 @@ from chatlane_schemas.source import Source
 class RoutedMessage(ServiceEnvelope):
     """One message of a session, in order.
 
-    After a crash the same message may come again with the same `id` and `seq`.
+    After a crash the same message may come again with the same `id` and `seq`. One that is edited
+    before a worker was given it comes as edited, and one that is deleted does not come.
     """
 
     session_id: UUID = Field(description="Conversation the message belongs to.")

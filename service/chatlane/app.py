@@ -29,6 +29,7 @@ from chatlane.bus.jetstream import JetStream
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.log_shares import LogShares
 from chatlane.bus.publisher import open_publisher
+from chatlane.bus.routed_slots import RoutedSlots
 from chatlane.bus.stream_contents import StreamContents
 from chatlane.bus.tasks import end_task
 from chatlane.bus.topology import LOG_STREAMS
@@ -59,6 +60,7 @@ from chatlane.routing.recalling import InboundProgress
 from chatlane.routing.reconciling import PATIENCE, Reconciler
 from chatlane.routing.relay import Relay
 from chatlane.routing.retention import LogRetention
+from chatlane.routing.routed_changes import RoutedChanges
 from chatlane.routing.searchable import SearchFilling
 from chatlane.routing.share_notices import ShareNotices
 from chatlane.routing.survey import Survey
@@ -370,6 +372,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
         filling = SearchFilling(transaction, app.metrics)
         alarm = Alarm()
         rescue = Alarm()
+        routed_change = Alarm()
         updates = Updates(publisher.tell)
         writer = Writer(
             app.store,
@@ -384,6 +387,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
                 body_bytes=int(app.settings.dead_letters.most_bytes_per_hour),
                 owners=declared_owners(app.catalog),
             ),
+            routed_changed=partial(routed_change.ring_within, timedelta(0)),
         )
         desk = ClaimDesk(app.store, app.catalog.agents)
         access = LogAccess(bus, buffer_bytes=router.buffer_bytes)
@@ -447,8 +451,17 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             transaction=transaction,
         )
         deadlines = Deadlines(app.store, writer, app.catalog, _unread(JetStream(bus.client)))
+        routed_changes = RoutedChanges(
+            RoutedSlots(bus.client),
+            StreamContents(bus.client),
+            StreamErasure(bus.client),
+            transaction,
+            writer,
+            agents=app.catalog.agents,
+            slot_count=router.slots,
+        )
         jobs = _jobs(app, bus, writer, relay, intake, deadlines=deadlines)
-        sweeper = Sweeper((*jobs, *filling.jobs()), jitter)
+        sweeper = Sweeper((*jobs, *filling.jobs(), routed_changes.job()), jitter)
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
@@ -463,6 +476,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
                     app.running("sweeper", sweeper.run()),
                     app.running("alarm", alarm.run(deadlines.sweep)),
                     app.running("rescue", rescue.run(relay.adopt_orphans)),
+                    app.running("routed changes", routed_change.run(routed_changes.settle)),
                     app.running("ownership", ownership.run()),
                 ):
                     try:

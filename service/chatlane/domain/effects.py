@@ -126,6 +126,13 @@ class UnansweredTurn(NamedTuple):
     reason: Unanswered
 
 
+class RoutedChange(NamedTuple):
+    """A message of a stream agent that was edited or deleted after it was routed."""
+
+    message_id: UUID
+    session_id: UUID
+
+
 class RevisionRow(NamedTuple):
     """What a row of a transcript said until it was changed."""
 
@@ -247,6 +254,7 @@ class Effects:
         waiting_changes: Edits of what waits; of one message the last counts, as in `row_changes`
             and `early`.
         deleted_waiting: Session and arrival of messages that were deleted before their turn.
+        routed_changes: Messages that their stream is to say otherwise, or not at all.
         unanswered: Turns that ended without an answer.
         answered_after_all: Messages of stream agents that were given up and have an answer now.
         early: Edits of messages that have not come, by digest.
@@ -272,6 +280,7 @@ class Effects:
     used: dict[UUID, Counter[str]] = field(default_factory=dict)
     waiting_changes: list[WaitingChange] = field(default_factory=list)
     deleted_waiting: list[tuple[UUID, int]] = field(default_factory=list)
+    routed_changes: list[RoutedChange] = field(default_factory=list)
     unanswered: list[UnansweredTurn] = field(default_factory=list)
     answered_after_all: list[UUID] = field(default_factory=list)
     row_changes: list[RowChange] = field(default_factory=list)

@@ -20,6 +20,7 @@ from chatlane.domain.effects import (
     EARLY,
     EarlyRow,
     RevisionRow,
+    RoutedChange,
     RowChange,
     SeenRow,
     WaitingChange,
@@ -263,6 +264,7 @@ class Originals:
         original.state = RowState.DELETED
         if original.turn_id is not None:
             self.emptied.add(original.turn_id)
+        _note_routed(original, effects)
         _write(original, effects)
         return "applied"
 
@@ -312,6 +314,7 @@ def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> Out
     if changed and not original.is_waiting:
         original.state = RowState.EDITED
         effects.revisions.append(revision)
+        _note_routed(original, effects)
     _write(original, effects)
     return "applied" if changed else "same"
 
@@ -358,6 +361,12 @@ def _revision(original: Original, reason: RowState, at: datetime) -> RevisionRow
         reason,
         at,
     )
+
+
+def _note_routed(original: Original, effects: Effects) -> None:
+    """Note that a message of a stream agent changed, which may still be to be delivered."""
+    if original.turn_id is None and original.message_id is not None:
+        effects.routed_changes.append(RoutedChange(original.message_id, original.session_id))
 
 
 def _write(original: Original, effects: Effects) -> None:

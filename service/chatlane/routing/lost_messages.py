@@ -327,5 +327,5 @@ def _of_few_sessions(
 
 def _without(messages: Mapping[UUID, UUID], ids: Iterable[str]) -> dict[UUID, UUID]:
     """Return the messages that are not among ids on a stream, under either name."""
-    there = {its.removeprefix("again:") for its in ids}
+    there = {its.removeprefix("again:").partition(":")[0] for its in ids}
     return {one: session for one, session in messages.items() if str(one) not in there}

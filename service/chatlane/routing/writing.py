@@ -14,6 +14,7 @@ from chatlane.store import (
     lanes,
     messages,
     originals,
+    routed_changes,
     seen,
     session_changes,
     sessions,
@@ -104,6 +105,7 @@ class Writing:
         await messages.mark_unanswered(connection, effects.unanswered)
         await messages.reopen(connection, effects.answered_after_all)
         await originals.change_rows(connection, effects.row_changes, effects.revisions)
+        await routed_changes.note(connection, effects.routed_changes)
         await messages.keep_late(connection, effects.late)
         if effects.dead and self._dead_letter_limits is not None:
             await self._dead_letter_limits.apply(connection, effects)
@@ -145,6 +147,7 @@ class Writer:
         ring_within: Callable[[timedelta], None] | None = None,
         touched: Callable[[Mapping[UUID, Session]], None] | None = None,
         dead_letter_limits: DeadLetterLimits | None = None,
+        routed_changed: Callable[[], None] | None = None,
     ) -> None:
         """Make one.
 
@@ -157,7 +160,9 @@ class Writer:
             ring_within: Is told when the next turn that rests is due.
             touched: Is told the sessions that were written, by id.
             dead_letter_limits: How many dead letters of one owner are kept; all without it.
+            routed_changed: Called when messages of stream agents were edited or deleted.
         """
+        self._routed_changed = routed_changed
         self._written = written
         self._ring_within = ring_within
         self._touched = touched
@@ -190,6 +195,8 @@ class Writer:
                 self.wrote({row.session_id for row in effects.messages})
             for session_key in effects.silenced:
                 _log.warning("bot_silenced", session_key=session_key)
+            if self._routed_changed is not None and effects.routed_changes:
+                self._routed_changed()
             if self._ring_within is not None and effects.next_due is not None:
                 self._ring_within(effects.next_due)
             if self._tell is not None:

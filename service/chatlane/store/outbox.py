@@ -126,6 +126,18 @@ LEAVE_OUTBOX_SQL: Final[LiteralString] = """
 INSERT INTO outbox (session_id, stream, subject, message_id, payload)
 VALUES ($1, $2, $3, $4, $5) RETURNING id
 """
+IN_LINE_SQL: Final[LiteralString] = """
+-- outbox: is something of a session still to be published on a stream
+SELECT EXISTS (SELECT FROM outbox WHERE session_id = $1 AND stream = $2)
+"""
+
+
+async def is_in_line(connection: "PoolConnectionProxy", session_id: UUID, stream: str) -> bool:
+    """Return whether messages of a session are on their way to a stream, or may be."""
+    found: bool = await connection.fetchval(IN_LINE_SQL, session_id, stream)
+    return found
+
+
 EXISTS_SQL: Final[LiteralString] = """
 -- outbox: is a row still to be published, or to be deleted
 SELECT EXISTS (SELECT FROM outbox WHERE id = $1)

@@ -148,7 +148,8 @@ FROM messages
 WHERE id = ANY($1::uuid[]) AND session_id = ANY($2::uuid[]) AND NOT EXISTS (
     SELECT FROM outbox
     WHERE outbox.session_id = messages.session_id AND outbox.stream = 'ROUTED'
-      AND outbox.message_id IN (messages.id::text, 'again:' || messages.id::text))
+      AND (outbox.message_id IN (messages.id::text, 'again:' || messages.id::text)
+           OR starts_with(outbox.message_id, 'again:' || messages.id::text || ':')))
 ORDER BY session_id, seq
 """
 

@@ -174,6 +174,8 @@ INSERT INTO outbox (session_id, stream, router, subject, message_id, payload)
 INSERT INTO waiting (
         session_id, arrival, session_key, message_id, size_bytes, details, source, stored_at)
     SELECT id, 1, session_key, id, 1, '{}', '{}', now() FROM sessions;
+INSERT INTO routed_changes (message_id, session_id)
+SELECT gen_random_uuid(), gen_random_uuid() FROM generate_series(1, 20000);
 INSERT INTO early_edits (digest, attachments, size_bytes)
     SELECT sha256(id::text::bytea), '[]', 1 FROM sessions;
 INSERT INTO message_revisions (session_id, platform_message_id, message_id, reason, at)

@@ -51,8 +51,8 @@ def test_streams_are_backed_up_and_replaced_by_who_is_there_for_it(
         assert len(named) == (len(StreamName) if name in who else 0)
 
 
-def test_messages_are_deleted_by_who_erases_and_from_the_logs_by_routers() -> None:
-    """Messages of people who were forgotten; routers delete those that come again."""
+def test_messages_are_deleted_by_who_erases_and_by_routers() -> None:
+    """Routers delete what erasures left and comes again, and what changed before it was given out."""
     deletes = {
         (name, subject.removeprefix("$JS.API.STREAM.MSG.DELETE."))
         for name, role in ROLES.items()
@@ -60,7 +60,7 @@ def test_messages_are_deleted_by_who_erases_and_from_the_logs_by_routers() -> No
         if ".MSG.DELETE." in subject
     }
     assert deletes == {
-        *(("router", stream) for stream in ("INBOUND", "RESULTS")),
+        *(("router", stream) for stream in ("INBOUND", "RESULTS", "ROUTED")),
         *(("eraser", stream) for stream in StreamName if stream is not StreamName.ADVISORIES),
     }
 

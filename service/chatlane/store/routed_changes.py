@@ -1,0 +1,110 @@
+"""Routed messages that were edited or deleted, until their stream says so, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.domain.retries import Said
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import RoutedChange
+
+NOTE_SQL: Final[LiteralString] = """
+-- routed_changes: messages whose rows say something else now
+INSERT INTO routed_changes (message_id, session_id)
+SELECT * FROM unnest($1::uuid[], $2::uuid[]) AS new (message_id, session_id)
+ORDER BY message_id
+ON CONFLICT DO NOTHING
+"""
+
+
+async def note(connection: PoolConnectionProxy, changes: Sequence[RoutedChange]) -> None:
+    """Note changed messages of locked sessions."""
+    if changes:
+        await connection.execute(NOTE_SQL, *columns(changes, 2))
+
+
+PENDING_SQL: Final[LiteralString] = """
+-- routed_changes: the sessions of the changes that were noted first
+SELECT session_id FROM routed_changes ORDER BY noted_at LIMIT $1
+"""
+
+
+async def pending(connection: PoolConnectionProxy, limit: int) -> list[UUID]:
+    """Return the sessions of up to `limit` changes, each once, the oldest change first."""
+    return list(dict.fromkeys(row[0] for row in await connection.fetch(PENDING_SQL, limit)))
+
+
+UNANSWERED_SQL: Final[LiteralString] = """
+-- routed_changes: routed messages without an answer from the first changed one of a session on
+WITH changed AS (
+    SELECT message_id FROM routed_changes WHERE session_id = $1
+), first AS (
+    SELECT min(seq) AS seq FROM messages JOIN changed ON messages.id = changed.message_id
+    WHERE session_id = $1
+), talk AS (
+    -- Answers come in the order of the questions: what is before the last answered one is over.
+    SELECT coalesce((
+        SELECT question.seq FROM messages AS answer
+        JOIN messages AS question ON question.id = answer.reply_to
+        WHERE answer.session_id = $1 AND answer.reply_to IS NOT NULL
+        ORDER BY answer.seq DESC LIMIT 1), 0) AS answered
+)
+SELECT id, messages.seq, content, details::text, author, platform_message_id, source::text,
+       created_at, state IS NOT DISTINCT FROM 'deleted' AS is_deleted,
+       id IN (SELECT message_id FROM changed) AS is_changed
+FROM messages CROSS JOIN first CROSS JOIN talk
+WHERE session_id = $1 AND messages.seq >= first.seq AND messages.seq > talk.answered
+  AND role = 'user' AND id IS NOT NULL AND turn_id IS NULL AND unanswered IS NULL
+  AND (source IS NOT NULL OR state = 'deleted')
+ORDER BY messages.seq LIMIT $2
+"""
+
+
+class RoutedRow(NamedTuple):
+    """A routed message as its row in the transcript has it.
+
+    Attributes:
+        is_changed: It was edited or deleted since it was routed.
+    """
+
+    id: UUID
+    seq: int
+    said: Said
+    is_deleted: bool
+    is_changed: bool
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether it is to be read, but not as it was routed."""
+        return self.is_changed and not self.is_deleted
+
+
+async def unanswered(
+    connection: PoolConnectionProxy, session_id: UUID, limit: int
+) -> list[RoutedRow]:
+    """Return the messages of a session from its first changed one on that have no answer."""
+    rows = await connection.fetch(UNANSWERED_SQL, session_id, limit)
+    return [
+        RoutedRow(
+            row["id"], row["seq"], Said(*tuple(row)[2:8]), row["is_deleted"], row["is_changed"]
+        )
+        for row in rows
+    ]
+
+
+SETTLE_SQL: Final[LiteralString] = """
+-- routed_changes: the stream says what the rows of a session say
+DELETE FROM routed_changes WHERE session_id = $1
+"""
+
+
+async def settle(connection: PoolConnectionProxy, session_id: UUID) -> None:
+    """Forget the changes of a locked session."""
+    await connection.execute(SETTLE_SQL, session_id)
