@@ -47,6 +47,7 @@ _SHORTEST_PULL: Final = timedelta(milliseconds=50)
 _SET_BACK_FOR: Final = timedelta(seconds=30)
 _LOOK_FOR: Final = timedelta(seconds=2)
 _SETTLE_MARGIN: Final = timedelta(seconds=1)
+_SHARING_SAID_EVERY: Final = timedelta(minutes=1)
 _DELIVERY_BACKOFF: Final = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
 
 
@@ -105,6 +106,8 @@ class OutboundReader:
         self._chats: dict[str, deque[_Delivery]] = {}
         self._orphans = _Orphans()
         self._reconnects_seen: int | None = None
+        self._delivered: tuple[int, int] | None = None
+        self._sharing_said_at: float | None = None
 
     async def run(self) -> None:
         """Deliver until stopped.
@@ -146,6 +149,7 @@ class OutboundReader:
 
     async def _arrive(self, raw: Msg) -> tuple[_Delivery, ...]:
         """Return what may go to its chat now that this message is here."""
+        self._watch_for_others(raw)
         try:
             message = decode(OutboundMessage, raw.data)
         except DecodeError as exc:
@@ -162,6 +166,31 @@ class OutboundReader:
             held.raw = raw
             return ()
         return await self._admit(_Delivery(message, raw))
+
+    def _watch_for_others(self, raw: Msg) -> None:
+        """Warn when the server gave deliveries of this account to another process.
+
+        It numbers them, so over one connection a single reader gets every number.
+        """
+        before = self._delivered
+        number, connects = raw.metadata.sequence.consumer, self._client.stats["reconnects"]
+        self._delivered = number, connects
+        if before is None or before[1] != connects or number == before[0] + 1:
+            return
+        now, said_at = monotonic(), self._sharing_said_at
+        if said_at is not None and now - said_at < _SHARING_SAID_EVERY.total_seconds():
+            return
+        self._sharing_said_at = now
+        platform, account = self._account
+        _log.error(
+            "outbound_read_by_another",
+            extra={
+                "platform": platform,
+                "account": account,
+                "advice": "another process delivers for this account, so chats may get answers "
+                "twice or out of order: let only one run",
+            },
+        )
 
     async def _admit(self, delivery: _Delivery) -> tuple[_Delivery, ...]:
         message = delivery.message

@@ -196,6 +196,7 @@ class App:
         return [
             *(["dead_letters"] if is_old else []),
             *states,
+            *(["account_shared"] if self.survey.shared_accounts else []),
             *(["row_locked"] if self.batches and self.batches.has_held_up else []),
             *(["database_regressed"] if self._has_regressed() else []),
             # One account's doing; the notices name it.

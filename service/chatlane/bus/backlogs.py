@@ -22,11 +22,13 @@ class Backlog(NamedTuple):
     Attributes:
         oldest_at: When the server stored the oldest of it; None when there is none.
         age: How old that is by the clock of the server.
+        waiting: How many requests for messages are open; a reader has one at a time.
     """
 
     unread: int
     oldest_at: datetime | None
     age: timedelta = timedelta(0)
+    waiting: int = 0
 
 
 class Backlogs:
@@ -44,17 +46,18 @@ class Backlogs:
         if info is None:
             return None
         pending, in_work = int(info["num_pending"]), int(info["num_ack_pending"])
+        waiting = int(info["num_waiting"])
         if pending + in_work == 0:
-            return Backlog(0, None)
+            return Backlog(0, None, waiting=waiting)
         # What is in work lies above the floor; without any, the next comes after the delivered.
         begin = info["ack_floor"] if in_work else info["delivered"]
         oldest = await self._jetstream.find_next_message(
             durable.stream, int(begin["stream_seq"]) + 1, durable.filter_subject
         )
         if oldest is None:
-            return Backlog(pending + in_work, None)
+            return Backlog(pending + in_work, None, waiting=waiting)
         age = max(timedelta(0), told_at(info) - oldest.stored_at)
-        return Backlog(pending + in_work, oldest.stored_at, age)
+        return Backlog(pending + in_work, oldest.stored_at, age, waiting)
 
     async def find_state(self, stream: StreamName) -> StreamState | None:
         """Return how far a stream goes, or None when there is no such stream."""

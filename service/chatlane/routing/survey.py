@@ -70,6 +70,8 @@ class Survey:
         oldest_dead_letter: Age of the oldest at the last look; nothing without one.
         full_streams: Those that had hardly any room at the last look, and refuse what is new.
         missing_streams: Those that did not exist at the last look.
+        shared_accounts: Durables of accounts from which several adapters read, at the last two
+            looks: each of them should have one.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class Survey:
         self.oldest_dead_letter = timedelta(0)
         self.full_streams: frozenset[str] = frozenset()
         self.missing_streams: frozenset[str] = frozenset()
+        self.shared_accounts: frozenset[str] = frozenset()
+        self._seen_shared: frozenset[str] = frozenset()
         self._clock_ahead = timedelta(0)
 
     def jobs(self) -> tuple[Job, ...]:
@@ -184,12 +188,15 @@ class Survey:
         Raises:
             BusUnavailableError: Next time.
         """
+        shared: set[str] = set()
         unread: dict[tuple[str, ...], float] = defaultdict(float)
         oldest: dict[tuple[str, ...], float] = defaultdict(float)
         for durable in self._declared_durables:
             backlog = await self._streams.find(durable)
             if backlog is None:
                 continue
+            if durable.stream is StreamName.OUTBOUND and backlog.waiting > 1:
+                shared.add(durable.name)
             labels = (durable.stream, _reader(durable))
             unread[labels] += backlog.unread
             oldest[labels] = max(oldest[labels], backlog.age.total_seconds())
@@ -201,6 +208,7 @@ class Survey:
             for one in self._declared_streams
             if one.discard == "new" and (sizes[one.name] or 0) > _HARDLY_ANY_ROOM * one.max_bytes
         )
+        self._note_shared(frozenset(shared))
         self._metrics.show(its.UNREAD, unread)
         self._metrics.show(its.OLDEST_UNREAD, oldest)
         self._metrics.show(
@@ -217,6 +225,13 @@ class Survey:
                 if one.max_age is not None
             },
         )
+
+    def _note_shared(self, shared: frozenset[str]) -> None:
+        """Take an account for shared when two looks in a row say so: one may be a restart."""
+        found = shared & self._seen_shared
+        for durable in sorted(found - self.shared_accounts):
+            _log.error("account_shared", durable=durable)
+        self._seen_shared, self.shared_accounts = shared, found
 
 
 def _reader(durable: DurableSpec) -> str:

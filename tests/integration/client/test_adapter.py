@@ -256,6 +256,58 @@ async def test_another_message_with_a_number_that_was_used_is_delivered(
     assert "outbound_gap_passed" not in caplog.messages
 
 
+async def test_two_adapters_of_one_account_are_warned_both(
+    client: Client, bus_url: str, speaker: Speaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned() -> set[str]:
+        return {
+            str(vars(record).get("account"))
+            for record in caplog.records
+            if record.getMessage() == "outbound_read_by_another"
+        }
+
+    chats = Chats()
+    async with delivering(client, chats.deliver):
+        for number in range(1, 21):
+            await speaker.say(number)
+        await chats.until_said("20")
+        assert not warned(), "one alone"
+        async with open_connection(bus_url, name="second") as second:
+            others = Chats()
+
+            async def both_have_some() -> bool:
+                await speaker.say(len(spoken) + 1, chat=f"chat {len(spoken)}")
+                spoken.append("")
+                records = [one.getMessage() for one in caplog.records]
+                return records.count("outbound_read_by_another") == 2
+
+            spoken: list[str] = []
+            async with delivering(second, others.deliver):
+                await eventually(both_have_some)
+            assert warned() == {ACCOUNT}
+
+
+async def test_a_reconnect_is_no_other_adapter(
+    mortal_bus: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    chats = Chats()
+    async with (
+        open_connection(mortal_bus.url, name="speaker") as speaking,
+        open_connection(mortal_bus.url, name="adapter") as client,
+        delivering(client, chats.deliver),
+    ):
+        speaker = Speaker(speaking)
+        for number in (1, 2):
+            await speaker.say(number)
+        await chats.until_said("2")
+        await mortal_bus.kill()
+        await mortal_bus.start()
+        for number in (3, 4):
+            await speaker.say(number)
+        await chats.until_said("4")
+    assert "outbound_read_by_another" not in caplog.messages
+
+
 async def test_a_gap_is_waited_for(client: Client, speaker: Speaker) -> None:
     chats = Chats()
     async with delivering(client, chats.deliver, gap_patience=NEVER):

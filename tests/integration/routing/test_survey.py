@@ -1,11 +1,16 @@
 """The gauges tell what the servers hold."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 import pytest
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
 from structlog.testing import capture_logs
 
 from chatlane.bus.backlogs import Backlog, Backlogs
@@ -128,6 +133,33 @@ async def test_streams_that_do_not_exist_are_named(
     assert told == [
         (event, name) for event in ("stream_missing", "stream_back") for name in sorted(gone)
     ]
+
+
+async def test_an_account_that_two_adapters_read_is_shared(bus: Bus, store: Store) -> None:
+    survey = surveying(bus, store, Metrics())
+    jetstream = bus.client.jetstream()
+    reading = [await jetstream.pull_subscribe_bind("test=bot", "OUTBOUND") for _ in range(2)]
+
+    async def are_waiting(count: int) -> bool:
+        return bool((await jetstream.consumer_info("OUTBOUND", "test=bot")).num_waiting == count)
+
+    async def take(reader: JetStreamContext.PullSubscription) -> None:
+        with contextlib.suppress(NatsError):
+            await reader.fetch(1, timeout=30)
+
+    found = []
+    async with asyncio.TaskGroup() as tasks:
+        pulls = []
+        for count, reader in enumerate(reading, 1):
+            pulls.append(tasks.create_task(take(reader)))
+            await eventually(partial(are_waiting, count))
+            for _ in range(2):
+                await survey.look_at_streams()
+                found.append(survey.shared_accounts)
+        for pull in pulls:
+            pull.cancel()
+
+    assert found == [frozenset()] * 3 + [{"test=bot"}]
 
 
 async def test_the_oldest_unread_is_what_was_delivered_and_not_acknowledged(
