@@ -32,6 +32,7 @@ _SIZE_SAMPLES: Final = 8
 # What the server adds to a message on disk, headers of a publish included; about right is enough.
 _OVERHEAD_BYTES: Final = 120
 _INACTIVE: Final = timedelta(seconds=10)
+_PATIENCE: Final = timedelta(seconds=30)
 
 
 class LogSize(NamedTuple):
@@ -64,7 +65,8 @@ class LogShares:
     """
 
     def __init__(self, client: Client) -> None:
-        self._jetstream = JetStream(client)
+        # A purge of many messages may take a second.
+        self._jetstream = JetStream(client, _PATIENCE)
 
     async def find_size(self, log: LogName) -> LogSize | None:
         """Return how full a log is, or None when there is no such stream."""
