@@ -27,9 +27,17 @@ RETENTION = {
     "seen_days.DROP_SEEN_DAY_SQL",
 }
 # What `chatlane people` and `chatlane admin retain` run: whole modules, and some of others.
-PEOPLE = ("erasing.", "erasures.", "exporting.", "retention.", "removals.REMOVE_SQL", "audit.")
+PEOPLE = (
+    "aliases.",
+    "identities.",
+    "erasing.",
+    "erasures.",
+    "exporting.",
+    "retention.",
+    "removals.REMOVE_SQL",
+    "audit.",
+)
 RETENTION |= {
-    "aliases.FIND_GROUPS_SQL",
     "sessions.LOCK_SESSIONS_SQL",
     "sessions.LOCK_FREE_SESSIONS_SQL",
     "turns.LOCK_TURNS_SQL",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Final
 
@@ -31,6 +31,7 @@ from chatlane_schemas.people import Person
 if TYPE_CHECKING:
     from chatlane.bus.erasing import StreamErasure
     from chatlane.domain.erasing import ErasureKey
+    from chatlane.domain.identities import Identity
     from chatlane.routing.erasing import Erased
     from chatlane.settings import Settings
     from chatlane.store.pool import Store
@@ -43,6 +44,8 @@ app = typer.Typer(
 )
 
 _PATIENCE: Final = timedelta(seconds=30)
+# As often a change may meet a router that changes the same rows.
+_MOST_RACES: Final = 5
 
 Overwrite = Annotated[
     bool,
@@ -72,6 +75,14 @@ ThePerson = Annotated[
 ]
 Scope = Annotated[
     str | None, typer.Option(help="Workspace or guild of the id, where the platform has them.")
+]
+At = Annotated[
+    datetime | None,
+    typer.Option(
+        metavar="TIME",
+        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+        help="When the id was theirs, in UTC, if it is another person's by now.",
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -131,6 +142,10 @@ async def _opened(config: Path | None) -> AsyncIterator[_Opened]:
         yield _Opened(settings, store, StreamErasure(client), settings.erasure_key())
 
 
+def _time(at: datetime | None) -> datetime | None:
+    return None if at is None else at.replace(tzinfo=UTC)
+
+
 def _say(text: str) -> None:
     typer.echo(text, err=True)
 
@@ -141,6 +156,7 @@ def erase(
     config: Config = None,
     *,
     scope: Scope = None,
+    at: At = None,
     yes: Yes = False,
     overwrite: Overwrite = False,
     patience: Patience = _PATIENCE,
@@ -159,19 +175,27 @@ def erase(
             abort=True,
         )
     how = _How(patience, overwrite=overwrite)
-    erased = asyncio.run(_erase(config, whom, how))
+    erased = asyncio.run(_erase(config, whom, how, _time(at)))
     _print_receipt(erased, as_json=as_json)
     if erased.left:
         left = ", ".join(f"{count} {store}" for store, count in erased.left.items())
         raise CommandError(f"still there: {left}; run it again")
 
 
-async def _erase(config: Path | None, person: Person, how: _How) -> "Erased":
+async def _erase(config: Path | None, person: Person, how: _How, at: datetime | None) -> "Erased":
     async with _opened(config) as its:
-        return await _erase_one(its, person, None, how)
+        return await _erase_one(its, person, how, at=at)
 
 
-async def _erase_one(its: _Opened, person: Person, until: datetime | None, how: _How) -> "Erased":
+async def _erase_one(
+    its: _Opened,
+    person: Person,
+    how: _How,
+    *,
+    until: datetime | None = None,
+    at: datetime | None = None,
+    since: datetime | None = None,
+) -> "Erased":
     from chatlane.routing.erasing import Erasing
 
     platform = its.settings.catalog().platforms.get(person.platform)
@@ -188,7 +212,7 @@ async def _erase_one(its: _Opened, person: Person, until: datetime | None, how: 
     # Not whom: that is what is to be forgotten.
     detail: dict[str, object] = {"platform": person.platform, "account": person.account}
     async with audited(its.store, "people erase", detail) as told:
-        erased = await erasing.erase(person, until)
+        erased = await erasing.erase(person, until, at=at, since=since)
         told["erasure"] = erased.id
         if erased.left:
             told["outcome"] = "left"
@@ -201,6 +225,7 @@ def export(
     config: Config = None,
     *,
     scope: Scope = None,
+    at: At = None,
     output: Output = None,
 ) -> None:
     """Write all that is kept of one person, as JSON Lines.
@@ -210,10 +235,12 @@ def export(
     """
     whom = person.model_copy(update={"scope": scope})
     with _open_output(output) as written:
-        asyncio.run(_export(config, whom, written))
+        asyncio.run(_export(config, whom, written, _time(at)))
 
 
-async def _export(config: Path | None, person: Person, written: IO[str]) -> None:
+async def _export(
+    config: Path | None, person: Person, written: IO[str], at: datetime | None
+) -> None:
     from chatlane.routing.exporting import Export
     from chatlane.routing.finding import Finder
 
@@ -222,7 +249,7 @@ async def _export(config: Path | None, person: Person, written: IO[str]) -> None
         where: dict[str, object] = {"platform": person.platform, "account": person.account}
         async with audited(its.store, "people export", where) as told:
             count = 0
-            async for record in Export(its.store, finder).run(person):
+            async for record in Export(its.store, finder).run(person, at):
                 written.write(record.model_dump_json(exclude_none=True) + "\n")
                 count += 1
             told["records"] = count
@@ -237,6 +264,119 @@ def _open_output(path: Path | None) -> Iterator[IO[str]]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         yield opened
+
+
+@app.command()
+def show(
+    person: ThePerson,
+    config: Config = None,
+    *,
+    scope: Scope = None,
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which identity an id belongs to, and which ids belonged to it when."""
+    whom = person.model_copy(update={"scope": scope})
+    identity = asyncio.run(_show(config, whom, _time(at)))
+    if identity is None:
+        raise CommandError("this is the id of no person")
+    _print_identity(identity, as_json=as_json)
+
+
+async def _show(config: Path | None, person: Person, at: datetime | None) -> "Identity | None":
+    from chatlane.store import identities
+
+    where: dict[str, object] = {"platform": person.platform, "account": person.account}
+    async with (
+        open_patient_store(read_settings(config)) as store,
+        audited(store, "people show", where),
+        store.transaction() as connection,
+    ):
+        return await identities.find(connection, person, at)
+
+
+@app.command("hand-over")
+def hand_over(
+    person: ThePerson,
+    config: Config = None,
+    *,
+    scope: Scope = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that an id belongs to another person from now on.
+
+    For platforms that do not tell. What was said under it stays with who had it; the next message
+    from it begins a new conversation. Name each id that changed hands.
+    """
+    whom = person.model_copy(update={"scope": scope})
+    if not yes:
+        typer.confirm(f"Does {whom.id} belong to another person from now on?", abort=True)
+    identity = asyncio.run(_change(config, whom, "people hand-over"))
+    if identity is None:
+        raise CommandError("this is the id of no person")
+    _print_identity(identity, as_json=as_json)
+
+
+@app.command()
+def split(
+    person: ThePerson,
+    config: Config = None,
+    *,
+    scope: Scope = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take an id out of an identity that it was merged into wrongly.
+
+    Its person gets back what was said under it before; what was said since stays with the other
+    one, and the two are not merged again.
+    """
+    whom = person.model_copy(update={"scope": scope})
+    if not yes:
+        typer.confirm(f"Does {whom.id} belong to a person of its own?", abort=True)
+    identity = asyncio.run(_change(config, whom, "people split"))
+    if identity is None:
+        raise CommandError("nothing to split: no other id is known, or it names the identity")
+    _print_identity(identity, as_json=as_json)
+
+
+async def _change(config: Path | None, person: Person, action: str) -> "Identity | None":
+    from chatlane.errors import SupersededError
+    from chatlane.store import identities
+
+    change = identities.split if action == "people split" else identities.hand_over
+    where: dict[str, object] = {"platform": person.platform, "account": person.account}
+    async with _opened(config) as its, audited(its.store, action, where) as told:
+        for _ in range(_MOST_RACES):
+            at = await its.streams.clock()
+            try:
+                async with its.store.transaction() as connection:
+                    identity = await change(connection, person, at)
+            except SupersededError:
+                continue
+            told["outcome"] = "unchanged" if identity is None else "changed"
+            return identity
+    raise CommandError("routers learn about this id all the time; try again")
+
+
+def _print_identity(identity: "Identity", *, as_json: bool) -> None:
+    if as_json:
+        spans = [span._asdict() for span in identity.spans]
+        shown = {"identity": identity.name, "names": sorted(identity.names), "ids": spans}
+        typer.echo(to_json(shown).decode())
+        return
+    typer.echo(f"identity {identity.name}")
+    if merged := sorted(identity.names - {identity.name}):
+        typer.echo(f"also the first one of {', '.join(merged)}")
+    listed = table("id", "since", "until")
+    for span in identity.spans:
+        listed.add_row(
+            span.form,
+            local_time(span.since) if span.since else "always",
+            local_time(span.until) if span.until else "now",
+        )
+    open_console().print(listed)
 
 
 @app.command("replay-erasures")
@@ -280,8 +420,12 @@ async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: 
             await erasures.restore_list(connection, known)
         found = await Replay(its.store, its.streams, its.get_key()).find()
         async with audited(its.store, "people replay-erasures", {"found": len(found)}):
-            for person, until in found:
-                erased = await _erase_one(its, person, until, how)
+            for one in found:
+                # The id may be somebody else's again, or for the first time.
+                at = one.until if one.since is not None or one.is_past else None
+                erased = await _erase_one(
+                    its, one.person, how, until=one.until, at=at, since=one.since
+                )
                 _print_receipt(erased, as_json=as_json)
                 if erased.left:
                     raise CommandError("something is left; run it again")
@@ -310,14 +454,14 @@ async def _list(config: Path | None) -> str:
     settings = read_settings(config)
     async with open_patient_store(settings) as store:
         lines: list[str] = []
-        after = b""
+        place: erasures.ListLine | None = None
         while True:
             async with store.transaction() as connection:
-                some = await erasures.read_list(connection, after, 1000)
+                some = await erasures.read_list(connection, place, 1000)
             if not some:
                 break
             lines += [one.text() for one in some]
-            after = some[-1].digest
+            place = some[-1]
         last: erasures.Position | None = None
         while True:
             async with store.transaction() as connection:

@@ -1,9 +1,10 @@
 """Several ids of one person, and chats whose id changed: resolved before a key is built.
 
 Two kinds of rows, per platform and account. A *person* row leads from one normal form of an id
-(`people.person_form`) to the person's canonical id: the first one seen, which never changes. A *chat*
-row leads from a newer id of a chat to its first one. Every canonical id has a row of its own,
-so the rows with one canonical id, its *group*, are all that is known of it.
+(`people.person_form`) to the person's canonical id: the name of an identity (`identities`), which is
+the first id it was seen under, or one that nobody ever had. A name is given once: an id that changes
+hands gets the name of another identity, and the time that is over is kept as a `FormerId`. A *chat*
+row leads from a newer id of a chat to its first one. The rows with one canonical id are its *group*.
 
 Only keys and digests are built from canonical ids. An answer goes to the source of its turn,
 which keeps the form the last message came with.
@@ -22,14 +23,15 @@ lane has to be searched for at the time of the merge.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.keys import escaped, unescaped
 from chatlane.domain.people import (
-    NO_PEOPLE,
     belonging_together,
     contradicts,
+    is_lasting,
     names_nobody,
     partner_in,
     people_in,
@@ -68,6 +70,9 @@ class AliasRow(NamedTuple):
         first_seen_at: When the canonical id was first seen.
         was_canonical: Lanes may exist under the alias: it was a canonical id itself before
             the two were found to be one.
+        held_since: When the id came to this person; None if it never was another one's.
+        taken_from: The identity that had it before: known to be another person.
+        former: All identities that had it, as far as `FormerId` says; not written with the row.
     """
 
     platform: str
@@ -78,11 +83,25 @@ class AliasRow(NamedTuple):
     first_seen_at: datetime
     partner: str | None = None
     was_canonical: bool = False
+    held_since: datetime | None = None
+    taken_from: str | None = None
+    former: frozenset[str] = frozenset()
 
     @property
     def id(self) -> AliasId:
         """What the row is found by."""
         return AliasId(self.platform, self.account, self.kind, self.alias)
+
+
+class FormerId(NamedTuple):
+    """A time, now over, in which an id belonged to an identity; `since` None for always."""
+
+    platform: str
+    account: str
+    form: str
+    identity: str
+    since: datetime | None
+    until: datetime
 
 
 class Merge(NamedTuple):
@@ -108,10 +127,17 @@ class Learned(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a batch writes: each row once, as it is at the end; updates with what was read."""
+    """What a batch writes: each row once, as it is at the end; updates with what was read.
 
-    inserted: tuple[AliasRow, ...]
-    updated: tuple[tuple[AliasRow, AliasRow], ...]
+    Attributes:
+        merges: Of persons, in order: what was recorded of the newer is the older's.
+        former: Times that are over, each with the identity that it is of at the end.
+    """
+
+    inserted: tuple[AliasRow, ...] = ()
+    updated: tuple[tuple[AliasRow, AliasRow], ...] = ()
+    merges: tuple[Merge, ...] = ()
+    former: tuple[FormerId, ...] = ()
 
 
 class Resolved(NamedTuple):
@@ -129,6 +155,8 @@ class Resolved(NamedTuple):
 
 
 _NOTHING_LEARNED: Final = Learned()
+# What a time in the database can tell apart.
+_INSTANT: Final = timedelta(microseconds=1)
 
 
 def chat_alias(chat_id: str, scope: str | None) -> str:
@@ -152,15 +180,28 @@ def lookups(address: Address, *, persons: bool) -> set[AliasId]:
         persons: Whether the platform knows one person under several ids.
     """
     platform, account = address.platform, address.account
-    peer, sender = people_in(address) if persons else NO_PEOPLE
+    peer, sender = people_in(address)
     people = sender if peer is None else (peer, *sender)
     found = {AliasId(platform, account, AliasKind.PERSON, form) for form in people}
+    if not persons:
+        # An operator may have said that an id changed hands. A DM may come without a sender.
+        dm_chat = address.chat_id if address.chat_class == "dm" else None
+        if dm_chat is not None and peer is None:
+            found.add(AliasId(platform, account, AliasKind.PERSON, dm_chat))
+        peer = None
     if peer is None:
         for chat in (address.chat_id, address.migrate_to):
             if chat is not None:
                 alias = chat_alias(chat, address.scope)
                 found.add(AliasId(platform, account, AliasKind.CHAT, alias))
     return found
+
+
+def _took_from(ours: Iterable[AliasRow], theirs: Sequence[AliasRow]) -> bool:
+    """Return whether an id of one identity is known to have been the other's before."""
+    names = {row.canonical for row in theirs}
+    names |= {row.alias for row in theirs if row.held_since is None}
+    return any(row.taken_from in names or row.former & names for row in ours)
 
 
 class AliasBook:
@@ -174,6 +215,8 @@ class AliasBook:
         self._rows: dict[AliasId, AliasRow] = {}
         self._groups: dict[AliasId, dict[AliasId, None]] = {}
         self._read: dict[AliasId, AliasRow | None] = {}
+        self._merges: list[Merge] = []
+        self._former_ids: list[FormerId] = []
         for row in rows:
             self._put(row)
         self._read.clear()
@@ -185,6 +228,7 @@ class AliasBook:
         *,
         persons: bool,
         own_ids: frozenset[str] = frozenset(),
+        handed_at: datetime | None = None,
     ) -> Learned:
         """Take in what an event says about ids.
 
@@ -195,6 +239,7 @@ class AliasBook:
             at: When the event was stored.
             persons: Whether the platform knows one person under several ids.
             own_ids: Sender ids of our own: their messages do not link us with the other end.
+            handed_at: Since when an id that changed hands is another person's; None for `at`.
         """
         if address.migrate_to is not None:
             return self._learn_move(address, address.migrate_to, at)
@@ -203,50 +248,144 @@ class AliasBook:
         merges: list[Merge] = []
         people = people_in(address)
         for forms in belonging_together(address.platform, people, own_ids):
-            merges += self._learn_person(address, forms, at)
+            merges += self._learn_person(address, forms, at, handed_at or at)
         return Learned(tuple(merges)) if merges else _NOTHING_LEARNED
 
     def _learn_person(
-        self, address: Address, forms: Sequence[str], at: datetime
+        self, address: Address, forms: Sequence[str], at: datetime, handed_at: datetime
     ) -> tuple[Merge, ...]:
         ids = [AliasId(address.platform, address.account, AliasKind.PERSON, form) for form in forms]
-        known = (row for row in map(self._rows.get, ids) if row is not None)
+        known = [row for row in map(self._rows.get, ids) if row is not None]
         agreeing = [
             row for row in known if not contradicts(row.platform, row.alias, row.partner, forms)
         ]
         if len(agreeing) == len(ids) == 1:
             return ()
+        if not self._prove_a_person(agreeing, forms, is_contradicted=len(agreeing) < len(known)):
+            agreeing = []
         if agreeing:
             eldest = min(agreeing, key=lambda row: (row.first_seen_at, row.canonical))
             canonical, since = eldest.canonical, eldest.first_seen_at
         else:
-            canonical, since = self._new_canonical(ids), at
+            canonical, since = self._new_canonical(ids, at), at
         newer = {row.canonical: None for row in agreeing if row.canonical != canonical}
         merges = tuple(self._merge(ids[0], other, canonical, since) for other in newer)
         for alias_id in ids:
-            self._link(alias_id, canonical, since, forms)
+            self._link(alias_id, canonical, since, forms, handed_at)
         return merges
 
-    def _new_canonical(self, ids: Sequence[AliasId]) -> str:
-        """Return an id for a person never seen: one that never named anybody else."""
+    def _prove_a_person(
+        self, rows: Sequence[AliasRow], forms: Sequence[str], *, is_contradicted: bool
+    ) -> bool:
+        """Return whether ids that came together are those of one known person.
+
+        Args:
+            rows: Of the ids that were not known with other partners.
+            forms: All ids that came.
+            is_contradicted: Whether another of them was. Then a number that was never seen
+                with a partner may be the former number of somebody else.
+        """
+        if is_contradicted and not any(
+            row.partner in forms or is_lasting(row.platform, row.alias) for row in rows
+        ):
+            return False
+        groups = {
+            row.canonical: [self._rows[member] for member in self._members(row.id, row.canonical)]
+            for row in rows
+        }
+        return not any(
+            _took_from(ours, theirs)
+            for ours in groups.values()
+            for theirs in groups.values()
+            if ours is not theirs
+        )
+
+    def _new_canonical(self, ids: Sequence[AliasId], at: datetime) -> str:
+        """Return a name for a person never seen: one that never named anybody else."""
         for alias_id in ids:
             if alias_id not in self._rows:
                 return alias_id.alias
-        # Both ids are known from other people, as when numbers change hands in a circle.
-        return "~".join(sorted(alias_id.alias for alias_id in ids))
+        # All ids are known from other people, as when numbers change hands in a circle.
+        return self._name(ids[0], "~".join(sorted(alias_id.alias for alias_id in ids)), at)
+
+    def _name(self, of: AliasId, forms: str, at: datetime) -> str:
+        """Return a name that is no id, with a row of its own as every other name has."""
+        name = f"{forms}~{at:%Y%m%dT%H%M%S.%f}"
+        self._put(AliasRow(*of._replace(alias=name), name, at))
+        return name
 
     def _link(
-        self, alias_id: AliasId, canonical: str, since: datetime, forms: Sequence[str]
+        self,
+        alias_id: AliasId,
+        canonical: str,
+        since: datetime,
+        forms: Sequence[str],
+        handed_at: datetime,
     ) -> None:
         row = self._rows.get(alias_id)
         if row is not None and row.canonical == canonical and row.partner in forms:
             return
         partner = partner_in(alias_id.platform, alias_id.alias, forms)
-        if row is not None and row.canonical == canonical:
+        if row is None:
+            self._put(AliasRow(*alias_id, canonical, since, partner))
+        elif row.canonical == canonical:
             self._put(row._replace(partner=partner or row.partner))
         else:
-            # New, or another person's from now on; what was said under it stays where it is.
-            self._put(AliasRow(*alias_id, canonical, since, partner))
+            # Another person's from now on; what was said under it stays where it is.
+            self._hand_over(row, canonical, since, handed_at)
+            self._put(self._rows[alias_id]._replace(partner=partner))
+
+    def _hand_over(self, row: AliasRow, canonical: str, since: datetime, at: datetime) -> None:
+        # Partitions are read independently: an event may be older than the change before it.
+        until = at if row.held_since is None else max(at, row.held_since + _INSTANT)
+        self._former_ids.append(
+            FormerId(row.platform, row.account, row.alias, row.canonical, row.held_since, until)
+        )
+        self._put(
+            AliasRow(
+                *row.id,
+                canonical,
+                since,
+                held_since=until,
+                taken_from=row.canonical,
+                former=row.former | {row.canonical},
+            )
+        )
+
+    def hand_over(self, alias_id: AliasId, at: datetime) -> AliasRow:
+        """Give an id to an identity that nobody had before, and return its row.
+
+        Args:
+            alias_id: Of a person; its group, if it has one, was read.
+            at: Since when it is another person's.
+        """
+        row = self._rows.get(alias_id)
+        if row is None:
+            # An id without a row is its own identity's.
+            row = AliasRow(*alias_id, alias_id.alias, at)
+            self._put(row)
+        self._hand_over(row, self._name(alias_id, alias_id.alias, at), at, at)
+        return self._rows[alias_id]
+
+    def split(self, alias_id: AliasId, at: datetime) -> AliasRow | None:
+        """Take an id out of an identity that it was merged into wrongly, and return its row.
+
+        Its person gets back what was theirs before the two were found to be one; what was said
+        since stays with the other one. None if the identity is named by this id, or not merged.
+
+        Args:
+            alias_id: Of a person; its group was read.
+            at: Since when they are two.
+        """
+        row = self._rows.get(alias_id)
+        if row is None or row.canonical == row.alias:
+            return None
+        if row.held_since is not None:
+            # The name of its first identity is somebody else's.
+            self._hand_over(row, self._name(alias_id, alias_id.alias, at), at, at)
+        else:
+            self._put(AliasRow(*alias_id, row.alias, row.first_seen_at, taken_from=row.canonical))
+        return self._rows[alias_id]
 
     def _learn_move(self, address: Address, migrate_to: str, at: datetime) -> Learned:
         if address.chat_id is None:
@@ -273,6 +412,13 @@ class AliasBook:
 
     def _merge(self, of: AliasId, newer: str, older: str, since: datetime) -> Merge:
         """Lead everything that led to the newer canonical id to the older one."""
+        merge = Merge(of.platform, of.account, of.kind, newer, older)
+        if of.kind is AliasKind.PERSON:
+            self._merges.append(merge)
+            self._former_ids = [
+                former._replace(identity=older) if former.identity == newer else former
+                for former in self._former_ids
+            ]
         for alias_id in list(self._members(of, newer)):
             row = self._rows[alias_id]
             self._put(
@@ -282,7 +428,7 @@ class AliasBook:
                     was_canonical=row.was_canonical or row.alias == newer,
                 )
             )
-        return Merge(of.platform, of.account, of.kind, newer, older)
+        return merge
 
     def resolve(self, address: Address, *, persons: bool) -> Resolved:
         """Return an address with canonical ids; the same object where there are no aliases.
@@ -291,9 +437,14 @@ class AliasBook:
             address: Of the event.
             persons: Whether the platform knows one person under several ids.
         """
-        if not persons:
-            return self._resolve_chat(address) if self._rows else Resolved(address)
+        if not persons and not self._rows:
+            return Resolved(address)
         peer, forms = people_in(address)
+        if not persons:
+            dm_chat = address.chat_id if address.chat_class == "dm" else None
+            peer = dm_chat if dm_chat is not None and self._is_person(address, dm_chat) else None
+            if peer is None and not any(self._is_person(address, form) for form in forms):
+                return self._resolve_chat(address)
         if peer is not None:
             return self._resolve_peer(address, peer)
         if address.chat_id is not None and names_nobody(address.platform, address.chat_id):
@@ -303,6 +454,9 @@ class AliasBook:
             return self._resolve_chat(address)
         resolved = self._resolve_chat(address.with_ids(address.chat_id, sender.alias, None))
         return self._with_former_senders(resolved, sender)
+
+    def _is_person(self, address: Address, form: str) -> bool:
+        return AliasId(address.platform, address.account, AliasKind.PERSON, form) in self._rows
 
     def _find_person(self, address: Address, forms: Sequence[str]) -> AliasId | None:
         """Return the canonical id of a person, as the id of its group."""
@@ -357,7 +511,9 @@ class AliasBook:
                 inserted.append(row)
             elif before != row:
                 updated.append((before, row))
-        return Changes(tuple(inserted), tuple(updated))
+        return Changes(
+            tuple(inserted), tuple(updated), tuple(self._merges), tuple(self._former_ids)
+        )
 
     def _canonical(self, alias_id: AliasId) -> str:
         row = self._rows.get(alias_id)

@@ -32,7 +32,7 @@ class Reach(NamedTuple):
     or could read it.
 
     Attributes:
-        owners: Every text under which the person may own sessions; none where several share.
+        owners: What sessions of the person name as their owner; none where several share.
         prefix: What the keys of their sessions begin with.
         key: Of the lane the command was given on.
     """
@@ -58,8 +58,8 @@ def reach_of(session_key: str, person: str | None, other_owners: Iterable[str] =
 
     Args:
         session_key: Of the lane.
-        person: Their canonical id, if they have one.
-        other_owners: How sessions may name them besides, where one person has several ids.
+        person: Name of their identity, if they have one.
+        other_owners: What sessions of the person may name as their owner besides.
     """
     owner = owner_of(session_key, person)
     key = parse_session_key(session_key)

@@ -260,6 +260,7 @@ class Effects:
         early: Edits of messages that have not come, by digest.
         early_over: Digests whose early edits are of no more use.
         silenced: Session keys of bots that have said too much just now.
+        repaired_lanes: Session keys of lanes that led to another person's session.
         resumed: Marks of early edits, whose message has come or never will.
         erased: Messages of logs that had no effect, because their person was erased.
     """
@@ -289,6 +290,7 @@ class Effects:
     early_over: list[bytes] = field(default_factory=list)
     resumed: list[SeenRow] = field(default_factory=list)
     silenced: list[str] = field(default_factory=list)
+    repaired_lanes: list[str] = field(default_factory=list)
     erased: list[ErasedRow] = field(default_factory=list)
     counts: dict[Count, int] = field(default_factory=dict)
 

@@ -25,12 +25,14 @@ class PersonRecord(_Line):
 
 
 class AliasRecord(_Line):
-    """An id of theirs and the one it leads to."""
+    """An id of theirs, the name of their identity, and when the id was theirs, if not always."""
 
     record: Literal["alias"] = "alias"
     id: str
     canonical: str
-    first_seen_at: datetime
+    first_seen_at: datetime | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 class LaneRecord(_Line):

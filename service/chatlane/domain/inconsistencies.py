@@ -30,3 +30,5 @@ class Inconsistency(StrEnum):
     """A change of the number of partitions was begun, and nobody goes on with it."""
     LANE_ASTRAY = "lane_astray"
     """A lane leads to a session that does not exist."""
+    LANE_OF_ANOTHER = "lane_of_another"
+    """A lane led to another person's session, and was led away when its person wrote."""

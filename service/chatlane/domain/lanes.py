@@ -79,7 +79,7 @@ class Arrived(NamedTuple):
         stored_at: When JetStream stored it: the only clock of the decision.
         source: Its `Source` as JSON text.
         details: What is stored of it besides text and source, as JSON text.
-        person: Canonical id of who wrote it, where one came.
+        person: Name of the identity of who wrote it, where an id came.
         is_ignored: Of a bot that may not speak here, our own echo included.
         wants_reset_notice: Whether its platform wants chats to be told of resets by time.
         moves_to: The new id of its chat, where the event was the first to tell it.
@@ -92,6 +92,7 @@ class Arrived(NamedTuple):
         thread_of: Digests of the message that it opens a thread on.
         files_of: Digests of the message whose files it brings.
         forgotten: Until when what its person had said was erased, if it was.
+        other_ids: Other ids of who wrote it, on a platform that knows a person under one.
         pair: The other bot that says it and the chat, where it may speak; None for people.
     """
 
@@ -119,6 +120,7 @@ class Arrived(NamedTuple):
     busy: BusyMode | None = None
     files_of: tuple[bytes, ...] = ()
     forgotten: datetime | None = None
+    other_ids: tuple[str, ...] = ()
 
     @property
     def rest(self) -> timedelta | None:
@@ -155,6 +157,7 @@ class Placement:
         bots: What other bots may say; None in a batch in which none speaks.
         originals: What edits and deletes are about; None in a batch that has nothing to do with
             any.
+        owners: By the owner of new sessions of a person, what older ones name as their owner.
     """
 
     def __init__(
@@ -168,8 +171,10 @@ class Placement:
         originals: Originals | None = None,
         bots: Bots | None = None,
         questions: Mapping[bytes, Sequence[UUID]] | None = None,
+        owners: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         self.lanes = lanes
+        self._owners = owners or {}
         self.sessions = sessions
         self._seen = seen
         self._effects = effects
@@ -281,9 +286,19 @@ class Placement:
         return self._originals is not None and self._originals.is_awaited(known)
 
     def find_session(self, arrived: Arrived) -> Session | None:
-        """Return the session its lane leads to; it may have ended."""
+        """Return the session its lane leads to; it may have ended.
+
+        Never another person's: a lane that leads to one is as good as none.
+        """
         lane = self.lanes.get(arrived.session_key)
-        return None if lane is None else self.sessions.get(lane.session_id)
+        session = None if lane is None else self.sessions.get(lane.session_id)
+        if session is None or session.owner is None:
+            return session
+        return None if self.is_anothers(arrived, session) else session
+
+    def is_anothers(self, arrived: Arrived, session: Session) -> bool:
+        """Return whether a session is another person's than who wrote a message."""
+        return is_anothers(arrived, session.owner, self._owners)
 
     def _session_for(self, arrived: Arrived) -> Session:
         session = self.find_session(arrived)
@@ -309,6 +324,10 @@ class Placement:
         self, arrived: Arrived, reason: ResetReason | None, previous: Session | None
     ) -> Session:
         """Open a session and lead the lane of a message to it."""
+        lane = self.lanes.get(arrived.session_key)
+        left = None if lane is None else self.sessions.get(lane.session_id)
+        if left is not None and self.is_anothers(arrived, left):
+            self._effects.repaired_lanes.append(arrived.session_key)
         session = Session(
             id=derived_id(arrived.stored_at, arrived.digests[0], "session"),
             session_key=arrived.session_key,
@@ -477,6 +496,27 @@ class Placement:
         if self._originals is not None:
             marks = self._originals.without_resumed(marks, self._effects)
         self._effects.seen += marks
+
+
+def is_anothers(arrived: Arrived, owner: str | None, owners: Mapping[str, frozenset[str]]) -> bool:
+    """Return whether a session is another person's than who wrote a message.
+
+    Args:
+        arrived: The message.
+        owner: Of the session.
+        owners: By the owner of new sessions of a person, what older ones name as their owner.
+    """
+    if owner is None:
+        return False
+    own = owner_of(arrived.session_key, arrived.person)
+    if own is None or owner == own or owner in owners.get(own, ()):
+        return False
+    if any(owner == owner_of(arrived.session_key, one) for one in arrived.other_ids):
+        return False
+    # Others may sign for a timer, and a bot may speak where a person does.
+    key = parse_session_key(arrived.session_key)
+    is_named = arrived.person == (key.user if key.chat_class == "group" else key.chat)
+    return is_named or (arrived.event.kind is Kind.MESSAGE and arrived.pair is None)
 
 
 def _is_forgotten(session: Session, arrived: Arrived) -> bool:

@@ -1,4 +1,7 @@
-"""Whose session it is: the one person behind its key, or nobody where several people talk."""
+"""Whose session it is: the identity of the one person behind its key; none where several talk.
+
+The owner of a session is an identity (`identities`), never an id: an id can be handed on.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,29 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from chatlane.domain.aliases import AliasId, AliasKind
-from chatlane.domain.keys import escaped, is_shared, parse_session_key
+from chatlane.domain.keys import escaped, is_shared, parse_session_key, unescaped
 from chatlane.domain.people import person_form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chatlane.domain.aliases import AliasRow
     from chatlane.domain.keys import ParsedKey
     from chatlane_schemas.people import Person
 
 
-def owner_text(platform: str, account: str, scope: str | None, person: str) -> str:
-    """Return a person as a session names its owner; injective."""
-    names = [platform, account, person] if scope is None else [platform, account, person, scope]
+@lru_cache(maxsize=8192)
+def owner_text(platform: str, account: str, scope: str | None, name: str) -> str:
+    """Return an identity as a session names its owner; injective.
+
+    Args:
+        name: Of the identity.
+    """
+    names = [platform, account, name] if scope is None else [platform, account, name, scope]
     return ":".join(map(escaped, names))
+
+
+def parse_owner_text(owner: str) -> tuple[str, str, str | None, str]:
+    """Return platform, account, scope and name of an identity; the inverse of `owner_text`."""
+    platform, account, name, *scope = map(unescaped, owner.split(":"))
+    return platform, account, scope[0] if scope else None, name
 
 
 def owner_of(session_key: str, person: str | None) -> str | None:
@@ -28,7 +39,7 @@ def owner_of(session_key: str, person: str | None) -> str | None:
 
     Args:
         session_key: Key of its lane.
-        person: Their canonical id, if they have one.
+        person: Name of their identity, if they have one.
     """
     key = None if person is None else _unshared(session_key)
     if key is None or person is None:
@@ -49,18 +60,3 @@ def alias_of(person: Person) -> AliasId | None:
     if form is None:
         return None
     return AliasId(person.platform, person.account, AliasKind.PERSON, form)
-
-
-def owners_of(person: Person, known: Iterable[AliasRow]) -> set[str]:
-    """Return every text under which sessions may name a person as their owner.
-
-    A session keeps the id that was the canonical one when it began.
-
-    Args:
-        person: Whom a caller acts for.
-        known: The whole group of `alias_of(person)`.
-    """
-    alias = alias_of(person)
-    ids = {row.alias for row in known} | ({alias.alias} if alias else set())
-    scope = person.scope or None
-    return {owner_text(person.platform, person.account, scope, one) for one in ids}

@@ -49,14 +49,16 @@ def _form_kind(platform: str, form: str) -> str:
     return ""
 
 
+def is_lasting(platform: str, form: str) -> bool:
+    """Return whether an id is the platform's own for an account, and no number that is handed on."""
+    return _form_kind(platform, form) in {"lid", "uuid"}
+
+
 class People(NamedTuple):
     """The forms of the ids in an event: of a DM's other end, and of the sender."""
 
     peer: str | None
     sender: tuple[str, ...]
-
-
-NO_PEOPLE: Final = People(None, ())
 
 
 def people_in(address: Address) -> People:

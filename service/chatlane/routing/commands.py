@@ -9,10 +9,10 @@ from uuid import UUID
 from chatlane.domain.cards import Cards, Reach, reach_of
 from chatlane.domain.commanding import MAX_LISTED
 from chatlane.domain.commands import CommandName
-from chatlane.domain.owners import alias_of, owners_of
+from chatlane.domain.owners import owner_of
 from chatlane.domain.shown_lists import ShownLists, list_key
-from chatlane.store import aliases, cards, lineage, shown_lists
-from chatlane_schemas.people import Person
+from chatlane.store import cards, identities, lineage, shown_lists
+from chatlane.store.identities import Name
 from chatlane_schemas.session_changes import shown_title
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.aliases import AliasRow
     from chatlane.domain.cards import Card
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.states import Lane, Session
-    from chatlane_schemas.inbound import InboundEvent
 
 _LISTING: Final = frozenset({CommandName.SESSIONS, CommandName.RESUME})
 _NAMING: Final = frozenset(
@@ -58,6 +56,15 @@ class CommandReads:
         self._wishes = wishes
         self._cards = known
         self._targets: set[UUID] = set()
+
+    @property
+    def owners(self) -> dict[str, frozenset[str]]:
+        """By the owner of new sessions of a person, what older ones name as their owner."""
+        return {
+            owner: reach.owners
+            for place, reach in self._cards.reaches.items()
+            if (owner := owner_of(*place)) is not None
+        }
 
     async def find_targets(self) -> set[UUID]:
         """Return the sessions that may have to be locked besides those that the lanes lead to."""
@@ -152,25 +159,21 @@ async def _find_reaches(
 ) -> dict[tuple[str, str | None], Reach]:
     """Return whose sessions each command may name, by its lane and the person who gave it."""
     places = {(one.session_key, one.person): one for one in commands}
-    persons = {
-        place: _person(one.event, one.person)
+    names = {
+        place: name_of(one)
         for place, one in places.items()
-        if one.person and catalog.platforms[one.event.platform].person_aliases
+        if catalog.platforms[one.event.platform].person_aliases
     }
-    ids = {alias for person in persons.values() if (alias := alias_of(person)) is not None}
-    known: list[AliasRow] = await aliases.find_groups(connection, ids) if ids else []
-    return {place: reach_of(*place, _other_owners(persons.get(place), known)) for place in places}
+    known = await identities.find_by_names(connection, filter(None, names.values()))
+    return {
+        place: reach_of(*place, known[name].owners if (name := names.get(place)) else ())
+        for place in places
+    }
 
 
-def _person(event: InboundEvent, identity: str) -> Person:
-    return Person(
-        platform=event.platform, account=event.account, scope=event.scope or None, id=identity
-    )
-
-
-def _other_owners(person: Person | None, known: Iterable[AliasRow]) -> Iterable[str]:
-    """Return how sessions may name a person who has several ids."""
-    if person is None or (alias := alias_of(person)) is None:
-        return ()
-    canonical = next((row.canonical for row in known if row.id == alias), None)
-    return owners_of(person, [row for row in known if row.canonical == canonical])
+def name_of(arrived: Arrived) -> Name | None:
+    """Return the identity of who wrote a message; None where nobody is named."""
+    if arrived.person is None:
+        return None
+    event = arrived.event
+    return Name(event.platform, event.account, event.scope or None, arrived.person)

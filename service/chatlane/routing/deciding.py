@@ -8,12 +8,12 @@ from chatlane.domain.aliases import AliasBook, AliasId
 from chatlane.domain.cards import Cards
 from chatlane.domain.commanding import Commanding
 from chatlane.domain.effects import Effects
-from chatlane.domain.lanes import Placement
+from chatlane.domain.lanes import Placement, is_anothers
 from chatlane.domain.turns import ArrivedResult
 from chatlane.logs import get_logger
 from chatlane.routing import bots, edited
 from chatlane.routing.admission import Admission
-from chatlane.routing.commands import open_reads
+from chatlane.routing.commands import name_of, open_reads
 from chatlane.routing.files import bring_files
 from chatlane.routing.forgetting import leave_out_erased
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
@@ -22,7 +22,7 @@ from chatlane.routing.moves import Joining, readdress
 from chatlane.routing.obeying import Obeying
 from chatlane.routing.refused import Refused
 from chatlane.routing.results import Settlement, prepare_result
-from chatlane.store import aliases, lanes, lineage, seen, sessions, shown_lists
+from chatlane.store import aliases, identities, lanes, lineage, seen, sessions, shown_lists
 from chatlane.store import bots as store_bots
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.events import EndReason
@@ -163,6 +163,9 @@ class Deciding:
         homes |= asked_in
         locked = await sessions.lock(connection, homes)
         await _follow(connection, bound, locked)
+        owners = await self._find_owners(connection, arrived, bound, locked, questions)
+        if reads is not None:
+            owners |= reads.owners
         digests = {digest for one in arrived for digest in one.digests}
         marks = await seen.probe(connection, digests | targets)
         loaded = _Loaded(
@@ -175,12 +178,48 @@ class Deciding:
             admission=admission,
             bots=speaking_bots,
             questions=questions,
+            owners=owners,
             cards=Cards() if reads is None else await reads.read(bound, locked, asked_in),
             effects=self._effects,
         )
         if targets or marks.early:
             await loaded.load_originals(arrived, homes | locked.keys())
         return loaded
+
+    async def _find_owners(
+        self,
+        connection: PoolConnectionProxy,
+        arrived: Sequence[Arrived],
+        bound: Mapping[str, Lane],
+        locked: Mapping[UUID, Session],
+        questions: Mapping[bytes, Sequence[UUID]],
+    ) -> dict[str, frozenset[str]]:
+        """Return what sessions name as their owner whose person has several names.
+
+        Asked where a lane leads to a session that does not name its person's present one, where
+        ids turn out to be one person's, and where messages may go on in sessions that they find
+        otherwise.
+        """
+        unsure = [
+            one
+            for one in arrived
+            if questions
+            or one.former_keys
+            or any(
+                (lane := bound.get(key)) is not None
+                and (session := locked.get(lane.session_id)) is not None
+                and is_anothers(one, session.owner, {})
+                for key in (one.session_key, *one.former_keys)
+            )
+        ]
+        names = {
+            name
+            for one in unsure
+            if self._catalog.platforms[one.event.platform].person_aliases
+            and (name := name_of(one)) is not None
+        }
+        found = await identities.find_by_names(connection, names)
+        return {identity.owner: identity.owners for identity in found.values()}
 
 
 async def _follow(
@@ -221,6 +260,7 @@ class _Loaded:
         admission: Admission,
         bots: Bots | None,
         questions: Mapping[bytes, Sequence[UUID]],
+        owners: Mapping[str, frozenset[str]],
         effects: Effects,
     ) -> None:
         self._writing = writing
@@ -235,6 +275,7 @@ class _Loaded:
         self._admission = admission
         self._bots = bots
         self._questions = questions
+        self._owners = owners
         self._cards = cards
         self._start(effects)
 
@@ -249,6 +290,7 @@ class _Loaded:
             originals=self._originals,
             bots=self._bots,
             questions=self._questions,
+            owners=self._owners,
         )
         self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
 
@@ -281,7 +323,8 @@ class _Loaded:
         connection = self._writing.connection
         if not self._bound.keys().isdisjoint(one.former_keys):
             await self._go_on()
-            await Joining(connection, self._bound, self._locked, self._effects).join(one)
+            joining = Joining(connection, self._bound, self._locked, self._effects, self._owners)
+            await joining.join(one)
             await self._reload_originals()
         if one.event.kind is Kind.ATTACHMENTS:
             one = await self._bring_files(one)
@@ -299,7 +342,7 @@ class _Loaded:
         if lane is None or one.is_ignored or is_repeat:
             return one
         await self._go_on()
-        here = self._locked.get(lane.session_id)
+        here = self._placement.find_session(one)
         if here is None:
             return one
         others = self._left_behind(one, here)
@@ -318,8 +361,7 @@ class _Loaded:
         if not self._marks.known.isdisjoint(one.digests):
             # A repeat of what was let in.
             return False
-        lane = self._bound.get(one.session_key)
-        session = self._locked.get(lane.session_id) if lane else None
+        session = self._placement.find_session(one)
         return self._admission.refuses(one, session, self._effects)
 
     async def _obey(self, one: Arrived) -> None:

@@ -21,13 +21,13 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from chatlane.domain.aliases import AliasKind, chat_alias
+from chatlane.domain.aliases import chat_alias
 from chatlane.domain.dedupe import digests_of_message
 from chatlane.domain.effects import ErasedRow
-from chatlane.domain.erasing import Gone, ranges, rows_to_blank, why_not_to_forget
+from chatlane.domain.erasing import Gone, listed, ranges, rows_to_blank, why_not_to_forget
 from chatlane.domain.sources import address_of
 from chatlane.errors import PermanentError, StoreUnavailableError
 from chatlane.routing.finding import Finder
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.erasing import ErasureKey, Ids
+    from chatlane.domain.erasing import ErasureKey, Ids, Said
     from chatlane.routing.finding import Streams
     from chatlane.store.pool import Store
     from chatlane_schemas.people import Person
@@ -58,6 +58,7 @@ _LOOK_EVERY: Final = timedelta(milliseconds=200)
 _TOLD_WITHIN: Final = timedelta(seconds=1.5)
 _SESSIONS_AT_ONCE: Final = 50
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 _MOST_PASSES: Final = 5
 # Rows of a session that one transaction deletes without anybody noticing.
 _TRIM_ABOVE: Final = 20_000
@@ -88,9 +89,8 @@ class _Run:
 
     id: UUID
     gone: Gone
-    digests: frozenset[bytes]
     #: In sessions that others share, how sources name the person.
-    shared: dict[UUID, list[Mapping[str, Any]]] = field(default_factory=dict)
+    shared: dict[UUID, list[Said]] = field(default_factory=dict)
     early: set[bytes] = field(default_factory=set)
     #: What requests were answered up to then may be about what was blanked.
     answered_until: datetime = _BEGINNING
@@ -138,18 +138,30 @@ class Erasing:
         self._told = told
         self._patience = patience
 
-    async def erase(self, person: Person, until: datetime | None = None) -> Erased:
+    async def erase(
+        self,
+        person: Person,
+        until: datetime | None = None,
+        *,
+        at: datetime | None = None,
+        since: datetime | None = None,
+    ) -> Erased:
         """Forget a person, or go on where that was interrupted.
 
         Args:
-            person: Whom.
+            person: Whom, named by an id.
             until: Only what they wrote up to then, as an older erasure says; None for up to now.
+            at: When the id was theirs; None for now.
+            since: When the id came to them, as an older erasure says; None if nobody had it before,
+                or where no older erasure is asked.
 
         Raises:
             NotErasedError: Something does not get on; to be run again.
             TransientError: The same.
         """
-        ids = await self._finder.find_ids(person)
+        ids = await self._finder.find_ids(person, at)
+        if since is not None:
+            ids = ids.had_since(person.id, since)
         if (reason := why_not_to_forget(ids, self._own_ids)) is not None:
             raise NotErasedError(reason)
         run = await self._begin(ids, until)
@@ -187,27 +199,24 @@ class Erasing:
 
     async def _begin(self, ids: Ids, until: datetime | None) -> _Run:
         """Put the person on the list, so that everybody who decides knows of it in time."""
-        digests = frozenset(
-            self._key.digest(ids.platform, ids.account, ids.scope, form) for form in ids.forms
-        )
         await self._await_routers()
         async with self._transaction() as connection:
-            known = await erasures.find(connection, digests)
+            known = await erasures.find(connection, listed(self._key, ids.identity, _FAR))
         is_begun = known is not None and known.finished_at is None
         if known is not None and is_begun and known.is_fenced and until in {None, known.until}:
             self._told("going on with what was begun")
-            return await self._resumed(known.id, Gone(ids, known.until), digests)
+            return await self._resumed(known.id, Gone(ids, known.until))
         erasure_id = known.id if known is not None and is_begun else uuid4()
-        end = await self._fence(erasure_id, digests, until)
-        return await self._resumed(erasure_id, Gone(ids, end), digests)
+        end = await self._fence(erasure_id, ids, until)
+        return await self._resumed(erasure_id, Gone(ids, end))
 
-    async def _resumed(self, erasure_id: UUID, gone: Gone, digests: frozenset[bytes]) -> _Run:
+    async def _resumed(self, erasure_id: UUID, gone: Gone) -> _Run:
         async with self._transaction() as connection:
             gone.sessions |= await erasures.read_ids(connection, erasure_id, "session")
             gone.turns |= await erasures.read_ids(connection, erasure_id, "turn")
             gone.messages |= await erasures.read_ids(connection, erasure_id, "message")
             gone.shared |= await erasures.read_ids(connection, erasure_id, "shared")
-        return _Run(erasure_id, gone, digests)
+        return _Run(erasure_id, gone)
 
     async def _until_none(self, count: Callable[[], Awaitable[int]], problem: str) -> None:
         """Wait until there are no more of something.
@@ -232,14 +241,13 @@ class Erasing:
             "same secret everywhere, and upgrade and restart them",
         )
 
-    async def _fence(
-        self, erasure_id: UUID, digests: frozenset[bytes], until: datetime | None
-    ) -> datetime:
+    async def _fence(self, erasure_id: UUID, ids: Ids, until: datetime | None) -> datetime:
         deadline = monotonic() + self._patience.total_seconds()
         while monotonic() < deadline:
             end = until or await self._streams.clock() + _AHEAD
             async with self._transaction() as connection:
-                await erasures.begin(connection, erasure_id, end, self._key.id, digests)
+                entries = listed(self._key, ids.identity, end)
+                await erasures.begin(connection, erasure_id, end, self._key.id, entries)
             try:
                 async with self._transaction() as connection:
                     await erasures.fence(connection)
@@ -451,10 +459,8 @@ class Erasing:
         chats = [chat_alias(chat, ids.scope) for chat in run.gone.chats]
         async with self._transaction() as connection:
             here, until = (ids.platform, ids.account), run.until
-            count = await erasing.delete_aliases(
-                connection, here, AliasKind.PERSON, ids.forms, until
-            )
-            count += await erasing.delete_aliases(connection, here, AliasKind.CHAT, chats, until)
+            count = await erasing.delete_ids(connection, here, ids.identity.name, until)
+            count += await erasing.delete_chat_aliases(connection, here, chats, until)
             await self._note(connection, run, Receipt("aliases", count))
 
     # Streams
@@ -482,8 +488,8 @@ class Erasing:
         gone = run.gone
         ids = gone.ids
         async with self._transaction() as connection:
-            known = await erasing.count_aliases(
-                connection, (ids.platform, ids.account), ids.forms, gone.until
+            known = await erasing.count_ids(
+                connection, (ids.platform, ids.account), ids.identity.name, gone.until
             )
             answers = await erasing.with_answers(connection, gone.turns, gone.messages)
             through = await erasing.last_outbox_row(connection)
@@ -521,7 +527,7 @@ def _edited_in(body: bytes, ids: Ids) -> set[bytes]:
     address = address_of(event)
     return {
         digest
-        for person in (None, *ids.forms)
+        for person in (None, *ids.forms, *ids.identity.names)
         for digest in digests_of_message(event.message_id, event, address, person)
     }
 

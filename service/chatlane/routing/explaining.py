@@ -9,12 +9,13 @@ from chatlane.domain.aliases import AliasBook
 from chatlane.domain.commanding import may_use
 from chatlane.domain.commands import CommandName
 from chatlane.domain.keys import is_shared, parse_session_key
-from chatlane.domain.lanes import STARTS_TURN, not_before
+from chatlane.domain.lanes import STARTS_TURN, is_anothers, not_before
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import next_reset, reset_reason
+from chatlane.routing.commands import name_of
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.refused import Refused
-from chatlane.store import aliases, lanes, sessions
+from chatlane.store import aliases, identities, lanes, sessions
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.subjects import inbound_for
@@ -167,6 +168,12 @@ async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: 
         bound.values(), key=lambda one: one.session_id, default=None
     )
     session = None if lane is None else await sessions.find(connection, lane.session_id)
+    if session is not None and session.owner is not None:
+        its = name_of(arrived)
+        known = await identities.find_by_names(connection, [] if its is None else [its])
+        owners = {one.owner: one.owners for one in known.values()}
+        if is_anothers(arrived, session.owner, owners):
+            return {"session_id": None, "session": "the lane leads to another person's session"}
     if session is None or session.ended_at is not None:
         return {"session_id": None, "session": "a message would open a new one"}
     if (name := _told_router(arrived)) is not None:

@@ -7,9 +7,9 @@ that others share, only what they wrote and what was answered to it is theirs.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from chatlane.domain.erasing import Gone
+from chatlane.domain.erasing import Gone, is_said
 from chatlane.domain.export_records import (
     AliasRecord,
     DeadLetterRecord,
@@ -27,9 +27,10 @@ from chatlane.store import exporting
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from uuid import UUID
 
+    from chatlane.domain.erasing import Said
     from chatlane.routing.finding import Finder
     from chatlane.store.pool import Store
     from chatlane_schemas.people import Person
@@ -48,16 +49,21 @@ class Export:
         self._transaction = store.transaction
         self._finder = finder
 
-    async def run(self, person: Person) -> AsyncIterator[ExportRecord]:
-        """Yield all records, the last of them an `EndRecord`."""
+    async def run(self, person: Person, at: datetime | None = None) -> AsyncIterator[ExportRecord]:
+        """Yield all records, the last of them an `EndRecord`.
+
+        Args:
+            person: Named by an id.
+            at: When the id was theirs; None for now.
+        """
         count = 0
-        async for record in self._records(person):
+        async for record in self._records(person, at):
             count += 1
             yield record
         yield EndRecord(records=count)
 
-    async def _records(self, person: Person) -> AsyncIterator[ExportRecord]:
-        gone = Gone(await self._finder.find_ids(person), _FAR)
+    async def _records(self, person: Person, at: datetime | None) -> AsyncIterator[ExportRecord]:
+        gone = Gone(await self._finder.find_ids(person, at), _FAR)
         ids = gone.ids
         yield PersonRecord(
             platform=ids.platform,
@@ -73,9 +79,16 @@ class Export:
     async def _names(self, gone: Gone) -> AsyncIterator[ExportRecord]:
         ids = gone.ids
         async with self._transaction() as connection:
-            known = await exporting.aliases(connection, (ids.platform, ids.account), ids.forms)
-        for alias, canonical, first_seen_at in known:
-            yield AliasRecord(id=alias, canonical=canonical, first_seen_at=first_seen_at)
+            account = (ids.platform, ids.account)
+            known = await exporting.aliases(connection, account, ids.identity.name)
+        for its in known:
+            yield AliasRecord(
+                id=its.id,
+                canonical=its.canonical,
+                first_seen_at=its.first_seen_at,
+                since=its.since,
+                until=its.until,
+            )
         for session_key, session_id in await self._finder.find_lanes(gone):
             yield LaneRecord(session_key=session_key, session_id=session_id)
 
@@ -129,19 +142,17 @@ class Export:
         for record in _beside(session_id, line, before):
             yield record
 
-    async def _shared(
-        self, session_id: UUID, whos: list[Mapping[str, Any]]
-    ) -> AsyncIterator[ExportRecord]:
+    async def _shared(self, session_id: UUID, said_as: list[Said]) -> AsyncIterator[ExportRecord]:
         async with self._transaction() as connection:
-            turns, said = await exporting.answered_in(connection, session_id, whos)
+            turns, said = await exporting.answered_in(connection, session_id, said_as)
             line = await exporting.waiting(connection, session_id)
             before = await exporting.revisions(connection, session_id)
         async for row in exporting.rows(self._transaction, session_id):
-            is_theirs = row.source is not None and self._finder.is_sender(row.source, whos)
+            is_theirs = row.source is not None and is_said(row.source, row.at, said_as)
             is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in said)
             if is_theirs or is_answer:
                 yield _row(session_id, row, is_theirs=is_theirs)
-        theirs = [one for one in line if self._finder.is_sender(one.source, whos)]
+        theirs = [one for one in line if is_said(one.source, one.at, said_as)]
         revised = [one for one in before if one.message_id in said]
         for record in _beside(session_id, theirs, revised):
             yield record

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.domain.erasing import ids_of, names_in
-from chatlane.domain.owners import alias_of
-from chatlane.store import aliases, erasing
+from chatlane.domain.erasing import Ids, names_in
+from chatlane.domain.identities import identity_with
+from chatlane.store import erasing, identities
 from chatlane_schemas.dead import Stage
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.bus.jetstream import StoredMessage, StreamState
-    from chatlane.domain.erasing import Gone, Ids
+    from chatlane.domain.erasing import Gone, Said
     from chatlane.store.erasing import Letter, Reply
     from chatlane_schemas.people import Person
 
@@ -93,24 +93,18 @@ class Finder:
         self._transaction = transaction
         self._streams = streams
 
-    async def find_ids(self, person: Person) -> Ids:
-        """Return all ids that are known of a person."""
-        alias = alias_of(person)
-        if alias is None:
-            return ids_of(person, ())
-        async with self._transaction() as connection:
-            known = await aliases.find_groups(connection, [alias])
-        return ids_of(person, (row.alias for row in known))
+    async def find_ids(self, person: Person, at: datetime | None = None) -> Ids:
+        """Return the identity of a person, with all ids that are or were theirs.
 
-    @staticmethod
-    def is_sender(source: Mapping[str, Any], whos: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether a source names somebody in one of these ways."""
-        sender = source.get("sender") or {}
-        who = {
-            **{name: source.get(name) for name in ("platform", "account", "scope")},
-            "sender": {name: sender.get(name) for name in ("id", "alt_id", "aliases")},
-        }
-        return who in whos
+        Args:
+            person: Named by an id.
+            at: When the id was theirs; None for now.
+        """
+        async with self._transaction() as connection:
+            identity = await identities.find(connection, person, at)
+        # A text that is no id may stand in sources all the same.
+        scope = person.scope or None
+        return Ids(identity or identity_with(person.platform, person.account, scope, person.id, ()))
 
     async def find_sessions(self, gone: Gone) -> dict[UUID, str]:
         """Return the sessions of before the end that are theirs alone, with their keys."""
@@ -135,16 +129,31 @@ class Finder:
             )
         return found | {one.session_id: one.session_key for one in later if one.session_id in old}
 
-    async def find_shared(self, gone: Gone) -> dict[UUID, list[Mapping[str, Any]]]:
+    async def find_shared(self, gone: Gone) -> dict[UUID, list[Said]]:
         """Return the sessions they wrote in besides their own, and how sources name them there."""
-        found: dict[UUID, list[Mapping[str, Any]]] = {}
+        found: dict[UUID, list[Said]] = {}
         of = (gone.ids.platform, gone.ids.account)
         async for spoken in erasing.walk_senders(self._transaction, gone.until, of):
-            if gone.ids.is_sender(spoken.who):
-                named = found.setdefault(spoken.session_id, [])
-                if spoken.who not in named:
-                    named.append(spoken.who)
+            for said in gone.ids.said_as(spoken.who):
+                # Between the first and the last somebody else may have had the id.
+                if said.overlaps(spoken.first_at, spoken.last_at):
+                    named = found.setdefault(spoken.session_id, [])
+                    if said not in named:
+                        named.append(said)
+        if not gone.ids.was_always_one:
+            found = await self._without_others(found, gone.until)
         return found
+
+    async def _without_others(
+        self, found: dict[UUID, list[Said]], until: datetime
+    ) -> dict[UUID, list[Said]]:
+        """Leave out sessions that hold rows of before and after, and none of the time itself."""
+        async with self._transaction() as connection:
+            return {
+                session_id: said
+                for session_id, said in found.items()
+                if await erasing.has_said(connection, session_id, said, until)
+            }
 
     async def find_lanes(self, gone: Gone) -> list[tuple[str, UUID]]:
         """Return keys of lanes of theirs alone, with the sessions they lead to."""
@@ -153,7 +162,7 @@ class Finder:
             (lane.session_key, lane.session_id)
             async for lane in erasing.walk_lanes(self._transaction, like)
             # One that leads to what they began later is a new conversation.
-            if gone.ids.is_session(lane.session_key, None)
+            if gone.ids.is_session(lane.session_key, lane.owner)
             and (lane.started_at is None or lane.started_at <= gone.until)
         ]
 
@@ -198,7 +207,7 @@ class Finder:
                 one.id
                 for one in lines
                 if (one.at <= gone.until or one.session_id in gone.sessions)
-                and names_in(one.detail, gone.ids)
+                and names_in(one.detail, gone.ids, one.at)
             ]
             if its:
                 yield its
@@ -271,4 +280,4 @@ def _is_reply(gone: Gone, answered_until: datetime, one: Reply) -> bool:
         return True
     if one.at <= answered_until and any(str(its) in named for its in gone.shared):
         return True
-    return one.at <= gone.until and any(quoted in one.reply for quoted in gone.ids.quoted)
+    return one.at <= gone.until and gone.ids.is_quoted(one.reply, one.at)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from chatlane.bus.topology import LOG_STREAMS
 from chatlane.domain.dedupe import digests
 from chatlane.domain.effects import Effects, ErasedRow, SeenRow
-from chatlane.domain.erasing import is_before
 from chatlane.errors import SchemaMismatchError
 from chatlane.logs import get_logger
 from chatlane.routing.erasing import delete_noted
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.erasing import ErasureKey
+    from chatlane.domain.erasing import ErasureKey, Listed
     from chatlane.domain.log import LogMessage, LogName
     from chatlane.routing.finding import Streams
     from chatlane.routing.inbound import Prepared
@@ -62,24 +61,28 @@ async def leave_out_erased(
     """
     names = {id(one): key.digests_of(one.heard.address) for one in prepared}
     every = frozenset().union(*names.values())
-    listed = await erasures.who_is_listed(connection, every) if every else {}
-    if not listed:
+    found = await erasures.who_is_listed(connection, every) if every else []
+    if not found:
         return list(prepared), {}
+    listed: dict[bytes, list[Listed]] = {}
+    for entry in found:
+        listed.setdefault(entry.digest, []).append(entry)
     kept: list[Prepared] = []
     marks: set[bytes] = set()
     forgotten: dict[LogMessage, datetime] = {}
     for one in prepared:
-        ends = [listed[digest] for digest in names[id(one)] if digest in listed]
+        entries = [entry for digest in names[id(one)] for entry in listed.get(digest, ())]
         message, event = one.heard.message, one.heard.event
-        if not ends:
-            kept.append(one)
-        elif is_before(max(ends), message.stored_at, event.sent_at):
+        # Where an id is somebody else's by now, nothing that goes on was the forgotten one's.
+        ends = [entry.until for entry in entries if not entry.is_past]
+        if any(entry.covers(message.stored_at, event.sent_at) for entry in entries):
             # Should it be published once more after days, its mark tells.
             marks.update(digests(event, one.heard.address))
             note_erased(effects, StreamName.INBOUND, message.sequence, message.stored_at)
         else:
             kept.append(one)
-            forgotten[message] = max(ends)
+            if ends:
+                forgotten[message] = max(ends)
     # Not with the others: it may have been marked when it came first, or come twice in a batch.
     await seen.insert_new(connection, [SeenRow(mark, None, None) for mark in marks])
     return kept, forgotten

@@ -236,6 +236,10 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         _counted(heard, resolved) if platform.limits and not is_ignored else None,
         heard.manners,
     )
+    is_unresolved = resolved.address is heard.address and not platform.person_aliases
+    if is_unresolved and event.sender is not None and event.sender.alt_id and event.sender.id:
+        # Its adapter may have sent this one alone before.
+        arrived = arrived._replace(other_ids=(event.sender.id,))
     if event.kind is not Kind.ATTACHMENTS:
         return arrived
     return arrived._replace(files_of=_digests_of(event.message_id, heard, resolved))

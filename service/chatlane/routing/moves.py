@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.keys import ParsedKey, key_text, parse_session_key
+from chatlane.domain.lanes import is_anothers
 from chatlane.domain.session_life import end_session
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn, void_turn
@@ -14,6 +15,7 @@ from chatlane.store.moves import LaneRow
 from chatlane_schemas.events import EndReason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -39,6 +41,7 @@ class Joining:
     Args:
         lanes: By key, the lanes of the batch, those under former keys included.
         locked: The sessions these lanes lead to; all of it as it is in the database.
+        owners: By the owner of new sessions of a person, what older ones name as their owner.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class Joining:
         lanes: dict[str, Lane],
         locked: dict[UUID, Session],
         effects: Effects,
+        owners: Mapping[str, frozenset[str]],
     ) -> None:
+        self._owners = owners
         self._connection = connection
         self._lanes = lanes
         self._locked = locked
@@ -72,8 +77,13 @@ class Joining:
             LaneRow(lane.session_key, lane.session_id),
             LaneRow(home.session_key, home.session_id),
         )
-        if newer is not None and older is not None and newer.ended_at is None:
-            await self._merge(one, newer, older)
+        if newer is None or older is None or newer.ended_at is not None:
+            return
+        if any(is_anothers(one, its.owner, self._owners) for its in (newer, older)):
+            # A damaged lane; what is said now opens a session of its own.
+            self._effects.repaired_lanes.append(lane.session_key)
+            return
+        await self._merge(one, newer, older)
 
     async def _rename(self, one: Arrived, lane: Lane) -> None:
         row = LaneRow(lane.session_key, lane.session_id)
@@ -82,7 +92,7 @@ class Joining:
             one.session_key, lane.session_id, bound_to=lane.session_id
         )
         session = self._locked.get(lane.session_id)
-        if session is not None:
+        if session is not None and not is_anothers(one, session.owner, self._owners):
             session.session_key = one.session_key
 
     async def _merge(self, one: Arrived, newer: Session, older: Session) -> None:

@@ -12,7 +12,7 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.keys import parse_session_key
 from chatlane.domain.session_life import branch_of, end_session, reopen_session
 from chatlane.routing.session_cases import no_lane, refused
-from chatlane.store import lanes, lineage, session_changes
+from chatlane.store import identities, lanes, lineage, session_changes
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
@@ -123,11 +123,25 @@ async def switch(request: SessionSwitch, case: Case) -> Outcome:
         return no_lane()
     if case.lane.session_id != request.expected_session_id:
         return _stale()
+    if await _is_of_another_person(case):
+        return _conflict("the session is another person's")
     rebinding = _rebinding(case)
     if refusal := await rebinding.switch(case.lane, case.session):
         return refusal
     await _write(case, rebinding)
     return case.session.id
+
+
+async def _is_of_another_person(case: Case) -> bool:
+    """Return whether the lane is one person's, and the session another's.
+
+    Its next message would lead it away again.
+    """
+    led = None if case.lane is None else case.locked.get(case.lane.session_id)
+    owner, target = None if led is None else led.owner, case.session.owner
+    if owner is None or target is None:
+        return False
+    return not await identities.are_one_person(case.writing.connection, owner, target)
 
 
 async def fork(request: SessionFork, case: Case) -> Outcome:
@@ -162,8 +176,6 @@ def policy_of(catalog: Catalog, session_key: str) -> ResetPolicy:
 
 
 def _unfit(lane: Lane, target: Session) -> ApiError | None:
-    if target.end_reason == EndReason.MERGED:
-        return _conflict("the session continues in another one")
     here, there = map(parse_session_key, (lane.session_key, target.session_key))
     if here.profile != there.profile:
         return _conflict("the session is another profile's")

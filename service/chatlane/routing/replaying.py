@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from chatlane.domain.keys import MalformedKeyError, parse_session_key, unescaped
+from chatlane.domain.keys import MalformedKeyError, parse_session_key
+from chatlane.domain.owners import parse_owner_text
 from chatlane.domain.people import person_form
 from chatlane.routing.erasing import NotErasedError
 from chatlane.store import erasing, erasures
@@ -19,12 +20,22 @@ if TYPE_CHECKING:
 
     from chatlane.domain.erasing import ErasureKey
     from chatlane.routing.finding import Streams
+    from chatlane.store.erasures import ListLine
     from chatlane.store.pool import Store
 
 _FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 _AT_ONCE: Final = 1000
 # Platform, account, scope and id.
 Name = tuple[str, str, str | None, str]
+
+
+class Forgotten(NamedTuple):
+    """A person of the list: whoever had an id in a time, of which the end is part."""
+
+    person: Person
+    since: datetime | None
+    until: datetime
+    is_past: bool
 
 
 class Replay:
@@ -38,12 +49,12 @@ class Replay:
         self._transaction = store.transaction
         self._streams = streams
         self._key = key
-        self._listed: dict[bytes, datetime] = {}
+        self._listed: dict[bytes, list[ListLine]] = {}
         self._known: set[Name] = set()
-        self._found: dict[Name, datetime] = {}
+        self._found: dict[Name, list[ListLine]] = {}
 
-    async def find(self) -> list[tuple[Person, datetime]]:
-        """Return the people of the list who are found, and up to when they were forgotten.
+    async def find(self) -> list[Forgotten]:
+        """Return the people of the list who are found, and for which time they were forgotten.
 
         Raises:
             NotErasedError: The list was written under another key.
@@ -63,12 +74,18 @@ class Replay:
             for one in messages:
                 self._look_at_body(one.body)
         return [
-            (Person(platform=name[0], account=name[1], scope=name[2], id=name[3]), until)
-            for name, until in self._found.items()
+            Forgotten(
+                Person(platform=name[0], account=name[1], scope=name[2], id=name[3]),
+                line.since,
+                line.until,
+                line.is_past,
+            )
+            for name, lines in self._found.items()
+            for line in lines
         ]
 
     async def _read_list(self) -> None:
-        after = b""
+        after: ListLine | None = None
         while True:
             async with self._transaction() as connection:
                 listed = await erasures.read_list(connection, after, _AT_ONCE)
@@ -80,8 +97,8 @@ class Replay:
                         "the erasure list was written under another erasure.key: set it to the "
                         "secret that was in use then"
                     )
-                self._listed[one.digest] = one.until
-            after = listed[-1].digest
+                self._listed.setdefault(one.digest, []).append(one)
+            after = listed[-1]
 
     def _look_at(self, source: Mapping[str, Any]) -> None:
         platform, account = source.get("platform"), source.get("account")
@@ -104,15 +121,13 @@ class Replay:
         if name in self._known:
             return
         self._known.add(name)
-        until = self._listed.get(self._key.digest(*name))
-        if until is not None:
-            self._found[name] = until
+        if (lines := self._listed.get(self._key.digest(*name))) is not None:
+            self._found[name] = lines
 
     def _look_at_session(self, session_key: str, owner: str | None) -> None:
         if owner is not None:
-            names = [unescaped(part) for part in owner.split(":")]
-            scope = names[3] if len(names) > 3 else None  # noqa: PLR2004 - as owner_text has it
-            self._look_at_ids(names[0], names[1], scope, [names[2]])
+            platform, account, scope, name = parse_owner_text(owner)
+            self._look_at_ids(platform, account, scope, [name])
         try:
             key = parse_session_key(session_key)
         except MalformedKeyError:

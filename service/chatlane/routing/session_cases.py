@@ -8,6 +8,7 @@ from uuid import UUID
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from chatlane.domain.catalog import Catalog
@@ -58,7 +59,7 @@ class Case(NamedTuple):
     trigger: bytes
     lane: Lane | None
     locked: dict[UUID, Session]
-    theirs: set[str] | None
+    theirs: Sequence[str] | None
     slots: int
 
     def is_visible(self, session: Session | None) -> bool:

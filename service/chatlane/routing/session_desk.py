@@ -15,7 +15,7 @@ from chatlane.routing import (
 )
 from chatlane.routing.session_cases import Case, Outdated, Shown, refused
 from chatlane.routing.session_openings import Opening
-from chatlane.store import api_requests, lanes, lineage, owners, sessions
+from chatlane.store import api_requests, identities, lanes, lineage, sessions
 from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_changes import (
@@ -173,7 +173,7 @@ class SessionDesk:
         """Lock what a request is about; None if there is no session that it may know of."""
         connection = writing.connection
         person = request.acting_for
-        theirs = None if person is None else await owners.find(connection, person)
+        theirs = await identities.find_owners(connection, person)
         subject = request.session_id
         key = request.session_key if isinstance(request, SessionSwitch | SessionFork) else None
         lane = None if key is None else await lanes.find_by_any_key(connection, key)

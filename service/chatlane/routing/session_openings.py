@@ -13,13 +13,12 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import MalformedKeyError, ParsedKey, key_text, parse_session_key
 from chatlane.domain.lanes import Arrived, Placement, details_json
-from chatlane.domain.owners import alias_of, owner_text
 from chatlane.domain.retries import address_of
 from chatlane.domain.session_life import opened_session
 from chatlane.domain.states import Lane
 from chatlane.routing.rebinding import policy_of
 from chatlane.routing.session_cases import Shown, no_lane, refused
-from chatlane.store import aliases, lanes, messages, owners, session_changes, sessions
+from chatlane.store import identities, lanes, messages, session_changes, sessions
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Sender
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
@@ -96,12 +95,8 @@ class Opening:
     async def _owner(self, person: Person | None) -> str | ApiError | None:
         if person is None:
             return None
-        alias = alias_of(person)
-        if alias is None:
-            return _invalid("acting_for.id: names no person")
-        known = await aliases.find_groups(self.writing.connection, [alias])
-        canonical = known[0].canonical if known else alias.alias
-        return owner_text(person.platform, person.account, person.scope or None, canonical)
+        identity = await identities.find(self.writing.connection, person)
+        return _invalid("acting_for.id: names no person") if identity is None else identity.owner
 
     async def _place(
         self, request: SessionCreate, session_id: UUID
@@ -124,8 +119,8 @@ class Opening:
         led = {} if lane is None else await sessions.lock(connection, [lane.session_id])
         before = None if lane is None else led.get(lane.session_id)
         if request.acting_for is not None:
-            theirs = await owners.find(connection, request.acting_for)
-            if before is None or before.owner not in theirs:
+            theirs = await identities.find_owners(connection, request.acting_for)
+            if before is None or before.owner not in (theirs or ()):
                 return no_lane()
         if before is not None and before.ended_at is None:
             return refused(ApiErrorCode.CONFLICT, "the lane leads to a session that has not ended")

@@ -9,7 +9,7 @@ from uuid import UUID
 from chatlane.domain.effects import Effects
 from chatlane.domain.session_life import end_session
 from chatlane.routing.session_cases import refused
-from chatlane.store import api_requests, audit, owners, removals, sessions, turns
+from chatlane.store import api_requests, audit, identities, removals, sessions, turns
 from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.events import EndReason
@@ -136,7 +136,7 @@ async def _clean_up(
         connection,
         request.origin,
         below=request.cursor or _ABOVE_ALL,
-        theirs=await owners.find_if_named(connection, person),
+        theirs=await identities.find_owners(connection, person),
         limit=request.limit,
     )
     some = _bounded(found)

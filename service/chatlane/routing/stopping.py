@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chatlane.domain.effects import Effects
 from chatlane.domain.openings import tell_first_turn
 from chatlane.domain.stopping import stop_turn
-from chatlane.store import api_requests, audit, messages, owners, sessions, turns, waiting
+from chatlane.store import api_requests, audit, identities, messages, sessions, turns, waiting
 from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
@@ -182,7 +182,7 @@ async def _lock(
         home = request.session_id
     if home is None:
         return None
-    theirs = await owners.find_if_named(connection, request.acting_for)
+    theirs = await identities.find_owners(connection, request.acting_for)
     session = (await sessions.lock(connection, [home])).get(home)
     return session if session is None or theirs is None or session.owner in theirs else None
 

@@ -10,7 +10,7 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.keys import MalformedKeyError
 from chatlane.routing.compaction import compact_to_child
 from chatlane.routing.rewinding import retry
-from chatlane.store import owners, sessions, transcript_changes
+from chatlane.store import identities, sessions, transcript_changes
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.transcripts import TranscriptChanged, TranscriptCompact, TranscriptRetry
 
@@ -141,7 +141,7 @@ def _publishes(request: TranscriptChange) -> bool:
 async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:
     """Return the session of a request, locked, if whom it acts for may know of it."""
     connection, person = writing.connection, request.acting_for
-    theirs = await owners.find_if_named(connection, person)
+    theirs = await identities.find_owners(connection, person)
     session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
     is_visible = session is not None and (theirs is None or session.owner in theirs)
     return session if is_visible else None

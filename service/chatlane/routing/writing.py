@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.openings import tell_first_turn
 from chatlane.logs import get_logger
 from chatlane.store import (
@@ -193,8 +194,7 @@ class Writer:
             self._metrics.decided(effects.counts)
             if effects.messages:
                 self.wrote({row.session_id for row in effects.messages})
-            for session_key in effects.silenced:
-                _log.warning("bot_silenced", session_key=session_key)
+            self._report(effects)
             if self._routed_changed is not None and effects.routed_changes:
                 self._routed_changed()
             if self._ring_within is not None and effects.next_due is not None:
@@ -202,3 +202,10 @@ class Writer:
             if self._tell is not None:
                 for control in effects.controls:
                     await self._tell(control.subject, control.payload)
+
+    def _report(self, effects: Effects) -> None:
+        for session_key in effects.silenced:
+            _log.warning("bot_silenced", session_key=session_key)
+        for session_key in effects.repaired_lanes:
+            _log.error("lane_of_another_repaired", session_key=session_key)
+            self._metrics.reconciled(Inconsistency.LANE_OF_ANOTHER, 1)

@@ -19,7 +19,11 @@ WITH named AS (
         AS want (platform, account, kind, alias)
     JOIN aliases USING (platform, account, kind, alias)
 )
-SELECT platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical
+SELECT platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical,
+       held_since, taken_from, ARRAY(
+           SELECT identity FROM former_ids
+           WHERE kind = 'person' AND former_ids.platform = aliases.platform
+             AND former_ids.account = aliases.account AND form = alias)
 FROM named JOIN aliases USING (platform, account, kind, canonical)
 """
 
@@ -31,17 +35,19 @@ async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId])
 
 
 def _from_row(row: "Record") -> AliasRow:
-    platform, account, kind, *rest = row.values()
-    return AliasRow(platform, account, AliasKind(kind), *rest)
+    platform, account, kind, *rest, former = row.values()
+    alias = AliasRow(platform, account, AliasKind(kind), *rest)
+    return alias._replace(former=frozenset(former)) if former else alias
 
 
 INSERT_ALIASES_SQL: Final[LiteralString] = """
 -- aliases: ids seen for the first time; a conflict means that another router saw them first
 INSERT INTO aliases (
-    platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical)
+    platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical, held_since,
+    taken_from)
 SELECT * FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
-    $8::bool[])
+    $8::bool[], $9::timestamptz[], $10::text[])
 ON CONFLICT DO NOTHING
 """
 
@@ -49,16 +55,31 @@ UPDATE_ALIASES_SQL: Final[LiteralString] = """
 -- aliases: rows that still are what was read
 UPDATE aliases SET
     canonical = new.canonical, first_seen_at = new.first_seen_at, partner = new.partner,
-    was_canonical = new.was_canonical
+    was_canonical = new.was_canonical, held_since = new.held_since,
+    taken_from = new.taken_from, revision = aliases.revision + 1
 FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
-    $8::bool[], $9::text[], $10::text[])
+    $8::bool[], $9::timestamptz[], $10::text[], $11::text[], $12::text[])
     AS new (platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical,
-            canonical_before, partner_before)
+            held_since, taken_from, canonical_before, partner_before)
 WHERE aliases.platform = new.platform AND aliases.account = new.account
   AND aliases.kind = new.kind AND aliases.alias = new.alias
   AND aliases.canonical = new.canonical_before
   AND aliases.partner IS NOT DISTINCT FROM new.partner_before
+"""
+
+
+MERGE_FORMER_SQL: Final[LiteralString] = """
+-- former_ids: times of an identity that turned out to be another one's
+UPDATE former_ids SET identity = $4 WHERE platform = $1 AND account = $2 AND identity = $3
+"""
+
+INSERT_FORMER_SQL: Final[LiteralString] = """
+-- former_ids: times in which ids belonged to people, and which are over
+INSERT INTO former_ids (platform, account, form, identity, since, until)
+SELECT platform, account, form, identity, coalesce(since, '-infinity'), until
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[])
+    AS new (platform, account, form, identity, since, until)
 """
 
 
@@ -69,12 +90,20 @@ async def write(connection: "PoolConnectionProxy", changes: Changes) -> None:
         SupersededError: Another router learned about the same ids; read them again.
     """
     if changes.inserted:
-        status = await connection.execute(INSERT_ALIASES_SQL, *columns(changes.inserted, 8))
+        status = await connection.execute(
+            INSERT_ALIASES_SQL, *columns((row[:10] for row in changes.inserted), 10)
+        )
         _expect(status, changes.inserted)
     if changes.updated:
-        rows = [(*row, before.canonical, before.partner) for before, row in changes.updated]
-        status = await connection.execute(UPDATE_ALIASES_SQL, *columns(rows, 10))
+        rows = [(*row[:10], before.canonical, before.partner) for before, row in changes.updated]
+        status = await connection.execute(UPDATE_ALIASES_SQL, *columns(rows, 12))
         _expect(status, rows)
+    for merge in changes.merges:
+        await connection.execute(
+            MERGE_FORMER_SQL, merge.platform, merge.account, merge.newer, merge.older
+        )
+    if changes.former:
+        await connection.execute(INSERT_FORMER_SQL, *columns(changes.former, 6))
 
 
 def _expect(status: str, rows: Sequence[object]) -> None:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from chatlane.domain.cards import Reach
 
 _WAITING_SHOWN: Final = 101
-# What ended so goes on in another session, which is listed itself.
-_GOES_ON: Final = (EndReason.COMPRESSION, EndReason.MERGED)
+# What ended so goes on in another session, which is listed itself and has all of it.
+_GOES_ON: Final = (EndReason.COMPRESSION,)
 
 CARDS_SQL: Final[LiteralString] = """
 -- cards: the sessions that commands were given in

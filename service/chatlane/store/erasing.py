@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic_core import from_json, to_json
 
-from chatlane.domain.erasing import Row
+from chatlane.domain.erasing import Row, Said
 from chatlane.store import search_index
 from chatlane.store.columns import columns
 
@@ -38,8 +38,8 @@ ORDER BY session_id, seq OFFSET $3 LIMIT 1
 """
 SENDERS_OF_MESSAGES_SQL: Final[LiteralString] = """
 -- messages: who wrote the rows of a piece, by session
-SELECT session_id, who FROM (
-    SELECT session_id, sender_of(source) AS who
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, created_at AS at
     FROM messages
     WHERE (session_id, seq) > ($1, $2) AND ($3::uuid IS NULL OR (session_id, seq) <= ($3, $4))
       AND source #> '{sender}' IS NOT NULL AND created_at <= $5
@@ -53,8 +53,8 @@ ORDER BY session_id, arrival OFFSET $3 LIMIT 1
 """
 SENDERS_OF_WAITING_SQL: Final[LiteralString] = """
 -- waiting: who wrote the messages of a piece, by session
-SELECT session_id, who FROM (
-    SELECT session_id, sender_of(source) AS who
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, stored_at AS at
     FROM waiting
     WHERE (session_id, arrival) > ($1, $2)
       AND ($3::uuid IS NULL OR (session_id, arrival) <= ($3, $4))
@@ -69,8 +69,8 @@ ORDER BY session_id, removal, seq OFFSET $3 LIMIT 1
 """
 SENDERS_OF_REMOVED_SQL: Final[LiteralString] = """
 -- removed_messages: who wrote the rows of a piece of the archive, by session
-SELECT session_id, who FROM (
-    SELECT session_id, sender_of(source) AS who
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, created_at AS at
     FROM removed_messages
     WHERE session_id > $1 AND $2::bigint >= 0
       AND ($3::uuid IS NULL OR (session_id <= $3 AND $4::bigint >= 0))
@@ -88,10 +88,17 @@ _WALKS: Final = (
 
 
 class Spoken(NamedTuple):
-    """That somebody wrote in a session; `who` is the part of a source that tells who."""
+    """That somebody wrote in a session; `who` is the part of a source that tells who.
+
+    Attributes:
+        first_at: When the first of what was written was stored.
+        last_at: When the last was.
+    """
 
     session_id: UUID
     who: "Mapping[str, Any]"
+    first_at: datetime
+    last_at: datetime
 
 
 async def walk_senders(
@@ -112,8 +119,8 @@ async def walk_senders(
                 edge = await connection.fetchrow(edge_sql, *after, _ROWS_AT_ONCE)
                 last = (None, None) if edge is None else tuple(edge)
                 rows = await connection.fetch(senders_sql, *after, *last, until, platform, account)
-            for session_id, who in rows:
-                yield Spoken(session_id, from_json(who))
+            for session_id, who, first_at, last_at in rows:
+                yield Spoken(session_id, from_json(who), first_at, last_at)
             if edge is None:
                 break
             after = (edge[0], edge[1])
@@ -256,17 +263,25 @@ async def sizes(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> dic
 
 ROWS_OF_SESSION_SQL: Final[LiteralString] = """
 -- messages: the rows of a session, and whose they are
-SELECT seq, role, created_at <= $4 AND who = ANY($3::jsonb[]), id, turn_id, reply_to,
-       source IS NOT NULL
+SELECT seq, role, created_at <= $6 AND EXISTS (
+           SELECT FROM unnest($3::jsonb[], $4::timestamptz[], $5::timestamptz[])
+               AS said (who, since, until)
+           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+             AND created_at < coalesce(until, 'infinity')),
+       id, turn_id, reply_to, source IS NOT NULL
 FROM (
     SELECT seq, role, created_at, id, turn_id, reply_to, source, sender_of(source) AS who
-    FROM messages WHERE session_id = $1 AND seq > $2 ORDER BY seq LIMIT $5
+    FROM messages WHERE session_id = $1 AND seq > $2 ORDER BY seq LIMIT $7
 ) AS its ORDER BY seq
 """
 ROWS_OF_ARCHIVE_SQL: Final[LiteralString] = """
 -- removed_messages: the archived rows of a session, and whose they are
-SELECT removal, seq, role, created_at <= $3 AND who = ANY($2::jsonb[]), id, turn_id, reply_to,
-       source IS NOT NULL
+SELECT removal, seq, role, created_at <= $5 AND EXISTS (
+           SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
+               AS said (who, since, until)
+           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+             AND created_at < coalesce(until, 'infinity')),
+       id, turn_id, reply_to, source IS NOT NULL
 FROM (
     SELECT removal, seq, role, created_at, id, turn_id, reply_to, source, sender_of(source) AS who
     FROM removed_messages WHERE session_id = $1
@@ -274,19 +289,24 @@ FROM (
 """
 
 
+def said_columns(said: "Iterable[Said]") -> list[list[Any]]:
+    """Return how and when sources name somebody, as columns of a statement."""
+    return columns(((to_json(who).decode(), since, until) for who, since, until in said), 3)
+
+
 async def rows_of(
     connection: "PoolConnectionProxy",
     session_id: UUID,
-    whos: "Iterable[Mapping[str, Any]]",
+    said: "Iterable[Said]",
     until: datetime,
 ) -> list[Row]:
     """Return the rows of a session as far as it matters whose they are."""
-    names = [to_json(one).decode() for one in whos]
+    names = said_columns(said)
     found: list[Row] = []
     after = 0
     while True:
         piece = await connection.fetch(
-            ROWS_OF_SESSION_SQL, session_id, after, names, until, _ROWS_AT_ONCE
+            ROWS_OF_SESSION_SQL, session_id, after, *names, until, _ROWS_AT_ONCE
         )
         found += [Row(row[0], row[1], bool(row[2]), *row[3:]) for row in map(tuple, piece)]
         if len(piece) < _ROWS_AT_ONCE:
@@ -294,16 +314,46 @@ async def rows_of(
         after = piece[-1][0]
 
 
+HAS_SAID_SQL: Final[LiteralString] = """
+-- messages → removed_messages → waiting: whether somebody wrote in a session
+WITH said AS (
+    SELECT * FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
+        AS said (who, since, until)
+)
+SELECT EXISTS (
+    SELECT FROM messages JOIN said ON sender_of(source) = said.who
+    WHERE session_id = $1 AND created_at <= $5 AND created_at >= coalesce(since, '-infinity')
+      AND created_at < coalesce(until, 'infinity')
+) OR EXISTS (
+    SELECT FROM removed_messages JOIN said ON sender_of(source) = said.who
+    WHERE session_id = $1 AND created_at <= $5 AND created_at >= coalesce(since, '-infinity')
+      AND created_at < coalesce(until, 'infinity')
+) OR EXISTS (
+    SELECT FROM waiting JOIN said ON sender_of(source) = said.who
+    WHERE session_id = $1 AND stored_at <= $5 AND stored_at >= coalesce(since, '-infinity')
+      AND stored_at < coalesce(until, 'infinity')
+)
+"""
+
+
+async def has_said(
+    connection: "PoolConnectionProxy", session_id: UUID, said: "Iterable[Said]", until: datetime
+) -> bool:
+    """Return whether somebody wrote something in a session, up to a time."""
+    found: bool = await connection.fetchval(HAS_SAID_SQL, session_id, *said_columns(said), until)
+    return found
+
+
 async def archived_rows_of(
     connection: "PoolConnectionProxy",
     session_id: UUID,
-    whos: "Iterable[Mapping[str, Any]]",
+    said: "Iterable[Said]",
     until: datetime,
 ) -> dict[int, list[Row]]:
     """Return the archived rows of a session by the removal that took them out."""
-    names = [to_json(one).decode() for one in whos]
+    names = said_columns(said)
     found: dict[int, list[Row]] = {}
-    for row in await connection.fetch(ROWS_OF_ARCHIVE_SQL, session_id, names, until):
+    for row in await connection.fetch(ROWS_OF_ARCHIVE_SQL, session_id, *names, until):
         removal, seq, role, is_theirs, *rest = row
         found.setdefault(removal, []).append(Row(seq, role, bool(is_theirs), *rest))
     return found
@@ -362,7 +412,12 @@ WAITING_OF_SESSION_SQL: Final[LiteralString] = """
 SELECT arrival, message_id FROM (
     SELECT arrival, message_id, stored_at, sender_of(source) AS who
     FROM waiting WHERE session_id = $1
-) AS its WHERE who = ANY($2::jsonb[]) AND stored_at <= $3 ORDER BY arrival
+) AS its WHERE stored_at <= $5 AND EXISTS (
+           SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
+               AS said (who, since, until)
+           WHERE said.who = its.who AND stored_at >= coalesce(since, '-infinity')
+             AND stored_at < coalesce(until, 'infinity'))
+ORDER BY arrival
 """
 DELETE_WAITING_SQL: Final[LiteralString] = """
 -- waiting: away with some messages of a line
@@ -414,12 +469,12 @@ async def delete_late(
 async def waiting_of(
     connection: "PoolConnectionProxy",
     session_id: UUID,
-    whos: "Iterable[Mapping[str, Any]]",
+    said: "Iterable[Said]",
     until: datetime,
 ) -> list[tuple[int, UUID]]:
     """Return (arrival, message id) of what somebody has waiting in a session."""
-    names = [to_json(one).decode() for one in whos]
-    rows = await connection.fetch(WAITING_OF_SESSION_SQL, session_id, names, until)
+    names = said_columns(said)
+    rows = await connection.fetch(WAITING_OF_SESSION_SQL, session_id, *names, until)
     return [(row[0], row[1]) for row in rows]
 
 
@@ -530,40 +585,84 @@ async def delete_lane_aliases(connection: "PoolConnectionProxy", keys: "Iterable
     return int(status.rpartition(" ")[2])
 
 
-DELETE_ALIASES_SQL: Final[LiteralString] = """
--- aliases: away with the ids of a person, or of chats
+DELETE_CHAT_ALIASES_SQL: Final[LiteralString] = """
+-- aliases: away with the ids of chats
 DELETE FROM aliases
-WHERE platform = $1 AND account = $2 AND kind = $3
-  AND (alias = ANY($4::text[]) OR canonical = ANY($4::text[])) AND first_seen_at <= $5
-"""
-COUNT_ALIASES_SQL: Final[LiteralString] = """
--- aliases: how many there are of a person
-SELECT count(*) FROM aliases
-WHERE platform = $1 AND account = $2 AND kind = 'person'
+WHERE platform = $1 AND account = $2 AND kind = 'chat'
   AND (alias = ANY($3::text[]) OR canonical = ANY($3::text[])) AND first_seen_at <= $4
 """
+VACATE_IDS_SQL: Final[LiteralString] = """
+-- aliases: ids that were somebody else's before: the next person who has one is a new one
+UPDATE aliases SET
+    canonical = alias || '~' || gen_random_uuid(), first_seen_at = clock_timestamp(),
+    partner = NULL, was_canonical = false, held_since = $5, taken_from = '',
+    revision = revision + 1
+WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
+  AND first_seen_at <= $4 AND EXISTS (
+      SELECT FROM former_ids
+      WHERE former_ids.platform = $1 AND former_ids.account = $2
+        AND former_ids.form = aliases.alias AND identity <> $3)
+"""
+DELETE_IDS_SQL: Final[LiteralString] = """
+-- aliases → former_ids: away with the ids of a person, and with when they were theirs
+WITH past AS (
+    DELETE FROM former_ids WHERE platform = $1 AND account = $2 AND identity = $3
+    RETURNING form
+), vacant AS (
+    -- Kept only so that nobody takes the place of the person who had it before.
+    DELETE FROM aliases
+    WHERE platform = $1 AND account = $2 AND kind = 'person' AND taken_from = ''
+      AND alias IN (SELECT form FROM past)
+      AND NOT EXISTS (
+          SELECT FROM former_ids
+          WHERE former_ids.platform = $1 AND former_ids.account = $2
+            AND former_ids.form = aliases.alias AND identity <> $3)
+), present AS (
+    DELETE FROM aliases
+    WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
+      AND first_seen_at <= $4
+    RETURNING alias
+)
+SELECT (SELECT count(*) FROM past) + (SELECT count(*) FROM present)
+"""
+COUNT_IDS_SQL: Final[LiteralString] = """
+-- aliases → former_ids: how much is known of the ids of a person
+SELECT (SELECT count(*) FROM aliases
+        WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
+          AND first_seen_at <= $4)
+     + (SELECT count(*) FROM former_ids WHERE platform = $1 AND account = $2 AND identity = $3)
+"""
 
 
-async def delete_aliases(
+async def delete_chat_aliases(
     connection: "PoolConnectionProxy",
     account: tuple[str, str],
-    kind: str,
     names: "Iterable[str]",
     until: datetime,
 ) -> int:
-    """Delete what was known of ids of an account before a time; returns how many rows."""
-    status = await connection.execute(DELETE_ALIASES_SQL, *account, kind, sorted(names), until)
+    """Delete what was known of chats of an account before a time; returns how many rows."""
+    status = await connection.execute(DELETE_CHAT_ALIASES_SQL, *account, sorted(names), until)
     return int(status.rpartition(" ")[2])
 
 
-async def count_aliases(
-    connection: "PoolConnectionProxy",
-    account: tuple[str, str],
-    names: "Iterable[str]",
-    until: datetime,
+async def delete_ids(
+    connection: "PoolConnectionProxy", account: tuple[str, str], identity: str, until: datetime
+) -> int:
+    """Delete what was known of the ids of a person before a time; returns how many rows.
+
+    Whose an id was before them stays known: without that, who writes with it next would take the
+    place of that person.
+    """
+    status = await connection.execute(VACATE_IDS_SQL, *account, identity, until, until)
+    deleted: int = await connection.fetchval(DELETE_IDS_SQL, *account, identity, until)
+    return int(status.rpartition(" ")[2]) + deleted
+
+
+async def count_ids(
+    connection: "PoolConnectionProxy", account: tuple[str, str], identity: str, until: datetime
 ) -> int:
     """Return how much is known of the ids of a person since before a time."""
-    count: int = await connection.fetchval(COUNT_ALIASES_SQL, *account, sorted(names), until)
+    count: int = await connection.fetchval(COUNT_IDS_SQL, *account, identity, until)
     return count
 
 

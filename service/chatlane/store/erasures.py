@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.effects import ErasedRow
+from chatlane.domain.erasing import Listed
 from chatlane.store.columns import columns
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from asyncpg.pool import PoolConnectionProxy
+
+
+# As asyncpg writes and reads `-infinity`.
+_ALWAYS: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Erasure(NamedTuple):
@@ -35,17 +40,20 @@ class Erasure(NamedTuple):
 
 
 WHO_IS_LISTED_SQL: Final[LiteralString] = """
--- erased_people: which of these are on the list, and up to when
-SELECT digest, until FROM erased_people WHERE digest = ANY($1::bytea[])
+-- erased_people → erased_spans: which of these are on the list, and for which time
+SELECT digest, NULL::timestamptz, until, false FROM erased_people WHERE digest = ANY($1::bytea[])
+UNION ALL
+SELECT digest, nullif(since, '-infinity'), until, is_past FROM erased_spans
+WHERE digest = ANY($1::bytea[])
 """
 
 
 async def who_is_listed(
     connection: "PoolConnectionProxy", digests: "Iterable[bytes]"
-) -> dict[bytes, datetime]:
-    """Return those of the digests that are on the erasure list."""
+) -> list[Listed]:
+    """Return the entries of the erasure list with these digests."""
     rows = await connection.fetch(WHO_IS_LISTED_SQL, list(digests))
-    return {row[0]: row[1] for row in rows}
+    return [Listed(*row.values()) for row in rows]
 
 
 FIND_IDS_SQL: Final[LiteralString] = """
@@ -79,9 +87,13 @@ async def key_ids(connection: "PoolConnectionProxy") -> set[str]:
 
 FIND_SQL: Final[LiteralString] = """
 -- erasures: the newest that has one of these people
-SELECT erasures.id, begun_at, erasures.until, key_id, is_fenced, finished_at
-FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
-WHERE digest = ANY($1::bytea[]) ORDER BY begun_at DESC LIMIT 1
+SELECT erasures.id, begun_at, erasures.until, key_id, is_fenced, finished_at FROM (
+    SELECT erasure FROM erased_people WHERE digest = ANY($1::bytea[])
+    UNION
+    SELECT erasure FROM erased_spans
+    JOIN unnest($2::bytea[], $3::timestamptz[]) AS want (digest, since) USING (digest, since)
+) AS its JOIN erasures ON erasures.id = its.erasure
+ORDER BY begun_at DESC LIMIT 1
 """
 BEGIN_SQL: Final[LiteralString] = """
 -- erasures: a new one, or another end of one that is not under way yet
@@ -97,9 +109,24 @@ ON CONFLICT (digest) DO UPDATE SET
 """
 
 
-async def find(connection: "PoolConnectionProxy", digests: "Iterable[bytes]") -> Erasure | None:
+LIST_SPANS_SQL: Final[LiteralString] = """
+-- erased_spans: on the list for a time
+INSERT INTO erased_spans (digest, since, until, is_past, erasure)
+SELECT digest, coalesce(since, '-infinity'), until, is_past, $5
+FROM unnest($1::bytea[], $2::timestamptz[], $3::timestamptz[], $4::boolean[])
+    AS new (digest, since, until, is_past)
+ORDER BY digest, since
+ON CONFLICT (digest, since) DO UPDATE SET
+    until = greatest(erased_spans.until, excluded.until), is_past = excluded.is_past,
+    erasure = excluded.erasure
+"""
+
+
+async def find(connection: "PoolConnectionProxy", entries: "Iterable[Listed]") -> Erasure | None:
     """Return the newest erasure of a person."""
-    row = await connection.fetchrow(FIND_SQL, list(digests))
+    always, spans = _parted(entries)
+    bounds = columns([(one.digest, one.since or _ALWAYS) for one in spans], 2)
+    row = await connection.fetchrow(FIND_SQL, [one.digest for one in always], *bounds)
     return None if row is None else Erasure(*row.values())
 
 
@@ -108,11 +135,22 @@ async def begin(
     erasure_id: UUID,
     until: datetime,
     key_id: str,
-    digests: "Iterable[bytes]",
+    entries: "Iterable[Listed]",
 ) -> None:
     """Put a person on the list; again with a later end while an erasure is not fenced."""
+    always, spans = _parted(entries)
     await connection.execute(BEGIN_SQL, erasure_id, until, key_id)
-    await connection.execute(LIST_PEOPLE_SQL, list(digests), until, erasure_id)
+    digests = [one.digest for one in always]
+    await connection.execute(LIST_PEOPLE_SQL, digests, until, erasure_id)
+    if spans:
+        await connection.execute(LIST_SPANS_SQL, *columns(spans, 4), erasure_id)
+
+
+def _parted(entries: "Iterable[Listed]") -> tuple[list[Listed], list[Listed]]:
+    """Return entries for all time up to an end, as older releases know them, and the others."""
+    every = list(entries)
+    always = [one for one in every if one.since is None and not one.is_past]
+    return always, [one for one in every if one not in always]
 
 
 FENCE_SQL: Final[LiteralString] = """
@@ -231,6 +269,8 @@ class ListLine(NamedTuple):
     Attributes:
         erasure: Which put them on it.
         key_id: Of the key that the digest was made with.
+        since: When the id came to them; None if nobody had it before.
+        is_past: Whether the id was somebody else's by then.
     """
 
     digest: bytes
@@ -238,6 +278,8 @@ class ListLine(NamedTuple):
     erasure: UUID
     key_id: str
     begun_at: datetime
+    since: datetime | None = None
+    is_past: bool = False
 
     @classmethod
     def parsed(cls, said: "Mapping[str, Any]") -> "ListLine":
@@ -253,13 +295,19 @@ class ListLine(NamedTuple):
                 UUID(said["erasure"]),
                 str(said["key_id"]),
                 datetime.fromisoformat(said["begun_at"]),
+                None if (since := said.get("since")) is None else datetime.fromisoformat(since),
+                bool(said.get("is_past")),
             )
         except (KeyError, TypeError) as exc:
             raise ValueError("not a line of an erasure list") from exc
 
     def text(self) -> str:
         """Return the line as JSON text."""
-        return to_json({**self._asdict(), "digest": self.digest.hex()}).decode()
+        said = {**self._asdict(), "digest": self.digest.hex()}
+        if self.since is None and not self.is_past:
+            # As older releases read it.
+            del said["since"], said["is_past"]
+        return to_json(said).decode()
 
 
 READ_LIST_SQL: Final[LiteralString] = """
@@ -267,6 +315,12 @@ READ_LIST_SQL: Final[LiteralString] = """
 SELECT digest, erased_people.until, erasure, key_id, begun_at
 FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
 WHERE digest > $1 ORDER BY digest LIMIT $2
+"""
+READ_SPANS_SQL: Final[LiteralString] = """
+-- erased_spans: the next of the list that are there for a time
+SELECT digest, erased_spans.until, erasure, key_id, begun_at, nullif(since, '-infinity'), is_past
+FROM erased_spans JOIN erasures ON erasures.id = erased_spans.erasure
+WHERE (digest, since) > ($1, $2) ORDER BY digest, since LIMIT $3
 """
 RESTORE_LIST_SQL: Final[LiteralString] = """
 -- erasures → erased_people: what a database of before did not know yet
@@ -282,11 +336,44 @@ INSERT INTO erased_people (digest, until, erasure)
 SELECT digest, until, erasure FROM these ORDER BY digest
 ON CONFLICT (digest) DO UPDATE SET until = greatest(erased_people.until, excluded.until)
 """
+RESTORE_SPANS_SQL: Final[LiteralString] = """
+-- erasures → erased_spans: what a database of before did not know yet
+WITH these AS (
+    SELECT * FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[], $4::text[], $5::timestamptz[],
+                         $6::timestamptz[], $7::boolean[])
+        AS new (digest, until, erasure, key_id, begun_at, since, is_past)
+), begun AS (
+    INSERT INTO erasures (id, until, key_id, begun_at)
+    SELECT erasure, max(until), min(key_id), min(begun_at) FROM these GROUP BY erasure
+    ON CONFLICT (id) DO NOTHING
+)
+INSERT INTO erased_spans (digest, since, until, is_past, erasure)
+SELECT digest, coalesce(since, '-infinity'), until, is_past, erasure FROM these
+ORDER BY digest, since
+ON CONFLICT (digest, since) DO UPDATE SET
+    until = greatest(erased_spans.until, excluded.until), is_past = excluded.is_past
+"""
 
 
-async def read_list(connection: "PoolConnectionProxy", after: bytes, limit: int) -> list[ListLine]:
-    """Return the next of the list, by digest."""
-    return [ListLine(*row.values()) for row in await connection.fetch(READ_LIST_SQL, after, limit)]
+async def read_list(
+    connection: "PoolConnectionProxy", after: ListLine | None, limit: int
+) -> list[ListLine]:
+    """Return the next of the list: those without a beginning first, by digest."""
+    lines: list[ListLine] = []
+    if after is None or not _is_span(after):
+        digest = b"" if after is None else after.digest
+        rows = await connection.fetch(READ_LIST_SQL, digest, limit)
+        lines = [ListLine(*row.values()) for row in rows]
+        after = None
+    if len(lines) < limit:
+        place = (b"", _ALWAYS) if after is None else (after.digest, after.since or _ALWAYS)
+        rows = await connection.fetch(READ_SPANS_SQL, *place, limit - len(lines))
+        lines += [ListLine(*row.values()) for row in rows]
+    return lines
+
+
+def _is_span(line: ListLine) -> bool:
+    return line.since is not None or line.is_past
 
 
 async def restore_list(
@@ -294,8 +381,10 @@ async def restore_list(
 ) -> None:
     """Add a list that was kept elsewhere."""
     people = [line for line in lines if isinstance(line, ListLine)]
-    if people:
-        await connection.execute(RESTORE_LIST_SQL, *columns(people, 5))
+    if always := [line[:5] for line in people if not _is_span(line)]:
+        await connection.execute(RESTORE_LIST_SQL, *columns(always, 5))
+    if spans := [line for line in people if _is_span(line)]:
+        await connection.execute(RESTORE_SPANS_SQL, *columns(spans, 7))
     positions = [line for line in lines if isinstance(line, Position)]
     for begin in range(0, len(positions), _POSITIONS_AT_ONCE):
         some = positions[begin : begin + _POSITIONS_AT_ONCE]
@@ -489,12 +578,14 @@ async def count_holes(
 
 HEED_SQL: Final[LiteralString] = """
 -- routers: under which key this one asks the erasure list
-UPDATE routers SET erasure_key = $2 WHERE id = $1 AND erasure_key IS DISTINCT FROM $2
+UPDATE routers SET erasure_key = $2, asks_erased_spans = true
+WHERE id = $1 AND (erasure_key IS DISTINCT FROM $2 OR NOT asks_erased_spans)
 """
 HEEDLESS_SQL: Final[LiteralString] = """
 -- routers: how many of those alive do not ask the list under a key
 SELECT count(*) FROM routers
-WHERE seen_until > clock_timestamp() AND erasure_key IS DISTINCT FROM $1
+WHERE seen_until > clock_timestamp()
+  AND (erasure_key IS DISTINCT FROM $1 OR NOT asks_erased_spans)
 """
 
 

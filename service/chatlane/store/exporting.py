@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
+
+from chatlane.store.erasing import said_columns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.erasing import Said
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
@@ -86,19 +90,22 @@ def _told(row: "tuple[Any, ...]") -> Told:
 ANSWERED_SQL: Final[LiteralString] = """
 -- messages: which turns and messages of a session are of somebody
 SELECT turn_id, id FROM (
-    SELECT turn_id, id, sender_of(source) AS who FROM messages WHERE session_id = $1
+    SELECT turn_id, id, created_at, sender_of(source) AS who FROM messages WHERE session_id = $1
     UNION ALL
-    SELECT turn_id, id, sender_of(source) FROM removed_messages WHERE session_id = $1
-) AS said WHERE who = ANY($2::jsonb[])
+    SELECT turn_id, id, created_at, sender_of(source) FROM removed_messages WHERE session_id = $1
+) AS its WHERE EXISTS (
+           SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
+               AS said (who, since, until)
+           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+             AND created_at < coalesce(until, 'infinity'))
 """
 
 
 async def answered_in(
-    connection: "PoolConnectionProxy", session_id: "UUID", whos: "Iterable[Mapping[str, Any]]"
+    connection: "PoolConnectionProxy", session_id: "UUID", said: "Iterable[Said]"
 ) -> "tuple[set[UUID], set[UUID]]":
     """Return the turns and messages of somebody in a session that others share."""
-    names = [to_json(one).decode() for one in whos]
-    found = await connection.fetch(ANSWERED_SQL, session_id, names)
+    found = await connection.fetch(ANSWERED_SQL, session_id, *said_columns(said))
     return {row[0] for row in found if row[0]}, {row[1] for row in found if row[1]}
 
 
@@ -131,10 +138,12 @@ SELECT message_id, at, content, attachments FROM message_revisions
 WHERE session_id = $1 ORDER BY platform_message_id, id
 """
 ALIASES_SQL: Final[LiteralString] = """
--- aliases: all that is known of the ids of a person
-SELECT alias, canonical, first_seen_at FROM aliases
-WHERE platform = $1 AND account = $2 AND kind = 'person'
-  AND (alias = ANY($3::text[]) OR canonical = ANY($3::text[]))
+-- aliases → former_ids: all that is known of the ids of a person
+SELECT alias, canonical, first_seen_at, held_since, NULL::timestamptz FROM aliases
+WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
+UNION ALL
+SELECT form, identity, NULL, nullif(since, '-infinity'), until FROM former_ids
+WHERE platform = $1 AND account = $2 AND identity = $3
 """
 
 
@@ -179,9 +188,19 @@ async def revisions(connection: "PoolConnectionProxy", session_id: "UUID") -> li
     ]
 
 
+class Named(NamedTuple):
+    """An id of a person, and when it was theirs; None for no bound."""
+
+    id: str
+    canonical: str
+    first_seen_at: "datetime | None"
+    since: "datetime | None"
+    until: "datetime | None"
+
+
 async def aliases(
-    connection: "PoolConnectionProxy", account: tuple[str, str], ids: "Iterable[str]"
-) -> "list[tuple[str, str, datetime]]":
-    """Return alias, canonical id and first time of the ids of a person."""
-    found = await connection.fetch(ALIASES_SQL, *account, sorted(ids))
-    return [(row[0], row[1], row[2]) for row in map(tuple, found)]
+    connection: "PoolConnectionProxy", account: tuple[str, str], identity: str
+) -> list[Named]:
+    """Return all ids of a person, those that are somebody else's by now included."""
+    found = await connection.fetch(ALIASES_SQL, *account, identity)
+    return [Named(*row.values()) for row in found]

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 FIND_TIPS_SQL: Final[LiteralString] = """
 -- sessions: where conversations go on that ended because they were compacted
-WITH RECURSIVE chain (start, id, has_ended, hops) AS (
-    SELECT id, id, ended_at IS NOT NULL, 0 FROM sessions WHERE id = ANY($1::uuid[])
+WITH RECURSIVE chain (start, id, owner, has_ended, hops) AS (
+    SELECT id, id, owner, ended_at IS NOT NULL, 0 FROM sessions WHERE id = ANY($1::uuid[])
     UNION ALL
-    SELECT chain.start, heir.id, heir.has_ended, chain.hops + 1
+    SELECT chain.start, heir.id, heir.owner, heir.has_ended, chain.hops + 1
     FROM chain CROSS JOIN LATERAL (
-        SELECT child.id, child.ended_at IS NOT NULL AS has_ended FROM sessions AS child
+        SELECT child.id, child.owner, child.ended_at IS NOT NULL AS has_ended
+        FROM sessions AS child
         WHERE child.parent_id = chain.id AND child.link_kind = 'compression'
+          -- A link to another person's session is damaged, and not followed.
+          AND (chain.owner IS NULL OR child.owner = chain.owner)
         -- Two that were made of one: the one that went on, then the one that is open.
         ORDER BY child.end_reason IS NOT DISTINCT FROM 'compression' DESC,
                  child.ended_at IS NULL DESC, child.id DESC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.search import agent_mark, any_mark, owner_mark, session_mark
-from chatlane.store import owners
+from chatlane.store import identities
 from chatlane.store.stored_values import known_value
 from chatlane_schemas.results import Role
 
@@ -137,7 +137,7 @@ class SearchReads:
             max_length: Most characters of each.
         """
         async with self._store.transaction() as connection:
-            theirs = await owners.find_if_named(connection, person)
+            theirs = await identities.find_owners(connection, person)
             if theirs == []:
                 return ()
             # To start them takes a third of what a search takes alone, and routing has use for

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from chatlane.store import owners
+from chatlane.store import identities
 from chatlane.store.session_reads import session_view
 from chatlane_schemas.sessions import CHAT_ORIGIN, SessionCounts
 
@@ -95,7 +95,7 @@ class SessionLists:
         A page may hold fewer, even none, and not be the last one.
         """
         async with self._store.transaction() as connection:
-            theirs = await owners.find_if_named(connection, wanted.acting_for)
+            theirs = await identities.find_owners(connection, wanted.acting_for)
             lead = _lead(wanted)
             # One more than fits tells whether there is another page.
             looks_at = limit + 1 if lead.is_all else _LOOKED_AT
@@ -163,7 +163,7 @@ class SessionLists:
     async def count(self, wanted: SessionFilter) -> SessionCounts:
         """Return how many sessions match, of the newest `MOST_COUNTED` of the filter's index."""
         async with self._store.transaction() as connection:
-            theirs = await owners.find_if_named(connection, wanted.acting_for)
+            theirs = await identities.find_owners(connection, wanted.acting_for)
             [row] = await connection.fetch(
                 self._COUNT,
                 _lead(wanted).name,

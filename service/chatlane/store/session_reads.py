@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import from_json, to_json
 
-from chatlane.store import owners, session_life
+from chatlane.store import identities, session_life
 from chatlane.store.stored_values import read_override, read_reason, read_record
 from chatlane.store.title_keys import TITLE_KEY
 from chatlane_schemas.session_state import ResumeMark
@@ -123,7 +123,7 @@ class SessionReads:
     ) -> tuple[SessionView, ...]:
         """Return up to `limit` sessions with this title, of a person or all, newest first."""
         async with self._store.transaction() as connection:
-            theirs = await owners.find_if_named(connection, person)
+            theirs = await identities.find_owners(connection, person)
             rows = await connection.fetch(self._FIND_BY_TITLE, title_key(title), theirs, limit)
         return tuple(filter(None, map(session_view, rows)))
 
@@ -131,7 +131,8 @@ class SessionReads:
 async def _is_of(
     connection: PoolConnectionProxy, row: asyncpg.Record, person: Person | None
 ) -> bool:
-    return person is None or row["owner"] in await owners.find(connection, person)
+    theirs = await identities.find_owners(connection, person)
+    return theirs is None or row["owner"] in theirs
 
 
 def session_view(row: asyncpg.Record) -> SessionView | None:

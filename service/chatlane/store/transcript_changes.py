@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple, TypeAlias
 
 from chatlane.domain.effects import MessageRow, without_nulls
 from chatlane.domain.transcripts import KnownRow, Version, placements
-from chatlane.store import api_requests, messages, owners, rewinding
+from chatlane.store import api_requests, identities, messages, rewinding
 from chatlane.store.columns import columns
 from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
@@ -114,7 +114,7 @@ async def _first_answer(connection: PoolConnectionProxy, asked: Request) -> Tran
 async def change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
     """Lock the session, decide and write; an error is returned before anything was written."""
     person = request.acting_for
-    theirs = await owners.find_if_named(connection, person)
+    theirs = await identities.find_owners(connection, person)
     row = await connection.fetchrow(LOCK_SQL, request.session_id)
     if row is None or (theirs is not None and row["owner"] not in theirs):
         return not_found()

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from chatlane.domain.keys import is_shared, parse_session_key
 from chatlane.domain.transcripts import CONTINUES, MAX_HOPS, Link, Version
-from chatlane.store import owners
+from chatlane.store import identities
 from chatlane.store.stored_values import known_value, read_record, read_source
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Role
@@ -59,19 +59,21 @@ class TranscriptReads:
         Rows that are read afterwards may be newer.
         """
         async with self._store.transaction() as connection:
-            theirs = await owners.find_if_named(connection, person)
+            theirs = await identities.find_owners(connection, person)
             row = await connection.fetchrow(self._VERSION, session_id, theirs)
         return None if row is None else Version(*row.values())
 
     _LINKS: Final[LiteralString] = """
         -- transcripts.links: a session and those it continues, as far as a walk may go
-        WITH RECURSIVE chain (id, parent_id, link_kind, hops) AS (
-            SELECT id, parent_id, link_kind, 0 FROM sessions WHERE id = $1
+        WITH RECURSIVE chain (id, parent_id, link_kind, owner, hops) AS (
+            SELECT id, parent_id, link_kind, owner, 0 FROM sessions WHERE id = $1
             UNION ALL
-            SELECT parent.id, parent.parent_id, parent.link_kind, chain.hops + 1
+            SELECT parent.id, parent.parent_id, parent.link_kind, parent.owner, chain.hops + 1
             FROM chain JOIN sessions AS parent ON parent.id = chain.parent_id
             WHERE chain.link_kind = ANY($2::text[]) AND chain.hops < $3
               AND ($4::text[] IS NULL OR parent.owner = ANY($4))
+              -- A link to another person's session is damaged, and not followed.
+              AND (parent.owner IS NULL OR parent.owner = chain.owner)
         )
         SELECT DISTINCT id, parent_id, link_kind FROM chain
     """
@@ -82,7 +84,7 @@ class TranscriptReads:
         Where a person is named, the walk ends at a session that is not theirs.
         """
         async with self._store.transaction() as connection:
-            theirs = await owners.find_if_named(connection, person)
+            theirs = await identities.find_owners(connection, person)
             rows = await connection.fetch(
                 self._LINKS, session_id, list(CONTINUES), MAX_HOPS, theirs
             )

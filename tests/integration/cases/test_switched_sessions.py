@@ -28,6 +28,9 @@ pytestmark = pytest.mark.integration
 
 ANNS = "agent:main:telegram:bot:dm:701"
 BENS = "agent:main:telegram:bot:dm:702"
+# Another chat with the same person.
+ANNS_PHONE = {**ANN, "chat": "7011"}
+ANN_ELSEWHERE = "agent:main:telegram:bot:dm:7011"
 
 
 @pytest.fixture
@@ -163,31 +166,27 @@ async def test_a_private_session_is_not_shown_to_a_room(kernel: Kernel, caller: 
     assert await leads_to(caller, room.key) == room.session
 
 
-async def test_a_session_of_another_profile_or_merged_is_no_target(
+async def test_a_session_of_another_profile_is_no_target(
     kernel_with: KernelWith,
 ) -> None:
     kernel = await kernel_with(catalog(agents=[Agent("notes")], profiles={"notes": "notes"}))
     caller = Caller(kernel)
-    main, second = await two_of_ann(kernel, caller)
+    _, second = await two_of_ann(kernel, caller)
     notes = (await kernel.say(event(**ANN, mid="2", text="b", profile="notes"))).session
 
     assert await not_switched(caller, notes, second) is ApiErrorCode.CONFLICT
-    await kernel.fetch(
-        "UPDATE sessions SET ended_at = now(), end_reason = 'merged' WHERE id = $1", main
-    )
-    assert await not_switched(caller, main, second) is ApiErrorCode.CONFLICT
     assert await not_switched(caller, UUID(int=9), second) is ApiErrorCode.NOT_FOUND
 
 
 async def test_two_lanes_on_one_session_take_turns(kernel: Kernel, caller: Caller) -> None:
     anns = (await kernel.say(event(**ANN, mid="1", text="a"))).session
-    bens = (await kernel.say(event(**BEN, mid="1", text="x"))).session
+    bens = (await kernel.say(event(**ANNS_PHONE, mid="1", text="x"))).session
     await kernel.run_all()
 
-    await switched(caller, anns, bens, BENS)
+    await switched(caller, anns, bens, ANN_ELSEWHERE)
     await kernel.say(event(**ANN, mid="2", text="b"))
     running = await kernel.claim_live(anns)
-    placed = await kernel.say(event(**BEN, mid="2", text="y"))
+    placed = await kernel.say(event(**ANNS_PHONE, mid="2", text="y"))
     await kernel.say(event(**ANN, mid="3", text="c"))
     waiting = await kernel.live_turn(anns)
     await kernel.answer(running)
@@ -197,25 +196,35 @@ async def test_two_lanes_on_one_session_take_turns(kernel: Kernel, caller: Calle
     assert waiting == running.turn_id
     assert [[message.text for message in one.messages] for one in rest] == [["y"], ["c"]]
     assert [str(one.source.chat.id) for one in rest if one.source and one.source.chat] == [
-        "702",
+        "7011",
         "701",
     ]
 
 
 async def test_a_session_with_another_lane_stays_open(kernel: Kernel, caller: Caller) -> None:
     anns, second = await two_of_ann(kernel, caller)
-    bens = (await kernel.say(event(**BEN, mid="1", text="x"))).session
-    await switched(caller, second, bens, BENS)
+    bens = (await kernel.say(event(**ANNS_PHONE, mid="1", text="x"))).session
+    await switched(caller, second, bens, ANN_ELSEWHERE)
 
     await switched(caller, anns, second)
 
     shared = await caller.reads.find(second)
     assert shared is not None
     assert shared.ended_at is None
-    assert await leads_to(caller, BENS) == second
+    assert await leads_to(caller, ANN_ELSEWHERE) == second
     following = await caller.changed("reset", second)
-    assert await leads_to(caller, BENS) == following.id
-    assert following.session_key == BENS
+    assert await leads_to(caller, ANN_ELSEWHERE) == following.id
+    assert following.session_key == ANN_ELSEWHERE
+
+
+async def test_f10_no_lane_is_led_to_another_persons_session(
+    kernel: Kernel, caller: Caller
+) -> None:
+    """Also by a caller that acts for nobody: the next message would lead it away again."""
+    anns = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    bens = (await kernel.say(event(**BEN, mid="1", text="x"))).session
+    assert await not_switched(caller, anns, bens, BENS) is ApiErrorCode.CONFLICT
+    assert await leads_to(caller, BENS) == bens
 
 
 async def test_of_two_who_switch_at_once_one_is_stale(kernel: Kernel, caller: Caller) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from chatlane.bus.inspection import LogTruncated
 from chatlane.domain.effects import ErasedRow
-from chatlane.domain.erasing import ErasureKey
+from chatlane.domain.erasing import ErasureKey, Listed
 from chatlane.domain.log import PartitionId
 from chatlane.errors import SchemaMismatchError
 from chatlane.routing.deciding import Deciding, decoded
@@ -31,10 +31,17 @@ async def kernel(database_url: str) -> AsyncIterator[Kernel]:
         yield opened
 
 
-async def forget(kernel: Kernel, form: str, until: datetime) -> None:
+async def forget(
+    kernel: Kernel,
+    form: str,
+    until: datetime,
+    since: datetime | None = None,
+    *,
+    is_past: bool = False,
+) -> None:
     async with kernel.owner.transaction() as connection:
-        digests = [KEY.digest("telegram", "bot", None, form)]
-        await erasures.begin(connection, uuid4(), until, KEY.id, digests)
+        entries = [Listed(KEY.digest("telegram", "bot", None, form), since, until, is_past)]
+        await erasures.begin(connection, uuid4(), until, KEY.id, entries)
 
 
 async def hear(kernel: Kernel, stored_at: datetime, **fields: Any) -> list[str]:  # noqa: ANN401 - any field of an event
@@ -112,6 +119,28 @@ async def test_what_is_written_later_opens_another_session(kernel: Kernel) -> No
         (LATER, ["new", "newer"]),
     ]
     assert (rows[1]["parent_id"], rows[1]["start_reason"]) == (None, None)
+
+
+async def test_f01_what_was_written_before_an_id_came_to_the_forgotten_one_is_kept(
+    kernel: Kernel,
+) -> None:
+    """The log is read again: messages of who had the id before are decided as they were."""
+    await forget(kernel, "701", NOW, since=EARLIER)
+    chat = {"chat": "701", "user": "701"}
+    long_ago = EARLIER - timedelta(hours=1)
+    assert await hear(kernel, long_ago, **chat, mid="1", text="of another") == ["of another"]
+    assert await hear(kernel, EARLIER, **chat, mid="2", text="erased") == ["of another"]
+    again = {**chat, "mid": "3", "sent_at": long_ago.isoformat()}
+    assert await hear(kernel, LATER, **again, text="late") == ["of another", "late"]
+
+
+async def test_f01_who_has_the_id_of_a_forgotten_one_keeps_what_they_began(kernel: Kernel) -> None:
+    """Their session may be older than the time at which the id came to them."""
+    chat = {"chat": "701", "user": "701"}
+    await hear(kernel, EARLIER, **chat, mid="1", text="a")
+    await forget(kernel, "701", NOW - timedelta(minutes=1), is_past=True)
+    assert await hear(kernel, NOW, **chat, mid="2", text="b") == ["a", "b"]
+    assert await kernel.value("SELECT count(*) FROM sessions") == 1
 
 
 async def test_sessions_that_others_share_go_on(kernel: Kernel) -> None:

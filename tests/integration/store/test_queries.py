@@ -187,6 +187,12 @@ INSERT INTO dead_letter_shares
     FROM generate_series(1, 40000) AS n;
 INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM sessions;
 INSERT INTO audit (action, session_id, detail) SELECT 'session_removed', id, '{}' FROM sessions;
+INSERT INTO former_ids (platform, account, form, identity, since, until)
+SELECT 'signal', 'bot', '+' || number % 10000, 'p' || number, now(), now() + interval '1 s' * number
+FROM generate_series(1, 20000) AS number;
+INSERT INTO erased_spans (digest, since, until, is_past, erasure)
+SELECT decode(md5(number::text), 'hex'), now(), now(), false, gen_random_uuid()
+FROM generate_series(1, 20000) AS number;
 INSERT INTO aliases (platform, account, kind, alias, canonical, first_seen_at)
     SELECT 'whatsapp', 'bot', 'person', 'alias' || n, 'canonical' || n, now()
     FROM generate_series(1, 60000) AS n;

@@ -12,6 +12,7 @@ from chatlane.domain.aliases import (
     AliasId,
     AliasKind,
     AliasRow,
+    Changes,
     Learned,
     Merge,
     chat_alias,
@@ -413,7 +414,7 @@ def test_learning_again_changes_nothing() -> None:
     book = AliasBook(router.rows.values())
     book.learn(dm(L1, L1, P1), START, persons=True)
 
-    assert book.changes() == ((), ())
+    assert book.changes() == Changes()
 
 
 def test_one_batch_writes_each_row_once() -> None:

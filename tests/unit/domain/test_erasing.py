@@ -10,21 +10,27 @@ from chatlane.domain.erasing import (
     ErasureKey,
     Gone,
     Ids,
+    Listed,
     Row,
-    ids_of,
-    is_before,
+    listed,
     names_in,
     ranges,
     rows_to_blank,
     why_not_to_forget,
 )
+from chatlane.domain.identities import Span, identity_with
 from chatlane.domain.sources import Address
-from chatlane_schemas.people import Person
 from chatlane_schemas.streams import StreamName
 
 UNTIL = datetime(2026, 5, 11, 9, tzinfo=UTC)
 BEFORE, AFTER = UNTIL - timedelta(minutes=1), UNTIL + timedelta(minutes=1)
-ANN = Ids("telegram", "bot", None, frozenset({"701"}))
+
+
+def whom(name: str, *spans: Span, platform: str = "telegram") -> Ids:
+    return Ids(identity_with(platform, "bot", None, name, spans))
+
+
+ANN = whom("701")
 SESSION, TURN, MESSAGE, LETTER, OTHER = (UUID(int=number) for number in range(1, 6))
 KEY = ErasureKey(b"a" * 32)
 
@@ -55,15 +61,14 @@ def source(sender: object = "701", **fields: object) -> dict[str, object]:
     ],
 )
 def test_a_source_names_its_sender(named: dict[str, object], is_theirs: bool) -> None:  # noqa: FBT001
-    assert ANN.is_sender(named) is is_theirs
+    assert ANN.is_sender(named, BEFORE) is is_theirs
 
 
 def test_every_form_of_an_id_is_the_person() -> None:
-    person = Person(platform="whatsapp", account="bot", id="+49170:3@s.whatsapp.net")
-    ids = ids_of(person, ["99@lid"])
+    ids = whom("99@lid", Span("99@lid"), Span("49170"), platform="whatsapp")
     assert ids.forms == {"49170", "99@lid"}
     for raw in ("49170@s.whatsapp.net", "49170:7@s.whatsapp.net", "+49170", "99:2@lid"):
-        assert ids.is_sender({**source(raw), "platform": "whatsapp"})
+        assert ids.is_sender({**source(raw), "platform": "whatsapp"}, BEFORE)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_sessions_are_theirs_by_owner_or_key(
 
 
 def test_nobody_forgets_the_platform_or_us() -> None:
-    anonymous = Ids("telegram", "bot", None, frozenset({"1087968824"}))
+    anonymous = whom("1087968824")
     assert why_not_to_forget(anonymous, frozenset()) is not None
     assert why_not_to_forget(ANN, frozenset({"701"})) is not None
     assert why_not_to_forget(ANN, frozenset({"1"})) is None
@@ -192,11 +197,56 @@ def test_what_cannot_be_decoded_is_theirs_when_it_names_them() -> None:
 
 
 def test_the_end_counts_by_either_time() -> None:
-    assert is_before(UNTIL, UNTIL, None)
-    assert not is_before(UNTIL, AFTER, None)
-    assert is_before(UNTIL, AFTER, BEFORE)
+    entry = Listed(b"", None, UNTIL, is_past=False)
+    assert entry.covers(UNTIL, None)
+    assert not entry.covers(AFTER, None)
+    assert entry.covers(AFTER, BEFORE)
     # The clock of a platform may be a little behind ours: then the message is a new one.
-    assert not is_before(UNTIL, AFTER, UNTIL - timedelta(seconds=1))
+    assert not entry.covers(AFTER, UNTIL - timedelta(seconds=1))
+
+
+def test_f01_what_came_before_an_id_was_theirs_is_not_on_the_list() -> None:
+    entry = Listed(b"", BEFORE, UNTIL, is_past=False)
+    long_ago = BEFORE - timedelta(hours=1)
+    assert entry.covers(BEFORE, None)
+    assert not entry.covers(long_ago, None)
+    assert not entry.covers(AFTER, long_ago)
+
+
+def test_f01_the_list_names_each_id_for_the_time_in_which_it_was_theirs() -> None:
+    number, uuid = "+155509", "3fa85f64-5717-4562-b3fc-2c963f66afa6"
+    kim = whom(number, Span(number, None, BEFORE), Span(uuid), platform="signal").identity
+    lee = whom("lee", Span(number, BEFORE), platform="signal").identity
+    digest = KEY.digest("signal", "bot", None, number)
+    instant = timedelta(microseconds=1)
+    assert listed(KEY, kim, UNTIL) == [
+        Listed(digest, None, BEFORE - instant, is_past=True),
+        Listed(KEY.digest("signal", "bot", None, uuid), None, UNTIL, is_past=False),
+    ]
+    assert listed(KEY, lee, UNTIL) == [Listed(digest, BEFORE, UNTIL, is_past=False)]
+
+
+def test_f01_a_number_beside_a_lasting_id_names_nobody() -> None:
+    number, lee = "+155509", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
+    ids = whom("lee", Span(number, BEFORE), Span(lee), platform="signal")
+    said = {**source(number), "platform": "signal"}
+    assert ids.is_sender(said, AFTER)
+    assert not ids.is_sender(said, BEFORE - timedelta(seconds=1))
+    other = {**said, "sender": {"id": number, "alt_id": "3fa85f64-5717-4562-b3fc-2c963f66afa6"}}
+    assert not ids.is_sender(other, AFTER)
+
+
+def test_f01_a_list_that_an_older_database_does_not_know_names_nobody_else() -> None:
+    number = "+155509"
+    kim = whom(number, platform="signal")
+    known = kim.had_since(number, BEFORE)
+    assert known.owners == frozenset()
+    assert not known.is_session(f"agent:main:signal:bot:dm:{number}", None)
+    said = {**source(number), "platform": "signal"}
+    assert known.is_sender(said, AFTER)
+    assert not known.is_sender(said, BEFORE - timedelta(seconds=1))
+    lee = whom("lee", Span(number, BEFORE), platform="signal")
+    assert lee.had_since(number, BEFORE) is lee
 
 
 def test_digests_tell_nothing_without_the_key() -> None:
@@ -224,10 +274,10 @@ def test_an_event_is_looked_up_by_all_ids_of_its_sender() -> None:
 
 
 def test_details_name_people_by_ids_and_keys() -> None:
-    assert names_in({"origin_key": "agent:main:telegram:bot:dm:701"}, ANN)
-    assert names_in({"a": [{"b": "701"}]}, ANN)
-    assert names_in({"owner": "telegram:bot:701"}, ANN)
-    assert not names_in({"origin_key": "agent:main:telegram:bot:dm:7011", "n": 701}, ANN)
+    assert names_in({"origin_key": "agent:main:telegram:bot:dm:701"}, ANN, BEFORE)
+    assert names_in({"a": [{"b": "701"}]}, ANN, BEFORE)
+    assert names_in({"owner": "telegram:bot:701"}, ANN, BEFORE)
+    assert not names_in({"origin_key": "agent:main:telegram:bot:dm:7011", "n": 701}, ANN, BEFORE)
 
 
 def test_numbers_are_told_as_ranges() -> None:

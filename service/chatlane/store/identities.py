@@ -1,0 +1,153 @@
+"""Whose: the one answer to which person an id means, and what is theirs.
+
+Every reader asks `find` for the identity of a person that a caller names by an id, and looks for
+sessions by `Identity.owners`.
+"""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.domain.aliases import AliasBook
+from chatlane.domain.identities import Identity, Span, identity_with
+from chatlane.domain.owners import alias_of, parse_owner_text
+from chatlane.store import aliases
+from chatlane.store.columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane_schemas.people import Person
+
+FIND_SQL: Final[LiteralString] = """
+-- aliases → former_ids: the identities that ids belonged to at a time, with all of their spans
+WITH holder AS (
+    SELECT want.platform, want.account, want.form, CASE WHEN $5 THEN want.form ELSE coalesce(
+        (SELECT identity FROM former_ids
+         WHERE former_ids.platform = want.platform AND former_ids.account = want.account
+           AND former_ids.form = want.form AND since <= $4 AND until > $4
+         ORDER BY until LIMIT 1),
+        (SELECT canonical FROM aliases
+         WHERE aliases.platform = want.platform AND aliases.account = want.account
+           AND kind = 'person' AND alias = want.form LIMIT 1),
+        want.form) END AS name
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS want (platform, account, form)
+)
+SELECT holder.*, spans.* FROM holder LEFT JOIN LATERAL (
+    SELECT alias AS its, held_since AS since, NULL::timestamptz AS until FROM aliases
+    WHERE aliases.platform = holder.platform AND aliases.account = holder.account
+      AND kind = 'person' AND canonical = holder.name
+    UNION ALL
+    SELECT form, nullif(since, '-infinity'), until FROM former_ids
+    WHERE former_ids.platform = holder.platform AND former_ids.account = holder.account
+      AND identity = holder.name
+) AS spans ON true
+"""
+
+
+async def find(
+    connection: "PoolConnectionProxy", person: "Person", at: "datetime | None" = None
+) -> Identity | None:
+    """Return the identity that an id belongs to; None if it is the id of no person.
+
+    Args:
+        person: Named by an id.
+        at: When; None for now.
+    """
+    alias = alias_of(person)
+    if alias is None:
+        return None
+    form = (alias.platform, alias.account, alias.alias)
+    rows = await connection.fetch(FIND_SQL, *columns([form], 3), at, False)  # noqa: FBT003
+    spans = [Span(*row[4:]) for row in rows if row[4] is not None]
+    return identity_with(person.platform, person.account, person.scope or None, rows[0][3], spans)
+
+
+class Name(NamedTuple):
+    """The name of an identity, in the scope of a platform that has scopes."""
+
+    platform: str
+    account: str
+    scope: str | None
+    name: str
+
+
+async def find_by_names(
+    connection: "PoolConnectionProxy", names: "Iterable[Name]"
+) -> dict[Name, Identity]:
+    """Return identities by their names."""
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        return {}
+    unscoped = dict.fromkeys((one.platform, one.account, one.name) for one in wanted)
+    rows = await connection.fetch(FIND_SQL, *columns(unscoped, 3), None, True)  # noqa: FBT003
+    spans: dict[tuple[str, str, str], list[Span]] = {}
+    for platform, account, _, name, *span in rows:
+        if span[0] is not None:
+            spans.setdefault((platform, account, name), []).append(Span(*span))
+    return {
+        one: identity_with(*one, spans.get((one.platform, one.account, one.name), ()))
+        for one in wanted
+    }
+
+
+async def hand_over(
+    connection: "PoolConnectionProxy", person: "Person", at: "datetime"
+) -> Identity | None:
+    """Give an id to a new identity, and return that; None if it is the id of no person.
+
+    Args:
+        person: Named by the id that changed hands.
+        at: Since when, by the clock of the log.
+
+    Raises:
+        SupersededError: A router learned about the id meanwhile; try again.
+    """
+    alias = alias_of(person)
+    if alias is None:
+        return None
+    book = AliasBook(await aliases.find_groups(connection, [alias]))
+    book.hand_over(alias, at)
+    await aliases.write(connection, book.changes())
+    return await find(connection, person)
+
+
+async def split(
+    connection: "PoolConnectionProxy", person: "Person", at: "datetime"
+) -> Identity | None:
+    """Take an id out of the identity it was merged into, and return its own.
+
+    None where there is nothing to split: the id names its identity, or is alone.
+
+    Raises:
+        SupersededError: A router learned about the id meanwhile; try again.
+    """
+    alias = alias_of(person)
+    book = AliasBook(await aliases.find_groups(connection, [alias] if alias else []))
+    if alias is None or book.split(alias, at) is None:
+        return None
+    await aliases.write(connection, book.changes())
+    return await find(connection, person)
+
+
+async def are_one_person(connection: "PoolConnectionProxy", owner: str, other: str) -> bool:
+    """Return whether sessions with these owners are one person's."""
+    if owner == other:
+        return True
+    name = Name(*parse_owner_text(owner))
+    found = await find_by_names(connection, [name])
+    return other in found[name].owners
+
+
+async def find_owners(
+    connection: "PoolConnectionProxy", person: "Person | None"
+) -> list[str] | None:
+    """Return what sessions of a person name as their owner, sorted.
+
+    None where nobody is named: then all sessions may be seen. Empty for the id of no person.
+    """
+    if person is None:
+        return None
+    identity = await find(connection, person)
+    return [] if identity is None else sorted(identity.owners)

@@ -1,0 +1,416 @@
+"""Whose words readers show when ids change hands: chat, API, search, export and erasure.
+
+Fault F01: an id that changed hands showed one person's conversations to another.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import pytest
+
+from chatlane.domain import replies
+from chatlane.domain.erasing import ErasureKey
+from chatlane.domain.log import LogMessage
+from chatlane.domain.search import search_of
+from chatlane.metrics import Metrics
+from chatlane.routing import erasing as routing_erasing
+from chatlane.routing.erasing import Erased, Erasing
+from chatlane.routing.exporting import Export
+from chatlane.routing.finding import Finder
+from chatlane.routing.searchable import SearchFilling
+from chatlane.store import identities
+from chatlane.store.search import Place, SearchReads
+from chatlane.store.session_lists import SessionLists
+from chatlane.store.transcripts import TranscriptReads
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.fields import MAX_INT64
+from chatlane_schemas.people import Person
+from chatlane_schemas.sessions import SessionFilter
+from chatlane_schemas.streams import StreamName
+from tests.integration.cases.test_opened_sessions import create
+from tests.integration.cases.test_session_changes import Caller
+from tests.support.kernel import DAY, Fields, Kernel, Placed, event
+from tests.support.memory_streams import MemoryStreams
+from tests.support.people_world import Ask, HandOver, Say, Somebody, Split, Step, World
+
+pytestmark = pytest.mark.integration
+
+# 50 runs of 30 steps take minutes: CHATLANE_TEST_PEOPLE=25 does so many on each platform.
+RUNS: Final = int(os.environ.get("CHATLANE_TEST_PEOPLE", "4"))
+STEPS: Final = 30
+KEY: Final = ErasureKey(b"k" * 32)
+WORD: Final = re.compile(r"word\d+of[a-z]+")
+TABLES: Final = ("messages", "waiting", "removed_messages", "message_revisions", "outbox")
+NUMBER: Final = "+155509"
+KIM, LEE = "3fa85f64-5717-4562-b3fc-2c963f66afa6", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
+
+
+@pytest.fixture(autouse=True)
+def without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here tells anything from memory after a transaction."""
+    monkeypatch.setattr(routing_erasing, "_TOLD_WITHIN", timedelta())
+
+
+class Service:
+    """One router, and every reader there is."""
+
+    def __init__(self, kernel: Kernel, platform: str = "signal") -> None:
+        self.kernel = kernel
+        self.platform = platform
+        self.now = DAY
+        self.streams = MemoryStreams(DAY)
+        self.caller = Caller(kernel)
+        self.lists = SessionLists(kernel.store)
+        self.transcripts = TranscriptReads(kernel.store)
+        self._filling = SearchFilling(kernel.store.transaction, Metrics())
+        self._search = SearchReads(kernel.store)
+        self._finder = Finder(kernel.owner.transaction, self.streams)
+
+    def person(self, raw: str) -> Person:
+        return Person(platform=self.platform, account="bot", id=raw)
+
+    def acting(self, raw: str) -> Fields:
+        return {"acting_for": {"platform": self.platform, "account": "bot", "id": raw}}
+
+    async def say(self, text: str, **fields: Any) -> Placed:  # noqa: ANN401 - any field of an event
+        """Let somebody write; the log keeps it."""
+        self.now += timedelta(minutes=1)
+        placed = await self.kernel.say(
+            event(self.platform, mid=uuid4().hex, text=text, **fields), self.now
+        )
+        self._keep(placed.message)
+        return placed
+
+    def _keep(self, message: LogMessage) -> None:
+        self.streams.store(StreamName.INBOUND, message.stored_at, message.subject, message.body)
+
+    async def tell(self, text: str, **fields: Any) -> str:  # noqa: ANN401 - any field of an event
+        """Give a command; returns what it is answered."""
+        await self.say(text, **fields)
+        return (await self.kernel.told())[-1]
+
+    async def answer_all(self) -> None:
+        """Let workers answer everything; nobody is given what several people wrote alone."""
+        for claimed in await self.kernel.run_all(self.now):
+            owners = {word.rpartition("of")[2] for word in WORD.findall(claimed.model_dump_json())}
+            shared = await self.kernel.value(
+                "SELECT owner IS NULL FROM sessions WHERE id = $1", claimed.session_id
+            )
+            assert shared or len(owners) <= 1
+
+    async def listed(self, raw: str) -> list[UUID]:
+        wanted = SessionFilter.model_validate(
+            {"id": new_envelope_id(), "at": self.now, **self.acting(raw)}
+        )
+        page = await self.lists.page(wanted, below=None, limit=100)
+        assert (await self.lists.count(wanted)).total == len(page.sessions)
+        return [one.id for one in page.sessions]
+
+    async def loaded(self, raw: str) -> list[str]:
+        """Return what the API shows of transcripts; what it does not list, it does not show."""
+        person, listed = self.person(raw), await self.listed(raw)
+        found = []
+        for (session_id,) in await self.kernel.fetch("SELECT id FROM sessions ORDER BY id"):
+            version = await self.transcripts.version(session_id, person)
+            view = await self.caller.reads.find(session_id, person)
+            assert (version is not None) == (view is not None) == (session_id in listed)
+            if version is None:
+                continue
+            chain = await self.transcripts.links(session_id, person)
+            assert {link.session_id for link in chain} <= set(listed)
+            for link in chain:
+                page = await self.transcripts.rows(
+                    link.session_id, below_seq=MAX_INT64, limit=100, max_bytes=1_000_000
+                )
+                found += [row.content or "" for row in page.rows if row.role == "user"]
+        return found
+
+    async def searched(self, raw: str, words: str) -> list[str]:
+        await self._filling.walk()
+        while await self._filling.fill():
+            pass
+        search = search_of(words)
+        assert search is not None
+        hits = await self._search.search(
+            search,
+            person=self.person(raw),
+            session_id=None,
+            agent=None,
+            behind=Place(float("inf"), MAX_INT64),
+            limit=100,
+            max_length=1000,
+        )
+        return [hit.content for hit in hits]
+
+    async def exported(self, raw: str, at: datetime | None = None) -> str:
+        records = Export(self.kernel.owner, self._finder).run(self.person(raw), at)
+        return "\n".join([one.model_dump_json() async for one in records])
+
+    async def erase(self, raw: str, at: datetime | None = None) -> Erased:
+        """Erase a person, once everything is published."""
+        rows = await self.kernel.fetch("DELETE FROM outbox RETURNING stream, subject, payload")
+        for row in rows:
+            self.streams.store(StreamName(row[0]), self.now, row[1], row[2])
+        self.streams.now = self.now = self.now + timedelta(minutes=1)
+        erased = await Erasing(self.kernel.owner, self.streams, KEY).erase(self.person(raw), at=at)
+        self.now = self.streams.now
+        assert erased.left == {}
+        return erased
+
+    async def hand_over(self, raw: str) -> None:
+        self.now += timedelta(minutes=1)
+        async with self.kernel.owner.transaction() as connection:
+            assert await identities.hand_over(connection, self.person(raw), self.now)
+
+    async def split(self, raw: str) -> None:
+        self.now += timedelta(minutes=1)
+        async with self.kernel.owner.transaction() as connection:
+            await identities.split(connection, self.person(raw), self.now)
+
+    async def stored(self) -> set[str]:
+        """Return every word that any table or stream holds."""
+        found: set[str] = set()
+        for table in TABLES:
+            for row in await self.kernel.fetch(f"SELECT * FROM {table}"):  # noqa: S608 - names from above
+                found |= words(
+                    value.decode() if isinstance(value, bytes) else str(value)
+                    for value in row.values()
+                )
+        return found | words(
+            one.body.decode() for its in self.streams.messages.values() for one in its
+        )
+
+
+def words(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in WORD.findall(text)}
+
+
+def sender(number: str | None, lasting: str | None) -> Fields:
+    named: Fields = {"user": number or lasting}
+    return named | {"alt_user": lasting} if number and lasting else named
+
+
+def dm(number: str | None, lasting: str | None) -> Fields:
+    return {"chat": number or lasting, **sender(number, lasting)}
+
+
+@pytest.fixture
+def service(kernel: Kernel) -> Service:
+    return Service(kernel)
+
+
+async def passed_on(service: Service) -> tuple[UUID, UUID]:
+    """A number passes from Kim to Lee; returns their sessions."""
+    kim = await service.say("word1ofkim my diagnosis", chat=NUMBER, user=NUMBER)
+    await service.answer_all()
+    again = await service.say("word2ofkim", **dm(NUMBER, KIM))
+    await service.answer_all()
+    lee = await service.say("word3oflee I was given this number", **dm(NUMBER, LEE))
+    await service.answer_all()
+    assert again.session == kim.session != lee.session
+    return kim.session, lee.session
+
+
+async def test_f01_a_number_shows_its_new_owner_nothing_in_the_chat(service: Service) -> None:
+    kims, lees = await passed_on(service)
+    for raw in (dm(NUMBER, LEE), dm(NUMBER, None), dm(None, LEE)):
+        for command in ("/sessions", "/resume", "/status", "/title"):
+            assert "ofkim" not in await service.tell(command, **raw)
+        for wanted in ("2", str(kims)):
+            told = await service.tell(f"/resume {wanted}", **raw)
+            assert told == replies.NOT_FOUND
+            placed = await service.say("word9oflee", **raw)
+            assert placed.session == lees
+    assert "oflee" not in await service.tell("/sessions", **dm(None, KIM))
+    assert (await service.say("word10ofkim", **dm(None, KIM))).session == kims
+
+
+async def test_f01_the_api_shows_each_their_own(service: Service) -> None:
+    kims, lees = await passed_on(service)
+    assert await service.listed(NUMBER) == await service.listed(LEE) == [lees]
+    assert await service.listed(KIM) == [kims]
+    assert words(await service.loaded(NUMBER)) == {"word3oflee"}
+    assert words(await service.loaded(KIM)) == {"word1ofkim", "word2ofkim"}
+    assert await service.searched(NUMBER, "diagnosis") == []
+    assert len(await service.searched(KIM, "diagnosis")) == 1
+
+
+async def test_f01_an_export_holds_what_was_written_while_the_id_was_theirs(
+    service: Service,
+) -> None:
+    room: Fields = {"kind_of_chat": "group", "chat": "room", "thr": "7"}
+    await service.say("word20ofkim", **room, **sender(NUMBER, KIM))
+    before = service.now
+    await passed_on(service)
+    await service.say("word21oflee", **room, **sender(NUMBER, None))
+    await service.answer_all()
+    assert words([await service.exported(NUMBER)]) == {"word3oflee", "word21oflee"}
+    kims = {"word20ofkim", "word1ofkim", "word2ofkim"}
+    assert words([await service.exported(KIM)]) == kims
+    assert words([await service.exported(NUMBER, before)]) == kims
+    assert LEE not in await service.exported(KIM)
+    assert KIM not in await service.exported(NUMBER)
+
+
+@pytest.mark.parametrize("of_kim", [True, False])
+async def test_f01_an_erasure_takes_exactly_their_own(service: Service, *, of_kim: bool) -> None:
+    room: Fields = {"kind_of_chat": "group", "chat": "room", "thr": "7"}
+    await service.say("word20ofkim", **room, **sender(NUMBER, KIM))
+    before = service.now
+    await passed_on(service)
+    await service.say("word21oflee", **room, **sender(NUMBER, None))
+    await service.answer_all()
+    erased = await service.erase(NUMBER, before if of_kim else None)
+    kims, lees = {"word20ofkim", "word1ofkim", "word2ofkim"}, {"word3oflee", "word21oflee"}
+    assert await service.stored() == (lees if of_kim else kims)
+    deleted = {store: its.deleted for store, its in erased.receipt.items()}
+    assert deleted["sessions"] == 1
+    assert deleted["INBOUND"] == (3 if of_kim else 2)
+    left = await service.kernel.value("SELECT count(*) FROM sessions WHERE owner IS NOT NULL")
+    assert left == 1
+
+
+async def test_f01_who_has_an_id_after_an_erasure_takes_nobodys_place(service: Service) -> None:
+    kims, _ = await passed_on(service)
+    await service.erase(LEE)
+    placed = await service.say("word30ofada", chat=NUMBER, user=NUMBER)
+    assert placed.session != kims
+    assert await service.listed(NUMBER) == [placed.session]
+    assert await service.listed(KIM) == [kims]
+    # Once nobody needs it any more, nothing of the number is kept.
+    await service.erase(NUMBER)
+    await service.erase(KIM)
+    known = "SELECT (SELECT count(*) FROM aliases) + (SELECT count(*) FROM former_ids)"
+    assert await service.kernel.value(known) == 0
+
+
+async def test_f01_a_number_that_comes_back_brings_back_what_was_theirs(service: Service) -> None:
+    kims, lees = await passed_on(service)
+    back = await service.say("word40ofkim", **dm(NUMBER, KIM))
+    assert back.session == kims
+    assert await service.listed(NUMBER) == [kims]
+    assert await service.listed(LEE) == [lees]
+    assert words([await service.exported(NUMBER)]) == {"word1ofkim", "word2ofkim", "word40ofkim"}
+
+
+async def test_f01_an_operator_says_what_no_platform_tells(service: Service) -> None:
+    service.platform = "telegram"
+    group: Fields = {"kind_of_chat": "group", "chat": "-9", "user": "701"}
+    mine: Fields = {"chat": "701", "user": "701"}
+    kim = await service.say("word1ofkim", **mine)
+    in_group = await service.say("word2ofkim", **group)
+    await service.answer_all()
+    at = service.now
+    await service.hand_over("701")
+    lee = await service.say("word3oflee", **mine)
+    lees_in_group = await service.say("word4oflee", **group)
+    await service.answer_all()
+    assert len({kim.session, in_group.session, lee.session, lees_in_group.session}) == 4
+    assert "ofkim" not in await service.tell("/sessions", **mine)
+    assert set(await service.listed("701")) == {lee.session, lees_in_group.session}
+    assert words([await service.exported("701")]) == {"word3oflee", "word4oflee"}
+    assert words([await service.exported("701", at)]) == {"word1ofkim", "word2ofkim"}
+
+
+async def test_f11_a_session_that_was_merged_is_offered_and_resumed(service: Service) -> None:
+    number = await service.say("word1ofkim alpha", chat=NUMBER, user=NUMBER)
+    lasting = await service.say("word2ofkim beta", chat=KIM, user=KIM)
+    await service.answer_all()
+    both = await service.say("word3ofkim", **dm(NUMBER, KIM))
+    await service.answer_all()
+    assert both.session == number.session
+    assert set(await service.listed(KIM)) == {number.session, lasting.session}
+    told = await service.tell("/sessions", **dm(NUMBER, KIM))
+    assert "alpha" in told
+    assert "beta" in told
+    assert words(await service.loaded(NUMBER)) == {"word1ofkim", "word2ofkim", "word3ofkim"}
+    await service.tell(f"/resume {lasting.session}", **dm(NUMBER, KIM))
+    again = await service.say("word4ofkim", **dm(NUMBER, KIM))
+    assert again.session == lasting.session
+    # Also after the id under which it began is somebody else's.
+    await service.say("word5oflee", **dm(NUMBER, LEE))
+    assert set(await service.listed(KIM)) == {number.session, lasting.session}
+
+
+async def test_f10_a_lane_that_leads_to_another_persons_session_is_led_away(
+    service: Service,
+) -> None:
+    kims, lees = await passed_on(service)
+    await service.kernel.fetch("UPDATE lanes SET session_id = $1 WHERE session_id = $2", kims, lees)
+    for command in ("/status", "/sessions", "/title", "/undo"):
+        assert "ofkim" not in await service.tell(command, **dm(NUMBER, LEE))
+    placed = await service.say("word50oflee", **dm(NUMBER, LEE))
+    assert placed.session not in {kims, lees}
+    following = await service.say("word51oflee", **dm(NUMBER, LEE))
+    assert following.session == placed.session
+    assert await service.kernel.said(kims) == ["word1ofkim my diagnosis", "ok", "word2ofkim", "ok"]
+    parent = "SELECT parent_id, opening_note, start_reason FROM sessions WHERE id = $1"
+    assert tuple((await service.kernel.fetch(parent, placed.session))[0]) == (None, None, None)
+
+
+# Whatever happens.
+
+
+async def take(service: Service, world: World, step: Step) -> None:
+    match step:
+        case Say(number=number, lasting=lasting, place=place, word=word):
+            if place == "dm":
+                where: Fields = dm(number, lasting)
+            else:
+                where = {"kind_of_chat": "group", "chat": "room", **sender(number, lasting)}
+                where |= {"thr": "7"} if place == "room" else {}
+            await service.say(f"zebra {word}", **where)
+            await service.answer_all()
+        case HandOver(number):
+            await service.hand_over(number)
+        case Split(lasting):
+            await service.split(lasting)
+        case Ask(person=person, raw=raw, what="open"):
+            reply = await create(service.caller, origin="web", **service.acting(raw))
+            assert reply.error is None, person
+        case Ask(person=person, raw=raw, what=what):
+            where = {"chat": raw, "user": raw}
+            listing = await service.tell("/sessions", **where)
+            answer = await service.tell({"resume": "/resume 2"}.get(what, f"/{what}"), **where)
+            assert words([listing, answer]) & world.others(person) == set()
+
+
+async def check(service: Service, world: World, person: Somebody) -> None:
+    if (raw := world.id_of(person)) is None:
+        return
+    others = world.others(person)
+    loaded = words(await service.loaded(raw))
+    assert loaded & others == set()
+    assert words(await service.searched(raw, "zebra")) & others == set()
+    exported = words([await service.exported(raw)])
+    assert exported <= {*person.said, *person.in_rooms}
+    if person.is_continuous and person.is_told:
+        assert loaded == set(person.said)
+        assert exported == {*person.said, *person.in_rooms}
+
+
+@pytest.mark.parametrize("platform", ["signal", "whatsapp"])
+@pytest.mark.parametrize("seed", range(RUNS))
+async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
+    kernel: Kernel, platform: str, seed: int
+) -> None:
+    world, service = World(seed, platform), Service(kernel, platform)
+    for _ in range(STEPS):
+        for step in world.step():
+            await take(service, world, step)
+        for person in world.people:
+            await check(service, world, person)
+    gone = world.people[seed % len(world.people)]
+    if (raw := world.id_of(gone)) is not None:
+        theirs = words([await service.exported(raw)])
+        before = await service.stored()
+        await service.erase(raw)
+        assert await service.stored() == before - theirs
+        assert words([await service.exported(raw)]) == set()
+    for person in world.people:
+        if person is not gone:
+            await check(service, world, person)

@@ -1,0 +1,228 @@
+"""People whose ids change hands: who has which, what the platform tells of it, who said what.
+
+A platform tells that a number changed hands only by the account's own id beside it, or not at all.
+The steps are made so that each change is told before anybody asks: a number whose owner was never
+told with it changes hands only where an operator says so.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Place = Literal["dm", "own", "room"]
+
+
+@dataclass(slots=True)
+class Somebody:
+    """One person.
+
+    Attributes:
+        name: Part of every word of theirs.
+        lasting: The platform's id for their account.
+        number: The one they have now.
+        is_told: Whether the platform has told the number beside the lasting id.
+        was_told: Whether it ever told a number beside that.
+        has_lasting: Whether anything ever came with the lasting id.
+        is_known: By number: whether what they write under it alone is known to be theirs.
+        is_continuous: Whether nothing ever made us take them for another person.
+        said: Words in conversations of theirs alone.
+        in_rooms: Words where others read them, too.
+    """
+
+    name: str
+    lasting: str
+    number: str | None
+    is_told: bool = False
+    was_told: bool = False
+    has_lasting: bool = False
+    is_known: bool = False
+    is_continuous: bool = True
+    said: list[str] = field(default_factory=list)
+    in_rooms: list[str] = field(default_factory=list)
+
+
+class Say(NamedTuple):
+    """Somebody writes, and the platform names them by these ids."""
+
+    person: Somebody
+    number: str | None
+    lasting: str | None
+    place: Place
+    word: str
+
+
+class HandOver(NamedTuple):
+    """An operator says that a number is another person's from now on."""
+
+    number: str
+
+
+class Split(NamedTuple):
+    """An operator says that an id is of a person of its own."""
+
+    lasting: str
+
+
+class Ask(NamedTuple):
+    """Somebody does something with conversations of theirs."""
+
+    person: Somebody
+    raw: str
+    what: Literal["new", "resume", "branch", "open"]
+
+
+Step = Say | HandOver | Split | Ask
+
+
+class World:
+    """Makes steps that can happen.
+
+    Args:
+        platform: `signal` or `whatsapp`.
+    """
+
+    def __init__(self, seed: int, platform: str) -> None:
+        self.chance = Random(seed)  # noqa: S311 - the same steps again
+        self.platform = platform
+        self._made = 0
+        self.free: list[str] = [self._number() for _ in range(2)]
+        self.people = [self._somebody(name) for name in ("kim", "lee", "ada", "bo")]
+
+    def _number(self) -> str:
+        self._made += 1
+        return f"+155509{self._made}" if self.platform == "signal" else f"155509{self._made}"
+
+    def _somebody(self, name: str) -> Somebody:
+        number = self.chance.getrandbits(64)
+        lasting = str(UUID(int=number)) if self.platform == "signal" else f"{number}@lid"
+        return Somebody(name, lasting, self._number())
+
+    def step(self) -> list[Step]:
+        """Return what happens next; several things that have to happen at once."""
+        kind = self.chance.choices(
+            ["say", "swap", "drop", "take", "grab", "circle", "silent", "split", "ask"],
+            [50, 6, 4, 8, 6, 2, 6, 2, 14],
+        )[0]
+        someone = self.chance.choice(self.people)
+        steps: dict[str, Callable[[], list[Step]]] = {
+            "say": lambda: [self.say(someone)],
+            "swap": lambda: self._circle(self.chance.sample(self.people, 2)),
+            "circle": lambda: self._circle(self.chance.sample(self.people, 3)),
+            "drop": lambda: self._drop(someone),
+            "take": lambda: self._take(someone),
+            "grab": self._grab,
+            "silent": self._silent,
+            "split": lambda: self._split(someone),
+            "ask": lambda: self._ask(someone),
+        }
+        return steps[kind]()
+
+    def say(self, person: Somebody, *, tell: bool = False) -> Say:
+        """Let somebody write."""
+        place: Place = self.chance.choice(["dm", "dm", "own", "room"])
+        names = ["both"] if tell else ["both", "lasting"]
+        if (person.number is not None and person.is_known and not tell) or (
+            person.number is not None and not person.has_lasting and not tell
+        ):
+            names.append("number")
+        how = self.chance.choice(names) if person.number is not None else "lasting"
+        number = person.number if how != "lasting" else None
+        lasting = person.lasting if how != "number" else None
+        if how == "both":
+            person.is_told = person.was_told = True
+        if how != "number":
+            person.has_lasting = True
+        if how != "lasting":
+            person.is_known = True
+        self._made += 1
+        word = f"word{self._made}of{person.name}"
+        (person.in_rooms if place == "room" else person.said).append(word)
+        return Say(person, number, lasting, place, word)
+
+    def _is_fixed(self, person: Somebody) -> bool:
+        """Whether a change of their number would be told: their account stands beside it."""
+        return person.number is None or person.is_told
+
+    def _circle(self, people: list[Somebody]) -> list[Step]:
+        """Numbers change hands in a circle, and each of the new owners writes."""
+        if not all(self._is_fixed(one) for one in people):
+            return [self.say(one, tell=True) for one in people]
+        numbers = [one.number for one in people]
+        for one, number in zip(people, [*numbers[1:], numbers[0]], strict=True):
+            one.number, one.is_told, one.is_known = number, False, False
+            one.is_continuous = False
+        self.chance.shuffle(people)
+        return [self.say(one, tell=True) for one in people]
+
+    def _drop(self, person: Somebody) -> list[Step]:
+        if person.number is None or not self._is_fixed(person):
+            return [self.say(person, tell=True)]
+        self.free.append(person.number)
+        person.number, person.is_told, person.is_known = None, False, False
+        return [self.say(person)]
+
+    def _take(self, person: Somebody) -> list[Step]:
+        if not self.free or not self._is_fixed(person):
+            return [self.say(person, tell=True)]
+        if person.number is not None:
+            self.free.append(person.number)
+        person.number = self.free.pop(self.chance.randrange(len(self.free) - 1 or 1))
+        person.is_told = person.is_known = person.is_continuous = False
+        return [self.say(person, tell=True)]
+
+    def _grab(self) -> list[Step]:
+        """Somebody known with another number takes one that was never told with an account."""
+        giver, taker = self.chance.sample(self.people, 2)
+        if giver.number is None or giver.is_told or not taker.was_told:
+            return [self.say(giver)]
+        if not self._is_fixed(taker):
+            return [self.say(taker, tell=True)]
+        if taker.number is not None:
+            self.free.append(taker.number)
+        taker.number, giver.number = giver.number, None
+        giver.is_known = taker.is_known = taker.is_told = False
+        taker.is_continuous = giver.is_continuous = False
+        return [self.say(taker, tell=True)]
+
+    def _silent(self) -> list[Step]:
+        """A number changes hands, and only an operator knows."""
+        giver, taker = self.chance.sample(self.people, 2)
+        if giver.number is None or not self._is_fixed(taker):
+            return [self.say(giver)]
+        if taker.number is not None:
+            self.free.append(taker.number)
+        taker.number, giver.number = giver.number, None
+        giver.is_told = giver.is_known = False
+        taker.is_told = False
+        # From now on what comes with the number alone is the new owner's.
+        taker.is_known = True
+        taker.is_continuous = giver.is_continuous = False
+        return [HandOver(taker.number), self.say(taker)]
+
+    def _split(self, person: Somebody) -> list[Step]:
+        if not person.is_told or not person.has_lasting:
+            return [self.say(person)]
+        person.is_continuous = False
+        # Whom the number alone means is not known until they write with it.
+        person.is_known = False
+        return [Split(person.lasting), self.say(person, tell=True)]
+
+    def _ask(self, person: Somebody) -> list[Step]:
+        if (raw := self.id_of(person)) is None:
+            return [self.say(person)]
+        return [Ask(person, raw, self.chance.choice(["new", "resume", "branch", "open"]))]
+
+    def id_of(self, person: Somebody) -> str | None:
+        """Return an id that is known to be theirs now; None while none is."""
+        known = [person.lasting] if person.has_lasting else []
+        if person.number is not None and person.is_known:
+            known.append(person.number)
+        return self.chance.choice(known) if known else None
+
+    def others(self, person: Somebody) -> set[str]:
+        """Return every word that they must never see outside of a room."""
+        return {word for one in self.people if one is not person for word in one.said}
