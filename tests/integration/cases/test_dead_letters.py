@@ -226,7 +226,7 @@ async def test_the_older_failed_turn_of_a_session_goes_first(kernel: Kernel, log
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("UPDATE sessions SET ended_at = now(), end_reason = 'reset'", "has ended"),
+        ("UPDATE sessions SET ended_at = now(), end_reason = 'requested'", "has ended"),
         ("UPDATE sessions SET agent = 'other'", "served by other now"),
         ("DELETE FROM turns", "its turn is gone"),
     ],
