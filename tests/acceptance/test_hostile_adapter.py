@@ -108,6 +108,7 @@ async def test_only_the_adapter_that_floods_pays_for_it(scene: Scene) -> None:
     shown = "".join([await metrics(port) for port in ports])
     assert f'chatlane_log_trimmed_total{{log="inbound",owner="{OWNER}"}}' in shown
     assert f'chatlane_dead_letters_dropped_total{{log="inbound",owner="{OWNER}"}}' in shown
+    assert f'chatlane_received_messages_total{{log="inbound",owner="{OWNER}"}}' in shown
     for process in scene.service.processes.values():
         assert MARKER not in process.log_path.read_text("utf-8")
     scene.require_running()

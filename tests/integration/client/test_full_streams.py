@@ -1,5 +1,6 @@
 """A stream without room loses nothing: what leads to it waits, and adapters are told so."""
 
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Final
 import httpx
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from chatlane.app import App
 from chatlane.bus.jetstream import JetStream
 from chatlane.store.pool import open_store
-from chatlane_client import AdapterClient, RetryLaterError, Turn
+from chatlane_client import AdapterClient, RetryLaterError, Turn, open_connection
 from chatlane_schemas import InboundEvent, subjects
 from chatlane_schemas.streams import StreamName
 from tests.integration.client.real_router import real_router
@@ -25,6 +27,12 @@ ROOM: Final = 20_000
 CHATS: Final = 60
 LONG: Final = "x" * 500
 DESK_PROFILE: Final = "desk"
+# As nats-server answers a publish that finds its queue of a stream full.
+TOO_MANY: Final = {
+    "error": {"code": 429, "err_code": 10167, "description": "too many requests"},
+    "stream": "INBOUND",
+    "seq": 0,
+}
 
 
 @pytest.fixture
@@ -210,3 +218,20 @@ async def test_an_adapter_is_told_to_try_later_while_the_log_is_full(client: Cli
     with pytest.raises(RetryLaterError) as caught:
         await adapter.publish(said("x" * 2_000))
     assert caught.value.after <= timedelta(seconds=1)
+
+
+async def test_a_server_that_takes_too_much_at_once_is_asked_again(nats_url: str) -> None:
+    """Where somebody publishes more than a stream takes in, the server drops others' tries, too."""
+    answers = [TOO_MANY, TOO_MANY, {"stream": "INBOUND", "seq": 7}]
+    asked: list[str] = []
+
+    async def answer(message: Msg) -> None:
+        asked.append((message.headers or {}).get("Nats-Msg-Id", ""))
+        await message.respond(json.dumps(answers[len(asked) - 1]).encode())
+
+    async with open_connection(nats_url, name="test") as client:
+        await client.subscribe(subjects.wildcards(subjects.INBOUND), cb=answer)
+        event = said("hello", chat="1")
+        stored = await AdapterClient(client, platform=PLATFORM, account=ACCOUNT).publish(event)
+    assert stored.sequence == 7
+    assert asked == [event.id] * 3, "the same id, so that it is stored once"
