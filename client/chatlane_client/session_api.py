@@ -388,8 +388,8 @@ class SessionApi(Api):
         Raises:
             SessionNotFoundError: There is no such lane, or it is somebody else's.
             StaleRequestError: The lane leads to another session by now.
-            ConflictingRequestError: It was merged into another one, is another profile's, or is
-                private and the lane is not.
+            ConflictingRequestError: It is another profile's or another person's, or is private and
+                the lane is not.
         """
         request = SessionSwitch(
             **self._stamp(request_id),

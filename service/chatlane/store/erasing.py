@@ -595,7 +595,8 @@ VACATE_IDS_SQL: Final[LiteralString] = """
 -- aliases: ids that were somebody else's before: the next person who has one is a new one
 UPDATE aliases SET
     canonical = alias || '~' || gen_random_uuid(), first_seen_at = clock_timestamp(),
-    partner = NULL, was_canonical = false, held_since = $5, taken_from = '',
+    partner = NULL, was_canonical = false, taken_from = '',
+    held_since = $4 + interval '1 microsecond',
     revision = revision + 1
 WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
   AND first_seen_at <= $4 AND EXISTS (
@@ -653,7 +654,7 @@ async def delete_ids(
     Whose an id was before them stays known: without that, who writes with it next would take the
     place of that person.
     """
-    status = await connection.execute(VACATE_IDS_SQL, *account, identity, until, until)
+    status = await connection.execute(VACATE_IDS_SQL, *account, identity, until)
     deleted: int = await connection.fetchval(DELETE_IDS_SQL, *account, identity, until)
     return int(status.rpartition(" ")[2]) + deleted
 
@@ -843,9 +844,10 @@ async def next_outbox_rows(
 
 
 KNOWN_PEOPLE_SQL: Final[LiteralString] = """
--- aliases: all ids of people
+-- aliases: all ids of people, but for those that are kept for an earlier holder only
 SELECT platform, account, alias FROM aliases
 WHERE (platform, account, kind, alias) > ('', '', '', '') AND kind = 'person'
+  AND taken_from IS DISTINCT FROM ''
 ORDER BY platform, account, kind, alias
 """
 

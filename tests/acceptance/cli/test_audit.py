@@ -36,6 +36,7 @@ HERE: Final = {
     *("admin migrate", "admin grants", "admin apply", "admin repartition", "admin retain"),
     *("dead-letters show", "dead-letters retry", "dead-letters drop"),
     *("people erase", "people export", "people replay-erasures"),
+    *("people show", "people hand-over", "people split"),
 }
 # tests/integration/adoption runs it, and looks at its line.
 ELSEWHERE: Final = {"import hermes"}
@@ -47,6 +48,11 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: 
             yield from commands(command, (*path, name))
         else:
             yield " ".join((*path, name))
+
+
+def spans_of(shown: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the spans of ids that people have; the name of an identity may be none."""
+    return [one for one in shown["ids"] if one["form"] != shown["identity"]]
 
 
 def test_every_command_is_said_to_change_something_or_nothing() -> None:
@@ -81,6 +87,14 @@ async def test_commands_that_change_something_leave_lines(
         await bare.done("dead-letters", "drop", first)
         await bare.done("dead-letters", "retry", second, "--out-of-order")
         await bare.done("people", "export", "terminal/local/ann", "-o", str(Path("ann.jsonl")))
+        await bare.done("people", "hand-over", "terminal/local/ann", "--yes")
+        shown = json.loads(await bare.done("people", "show", "terminal/local/ann", "--json"))
+        assert [one["form"] for one in spans_of(shown)] == ["ann"]
+        before = await bare.done(
+            "people", "show", "terminal/local/ann", "--at", "2026-01-01", "--json"
+        )
+        assert json.loads(before)["identity"] == "ann" != shown["identity"]
+        await bare.done("people", "split", "terminal/local/ann", "--yes")
         await bare.done("people", "erase", "terminal/local/ann", "--yes")
         await bare.done("people", "replay-erasures")
         await bare.done("admin", "retain")
@@ -106,6 +120,10 @@ async def test_commands_that_change_something_leave_lines(
         ("dead_letter_dropped", "done"),
         ("dead_letter_retried", "done"),
         ("people export", "done"),
+        ("people hand-over", "changed"),
+        ("people show", "done"),
+        ("people show", "done"),
+        ("people split", "changed"),
         ("people erase", "done"),
         ("people replay-erasures", "done"),
         ("admin retain", "done"),

@@ -21,6 +21,7 @@ from chatlane.routing import erasing as routing_erasing
 from chatlane.routing.erasing import Erased, Erasing
 from chatlane.routing.exporting import Export
 from chatlane.routing.finding import Finder
+from chatlane.routing.replaying import Replay
 from chatlane.routing.searchable import SearchFilling
 from chatlane.store import identities
 from chatlane.store.search import Place, SearchReads
@@ -286,6 +287,30 @@ async def test_f01_who_has_an_id_after_an_erasure_takes_nobodys_place(service: S
     await service.erase(KIM)
     known = "SELECT (SELECT count(*) FROM aliases) + (SELECT count(*) FROM former_ids)"
     assert await service.kernel.value(known) == 0
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_f01_a_restored_log_brings_back_nobody_and_costs_nobody_else(
+    service: Service, *, is_older: bool
+) -> None:
+    """Also where the database is one of before the number changed hands."""
+    await passed_on(service)
+    restored = [*service.streams.messages[StreamName.INBOUND]]
+    await service.erase(NUMBER)
+    kims = await service.stored()
+    service.streams.messages[StreamName.INBOUND] = restored
+    if is_older:
+        await service.kernel.fetch("TRUNCATE aliases, former_ids")
+    assert "word3oflee" in await service.stored()
+    found = await Replay(service.kernel.owner, service.streams, KEY).find()
+    for one in found:
+        at = one.until if one.since is not None or one.is_past else None
+        erasing = Erasing(service.kernel.owner, service.streams, KEY)
+        erased = await erasing.erase(one.person, one.until, at=at, since=one.since)
+        assert erased.left == {}
+    assert {one.person.id for one in found} == {NUMBER, LEE}
+    assert await service.stored() == kims == {"word1ofkim", "word2ofkim"}
+    assert await service.kernel.value("SELECT count(*) FROM sessions") == 1
 
 
 async def test_f01_a_number_that_comes_back_brings_back_what_was_theirs(service: Service) -> None:
