@@ -36,7 +36,9 @@ def prompt_of(messages: Iterable[TurnMessage | TranscriptEntry]) -> str:
     """Return what was said as a model may be given it.
 
     Each message comes after its sender where that is told. A row of a transcript that was not
-    answered says so, so that a model does not take it for a question that is still open.
+    answered says so, so that a model does not take it for a question that is still open. Then
+    further lines of the message itself are indented, so that none of them passes for such a
+    line, or for what another sender says.
     """
     return "\n".join(text for message in messages if (text := _prompt_line(message)))
 
@@ -45,11 +47,13 @@ def _prompt_line(message: TurnMessage | TranscriptEntry) -> str:
     text = _text_of(message)
     if not text:
         return ""
-    line = " ".join(filter(None, (message.sender_prefix, text)))
-    if isinstance(message, TranscriptEntry) and message.unanswered is not None:
-        reason = _UNANSWERED[message.unanswered]
-        line += f"\n[Not answered: {reason}. Do not answer it now.]"
-    return line
+    unanswered = message.unanswered if isinstance(message, TranscriptEntry) else None
+    if message.sender_prefix is None and unanswered is None:
+        return text
+    lines = " ".join(filter(None, (message.sender_prefix, "\n  ".join(text.splitlines()))))
+    if unanswered is not None:
+        lines += f"\n[Not answered: {_UNANSWERED[unanswered]}. Do not answer it now.]"
+    return lines
 
 
 def _text_of(one: TurnMessage | TranscriptEntry) -> str | None:

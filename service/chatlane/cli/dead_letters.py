@@ -17,6 +17,7 @@ from chatlane.cli.auditing import actor
 from chatlane.cli.options import AsJson, Config, Limit, open_nats, read_client_settings, shown
 from chatlane.cli.reporting import NOT_FOUND, REFUSED, CommandError
 from chatlane.cli.terminal import fact_table, local_time, open_console, plain, table
+from chatlane.domain.inert import json_line
 from chatlane_schemas.dead import DeadReason, cause_of
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def _json(at: datetime | None, letter: "DeadRow", *, with_body: bool = False) ->
         fields["at"] = at
     if with_body and letter.body is not None:
         fields["body_base64"] = base64.b64encode(letter.body).decode()
-    return to_json(fields).decode()
+    return json_line(to_json(fields).decode())
 
 
 def _no_such(letter_id: UUID) -> CommandError:

@@ -10,6 +10,7 @@ import typer
 
 from chatlane.cli.options import AsJson, Config, read_client_settings
 from chatlane.cli.reporting import CommandError
+from chatlane.domain.inert import json_line
 
 if TYPE_CHECKING:
     from chatlane.routing.explaining import Facts
@@ -47,7 +48,7 @@ def explain(
     if as_json:
         import json
 
-        typer.echo(json.dumps(facts, ensure_ascii=False))
+        typer.echo(json_line(json.dumps(facts, ensure_ascii=False)))
     else:
         _print(facts)
 

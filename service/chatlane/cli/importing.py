@@ -8,6 +8,7 @@ import typer
 
 from chatlane.cli.auditing import audited
 from chatlane.cli.options import AsJson, Config, read_settings
+from chatlane.domain.inert import json_line
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -149,7 +150,8 @@ def _print_json(report: "Report") -> None:
         for omission, count in report.omitted.counts.most_common()
     ]
     done = dict(sorted(report.done.items()))
-    typer.echo(json.dumps({"imported": done, "left_out": omitted}, ensure_ascii=False))
+    told = json.dumps({"imported": done, "left_out": omitted}, ensure_ascii=False)
+    typer.echo(json_line(told))
 
 
 def _print_report(report: "Report") -> None:

@@ -26,6 +26,7 @@ from chatlane.cli.options import (
 from chatlane.cli.reporting import CommandError
 from chatlane.cli.sessions import person_named
 from chatlane.cli.terminal import local_time, open_console, table
+from chatlane.domain.inert import json_line
 from chatlane_schemas.people import Person
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ async def _export(
         async with audited(its.store, "people export", where) as told:
             count = 0
             async for record in Export(its.store, finder).run(person, at):
-                written.write(record.model_dump_json(exclude_none=True) + "\n")
+                written.write(json_line(record.model_dump_json(exclude_none=True)) + "\n")
                 count += 1
             told["records"] = count
 
@@ -364,7 +365,7 @@ def _print_identity(identity: "Identity", *, as_json: bool) -> None:
     if as_json:
         spans = [span._asdict() for span in identity.spans]
         shown = {"identity": identity.name, "names": sorted(identity.names), "ids": spans}
-        typer.echo(to_json(shown).decode())
+        typer.echo(json_line(to_json(shown).decode()))
         return
     typer.echo(f"identity {identity.name}")
     if merged := sorted(identity.names - {identity.name}):
@@ -495,7 +496,7 @@ def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = Fals
     if as_json:
         for erased, begun_at, finished_at in every:
             shown = {**_receipt(erased), "begun_at": begun_at, "finished_at": finished_at}
-            typer.echo(to_json(shown).decode())
+            typer.echo(json_line(to_json(shown).decode()))
         return
     listed = table("id", "begun", "up to", "finished", "deleted")
     for erased, begun_at, finished_at in every:
@@ -523,7 +524,7 @@ def _receipt(erased: "Erased") -> dict[str, object]:
 
 def _print_receipt(erased: "Erased", *, as_json: bool) -> None:
     if as_json:
-        typer.echo(to_json(_receipt(erased)).decode())
+        typer.echo(json_line(to_json(_receipt(erased)).decode()))
         return
     listed = table("store", "deleted")
     for one in erased.receipt.values():

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chatlane.domain.inert import json_line
 from chatlane.logs import without_controls
 from chatlane_schemas.envelope import Record
 
@@ -26,6 +27,11 @@ def open_console() -> Console:
 def plain(text: str | None) -> Text:
     """Return what somebody wrote, without markup and without control characters."""
     return Text(without_controls(text or "", keep="\n\t"))
+
+
+def one_line(text: str) -> str:
+    """Return what somebody wrote on one line, without control characters."""
+    return without_controls(" ".join(text.split()))
 
 
 def local_time(at: datetime) -> str:
@@ -54,4 +60,4 @@ def fact_table(facts: Mapping[str, object]) -> Table:
 def print_json(records: Iterable[Record]) -> None:
     """Print one JSON object a line."""
     for record in records:
-        typer.echo(record.model_dump_json(exclude_none=True))
+        typer.echo(json_line(record.model_dump_json(exclude_none=True)))

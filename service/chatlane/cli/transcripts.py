@@ -17,7 +17,8 @@ from rich.console import Console
 
 from chatlane.cli.asking import Apis
 from chatlane.cli.reporting import REFUSED, CommandError
-from chatlane.cli.terminal import local_time, open_console, plain, print_json
+from chatlane.cli.terminal import local_time, one_line, open_console, plain, print_json
+from chatlane.domain.inert import json_line
 from chatlane.logs import without_controls
 from chatlane_client.errors import TransientError
 from chatlane_schemas.results import Role
@@ -38,7 +39,7 @@ def print_rows(rows: tuple[TranscriptEntry, ...], console: Console | None = None
     console = console or open_console()
     for row in rows:
         console.print(
-            plain(f"{row.seq:>4}  {local_time(row.created_at)}  {_who(row)}"),
+            plain(f"{row.seq:>4}  {local_time(row.created_at)}  {one_line(_who(row))}"),
             style=_COLOURS.get(row.role, "yellow"),
         )
         words = "\n".join(f"      {line}" for line in _words(row).splitlines())
@@ -154,12 +155,13 @@ def _opened(target: Path | None) -> Iterator[BinaryIO]:
 
 def _write(written: BinaryIO, view: SessionView, lines: Iterator[bytes], form: Format) -> int:
     rows = 0
-    head = view.model_dump_json(exclude_none=True) + "\n" if form == "jsonl" else _heading(view)
+    is_json = form == "jsonl"
+    head = json_line(view.model_dump_json(exclude_none=True)) + "\n" if is_json else _heading(view)
     written.write(head.encode())
     for line in lines:
         rows += 1
-        if form == "jsonl":
-            written.write(line)
+        if is_json:
+            written.write(json_line(line.decode()).encode())
         else:
             written.write(_section(TranscriptEntry.model_validate_json(line)).encode())
     written.flush()
@@ -175,17 +177,19 @@ def _heading(view: SessionView) -> str:
     }
     if view.ended_at is not None:
         facts["Ended"] = f"{view.ended_at.isoformat(timespec='seconds')} ({view.end_reason})"
-    title = " ".join(without_controls(view.title or "Conversation").split())
+    title = one_line(view.title or "Conversation")
     return f"# {title}\n\n" + "".join(f"* {name}: {fact}\n" for name, fact in facts.items())
 
 
 def _section(row: TranscriptEntry) -> str:
     """Return a row in Markdown; what was said is a quotation, so that it cannot leave its place."""
     at = row.created_at.isoformat(timespec="seconds")
-    who = " ".join(without_controls(_who(row)).split())
+    who = one_line(_who(row))
     said = without_controls(_words(row), keep="\n\t").splitlines()
     quotation = "".join(f"> {line}\n" for line in said)
-    calls = "".join(_fenced(to_json(call, indent=2).decode()) for call in row.tool_calls or ())
+    calls = "".join(
+        _fenced(json_line(to_json(call, indent=2).decode())) for call in row.tool_calls or ()
+    )
     return f"\n### {row.seq}. {who}, {at}\n\n{quotation}{calls}"
 
 

@@ -24,7 +24,13 @@ _UNSEEN: Final = re.compile(
 # Controls but for line feed and tab, which a literal escapes; separators of lines; surrogates,
 # which UTF-8 has no bytes for.
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_BRACKETS: Final = str.maketrans("[]", "()")
+# What could end the brackets, a tag or a fence that somebody puts a name into.
+_DELIMITERS: Final = str.maketrans("[]<>`", "()()'")
+# The same in a string of JSON, where they can be spelled otherwise.
+_SPELLED: Final = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>`"})
+_QUOTATION_MARKS: Final = str.maketrans(dict.fromkeys("\u201c\u201d\u201e", "'"))
+# What JSON leaves as it is, and a terminal or a reader of lines acts on.
+_ACTING: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def cleaned(text: str) -> str:
@@ -46,11 +52,25 @@ def shortened(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return text as one JSON string literal on one line."""
-    return json.dumps(shortened(cleaned(text)), ensure_ascii=False)
+    """Return text as one JSON string literal on one line, without tags and fences."""
+    return json.dumps(shortened(cleaned(text)), ensure_ascii=False).translate(_SPELLED)
 
 
 def bracketed(text: str) -> str:
-    """Return text on one line in square brackets, which are the only ones in it."""
+    """Return text on one line in square brackets, without brackets, tags and fences in it."""
     line = " ".join(cleaned(text).split())
-    return f"[{shortened(line).translate(_BRACKETS)}]"
+    return f"[{shortened(line).translate(_DELIMITERS)}]"
+
+
+def named(title: str) -> str:
+    """Return a title on one line in quotation marks, which are the only ones in it."""
+    return f"“{' '.join(cleaned(title).split()).translate(_QUOTATION_MARKS)}”"
+
+
+def json_line(text: str) -> str:
+    """Return a JSON text with everything spelled out that a terminal or a reader acts on.
+
+    Args:
+        text: Serialised JSON on one line; it means the same afterwards.
+    """
+    return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.domain.cards import FIRST_WORDS_CHARACTERS
 from chatlane.domain.clusters import beginning
 from chatlane.domain.commands import CommandName
+from chatlane.domain.inert import named
 from chatlane_schemas.session_changes import shown_title
 
 if TYPE_CHECKING:
@@ -93,12 +94,12 @@ def effect(name: CommandName) -> str:
 
 def titled(title: str) -> str:
     """Return what a conversation is called."""
-    return f"This conversation is called “{title}”."
+    return f"This conversation is called {named(title)}."
 
 
 def title_taken(title: str) -> str:
     """Return why a title was not set."""
-    return f"Another conversation is called “{title}” already. Choose another title."
+    return f"Another conversation is called {named(title)} already. Choose another title."
 
 
 def title_too_long(max_characters: int) -> str:
@@ -146,12 +147,12 @@ def resumed(card: Card) -> str:
 
 def model(name: str) -> str:
     """Return which model answers."""
-    return f"Model {name}, from the next answer on."
+    return f"Model {shown_title(name)}, from the next answer on."
 
 
 def model_now(name: str) -> str:
     """Return which model answers."""
-    return f"Model {name}."
+    return f"Model {shown_title(name)}."
 
 
 def choice(told: str, prefix: str) -> str:
@@ -161,12 +162,12 @@ def choice(told: str, prefix: str) -> str:
 
 def status(card: Card, agent: str, *, waiting: int, is_running: bool, has_ended: bool) -> str:
     """Return where a conversation stands."""
-    called = "This conversation" if card.title is None else f"“{card.title}”"
+    called = "This conversation" if card.title is None else named(card.title)
     began = f"{called} began {_moment(card.started_at)}, {_count(card.said, 'message')}."
     lines = [
         f"{began} It has ended; the next message begins a new one." if has_ended else began,
         f"{RUNS if is_running else NOTHING_RUNS}{_waiting(waiting)}",
-        f"Agent {agent}" + (f", model {card.model}." if card.model else "."),
+        f"Agent {agent}" + (f", model {shown_title(card.model)}." if card.model else "."),
         f"Id {card.id}.",
     ]
     return "\n".join(lines)
@@ -192,7 +193,7 @@ def _line(card: Card, current: UUID | None) -> str:
 
 def _name(card: Card) -> str:
     if card.title:
-        return f"“{card.title}”"
+        return named(card.title)
     words = card.first_words or ""
     is_whole = len(words) < FIRST_WORDS_CHARACTERS
     begin = beginning(shown_title(words), _SHOWN_CHARACTERS, is_whole=is_whole)

@@ -300,7 +300,7 @@ def test_tools_get_the_ids_that_they_take() -> None:
     channel = source("discord", chat={"id": "900`\n", "kind": "channel"}, message_id="1")
     text = block(channel, of_one=with_tools)
     assert [line for line in text.splitlines() if line.startswith("  - ")] == [
-        '  - Channel: "900`"',
+        '  - Channel: "900\\u0060"',
         "  - Message: comes with each message",
     ]
 
