@@ -141,6 +141,12 @@ class InboundEvent(Envelope):
         description="On an `edit`: whether it is a message where the message itself never came, "
         "as when the edit mentions us for the first time.",
     )
+    delivered: PlatformId | None = Field(
+        default=None,
+        description="On a `receipt`: id of the `OutboundMessage` to which the platform gave this "
+        "`message_id`. Where the platform shows that message to the adapter as well, it is known "
+        "as ours and never runs. The chat is said as that message says it.",
+    )
     album_id: PlatformId | None = Field(
         default=None,
         description="The same for messages that the platform shows as one; they are one turn.",

@@ -124,11 +124,13 @@ class Commanding:
         What follows the line of a command is a message, also where its command is refused.
         """
         command = arrived.command
-        if command is None or self.placement.is_repeat(arrived):
+        if command is None:
             return None
         if command.name is None:
-            self.placement.mark_seen(arrived)
+            # Leaves no mark: nothing came of it.
             self.effects.count(("kept", "other_bot"))
+            return None
+        if self.placement.is_repeat(arrived):
             return None
         rules = self._catalog.platforms[arrived.event.platform].commands
         session = self.placement.find_session(arrived)

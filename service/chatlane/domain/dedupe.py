@@ -8,9 +8,11 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from chatlane.domain.catalog import MAIN_PROFILE, canonical_profile
 from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from chatlane.domain.sources import Address
@@ -25,7 +27,8 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
 
     The first is over ids as they came. A platform that knows one person under several ids
     may repeat a message under another one of them, so there is a second with the canonical
-    id. Chats that moved have none: their new id starts to count from 1 again.
+    id. Chats that moved have none: their new id starts to count from 1 again. A message to two
+    profiles of one account is one of each.
 
     Args:
         event: The decoded event.
@@ -40,6 +43,26 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
     if person is None or person == chat:
         return (first,)
     return first, _message_digest(event, address, person)
+
+
+def former_digests(
+    event: InboundEvent, address: Address, person: str | None = None
+) -> tuple[bytes, ...]:
+    """Return the digests that an event had while profiles did not count; none of the main one.
+
+    A mark under one of them is of any profile.
+    """
+    if address.profile == MAIN_PROFILE:
+        return ()
+    return digests(event, address._replace(profile=MAIN_PROFILE), person)
+
+
+def unheard_digests(marks: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return what marks a message of a bot that was not heard, given its digests.
+
+    It is a repeat of itself, and no message of a person is a repeat of it.
+    """
+    return tuple(sha256(b"unheard" + mark).digest() for mark in marks)
 
 
 def digests_of_message(
@@ -64,7 +87,8 @@ def digest_of(source: Source) -> bytes:
     chat, sender = source.chat, source.sender
     people = (sender.alt_id, sender.id) if sender else ()
     place = next(filter(None, ((chat.id if chat else None), *people)), "")
-    return _digest(
+    return _digest_of_profile(
+        canonical_profile(source.profile),
         source.platform,
         source.account,
         source.scope or "",
@@ -76,7 +100,8 @@ def digest_of(source: Source) -> bytes:
 
 
 def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> bytes:
-    return _digest(
+    return _digest_of_profile(
+        address.profile,
         address.platform,
         address.account,
         address.scope or "",
@@ -98,14 +123,28 @@ def _discriminator(event: InboundEvent) -> str:
     return f"envelope:{event.id}"
 
 
+def _digest_of_profile(profile: str, *fields: str) -> bytes:
+    # The main profile is left out, so that its messages have the digests that they always had.
+    return _digest(*fields) if profile == MAIN_PROFILE else _digest(*fields, profile=profile)
+
+
 def _digest(  # noqa: PLR0917 - of every message
-    platform: str, account: str, scope: str, chat: str, kind: str, message_id: str, which: str
+    platform: str,
+    account: str,
+    scope: str,
+    chat: str,
+    kind: str,
+    message_id: str,
+    which: str,
+    *,
+    profile: str = "",
 ) -> bytes:
     # Of every message: a loop over the fields would take twice as long.
     return sha256(
         f"{len(DIGEST_VERSION)}:{DIGEST_VERSION}{len(platform)}:{platform}{len(account)}:{account}"
         f"{len(scope)}:{scope}{len(chat)}:{chat}{len(kind)}:{kind}"
-        f"{len(message_id)}:{message_id}{len(which)}:{which}".encode()
+        f"{len(message_id)}:{message_id}{len(which)}:{which}"
+        f"{f'{len(profile)}:{profile}' if profile else ''}".encode()
     ).digest()
 
 

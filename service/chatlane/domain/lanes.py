@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pydantic_core import to_json
 
 from chatlane.domain.catalog import Manners
+from chatlane.domain.dedupe import unheard_digests
 from chatlane.domain.effects import (
     Effects,
     Meeting,
@@ -94,6 +95,7 @@ class Arrived(NamedTuple):
         forgotten: Until when what its person had said was erased, if it was.
         other_ids: Other ids of who wrote it, on a platform that knows a person under one.
         pair: The other bot that says it and the chat, where it may speak; None for people.
+        former_digests: Its digests while profiles did not count.
     """
 
     event: InboundEvent
@@ -121,6 +123,12 @@ class Arrived(NamedTuple):
     files_of: tuple[bytes, ...] = ()
     forgotten: datetime | None = None
     other_ids: tuple[str, ...] = ()
+    former_digests: tuple[bytes, ...] = ()
+
+    @property
+    def unheard_digests(self) -> tuple[bytes, ...]:
+        """What marks it where it is of a bot that is not heard."""
+        return () if self.pair is None else unheard_digests(self.digests)
 
     @property
     def rest(self) -> timedelta | None:
@@ -192,6 +200,15 @@ class Placement:
         self._effects.trace(begin, arrived.trace)
 
     def _place(self, arrived: Arrived) -> None:
+        if arrived.is_ignored and not arrived.targets:
+            # Leaves no mark: a person's copy of the same message may follow.
+            if arrived.thread_of:
+                self._open_thread(arrived)
+            self._effects.count(("kept", "bot"))
+            return
+        if arrived.pair is not None and not self._seen.isdisjoint(arrived.unheard_digests):
+            self._effects.count(("duplicates", "inbound"))
+            return
         if self.is_repeat(arrived):
             return
         if self._originals is not None:
@@ -230,13 +247,16 @@ class Placement:
                 return
 
     def _is_heard(self, arrived: Arrived, pair: Pair) -> bool:
-        """Whether another bot has not said too much; what is not heard is kept as seen."""
+        """Whether another bot has not said too much; what is not heard is not heard later."""
         if self._bots is None:
             return True
         hearing = self._bots.hear(pair, arrived.session_key, arrived.stored_at)
         if hearing == "heard":
             return True
-        self.mark_seen(arrived)
+        # Its own digests stay free for a person's copy of the same message.
+        self._seen.difference_update(arrived.digests)
+        self._seen.update(arrived.unheard_digests)
+        self._effects.seen += [SeenRow(mark, None, None) for mark in arrived.unheard_digests]
         self._effects.count(("kept", "silenced_bot"))
         if hearing == "silenced":
             self._effects.silenced.append(arrived.session_key)

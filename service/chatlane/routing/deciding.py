@@ -8,6 +8,7 @@ from chatlane.domain.aliases import AliasBook, AliasId
 from chatlane.domain.cards import Cards
 from chatlane.domain.commanding import Commanding
 from chatlane.domain.effects import Effects
+from chatlane.domain.keys import parse_session_key
 from chatlane.domain.lanes import Placement, is_anothers
 from chatlane.domain.turns import ArrivedResult
 from chatlane.logs import get_logger
@@ -166,8 +167,7 @@ class Deciding:
         owners = await self._find_owners(connection, arrived, bound, locked, questions)
         if reads is not None:
             owners |= reads.owners
-        digests = {digest for one in arrived for digest in one.digests}
-        marks = await seen.probe(connection, digests | targets)
+        marks = await _probe(connection, arrived, targets)
         loaded = _Loaded(
             writing,
             self._catalog,
@@ -220,6 +220,25 @@ class Deciding:
         }
         found = await identities.find_by_names(connection, names)
         return {identity.owner: identity.owners for identity in found.values()}
+
+
+async def _probe(
+    connection: PoolConnectionProxy, arrived: Sequence[Arrived], targets: set[bytes]
+) -> Marks:
+    """Return which messages of a batch are repeats, as marks tell; also those of older routers."""
+    digests = {digest for one in arrived for digest in one.digests}
+    digests.update(mark for one in arrived if one.pair for mark in one.unheard_digests)
+    former = [(digest, one) for one in arrived for digest in one.former_digests]
+    older = {digest for digest, _ in former}
+    marks = await seen.probe(connection, digests | targets | older)
+    found = older & marks.known
+    # For routers that did not tell profiles apart: what they marked may be of another profile.
+    keys = await seen.find_keys(connection, found) if found else {}
+    for digest, one in former:
+        key = keys.get(digest)
+        if key and parse_session_key(key).profile == parse_session_key(one.session_key).profile:
+            marks.known.update(one.digests)
+    return marks
 
 
 async def _follow(

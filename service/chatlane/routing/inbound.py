@@ -9,8 +9,9 @@ from pydantic_core import from_json
 from chatlane.domain.admission import Counted, counters
 from chatlane.domain.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.bots import pair_of
+from chatlane.domain.catalog import MAIN_PROFILE
 from chatlane.domain.commands import CommandName, parse_command
-from chatlane.domain.dedupe import digests, digests_of_message
+from chatlane.domain.dedupe import digests, digests_of_message, former_digests
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.keys import NoConversation, session_key
 from chatlane.domain.lanes import Arrived, details_json
@@ -65,13 +66,18 @@ class Heard(NamedTuple):
         sender = self.event.sender
         if sender is None or not (sender.is_bot or self.account.own_ids):
             return False
-        if self.event.kind is Kind.SYSTEM:
+        if self.event.kind is Kind.SYSTEM or self.tells_delivery:
             return False
         if self._is_own(sender):
             return True
         if not is_bot(sender):
             return False
         return not self._may_bots_speak or (self.event.kind is Kind.MESSAGE and self.asks_nothing)
+
+    @property
+    def tells_delivery(self) -> bool:
+        """Whether it says which id the platform gave to a message of ours."""
+        return self.event.kind is Kind.RECEIPT and bool(self.event.delivered)
 
     @property
     def asks_nothing(self) -> bool:
@@ -240,6 +246,13 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
     if is_unresolved and event.sender is not None and event.sender.alt_id and event.sender.id:
         # Its adapter may have sent this one alone before.
         arrived = arrived._replace(other_ids=(event.sender.id,))
+    if heard.tells_delivery:
+        # As if the message itself had come: when the platform shows it to us, it is a repeat.
+        own = _digests_of(event.message_id, heard, resolved)
+        return arrived._replace(digests=(*arrived.digests, *own))
+    if heard.address.profile != MAIN_PROFILE:
+        former = former_digests(event, heard.address, resolved.person)
+        arrived = arrived._replace(former_digests=former)
     if event.kind is not Kind.ATTACHMENTS:
         return arrived
     return arrived._replace(files_of=_digests_of(event.message_id, heard, resolved))

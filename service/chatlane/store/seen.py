@@ -33,6 +33,22 @@ async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> 
     return Marks({row[0] for row in rows}, {row[0] for row in rows if row[1] == EARLY})
 
 
+FIND_KEYS_SQL: Final[LiteralString] = """
+-- seen: the conversations that marked messages went to
+SELECT seen.digest, sessions.session_key
+FROM seen JOIN sessions ON sessions.id = seen.session_id
+WHERE seen.digest = ANY($1::bytea[])
+"""
+
+
+async def find_keys(
+    connection: "PoolConnectionProxy", digests: Iterable[bytes]
+) -> dict[bytes, str]:
+    """Return the session keys that marked messages went to, by digest."""
+    rows = await connection.fetch(FIND_KEYS_SQL, list(digests))
+    return {row[0]: row[1] for row in rows}
+
+
 INSERT_SEEN_SQL: Final[LiteralString] = """
 -- seen: marks of a batch, in the day it is committed; a conflict means that somebody was faster
 INSERT INTO seen (digest, day, session_id, arrival)

@@ -261,3 +261,17 @@ async def test_f06_a_bot_that_asks_something_is_heard(
 async def test_f06_people_may_write_like_a_bot(kernel_with: KernelWith) -> None:
     kernel = await kernel_with(ALLOWED)
     assert await heard(kernel, person(1, text="⚠ no answer"), clock="09:00") == [True]
+
+
+async def test_f06_what_a_receipt_says_is_ours_never_runs(kernel_with: KernelWith) -> None:
+    """Also where the account has another id than was declared."""
+    kernel = await kernel_with(ALLOWED)
+    asked = await kernel.say(person(1), at("09:00"))
+    await kernel.run_turn(asked.session, "my answer")
+    [answer] = await kernel.published("OUTBOUND")
+    receipt = event("discord", **ROOM, kind="receipt", mid="2", delivered=answer["id"])
+    echo = chatter(2, user="UNDECLARED", text="my answer")
+    assert await heard(kernel, receipt, echo, echo, receipt, clock="09:01") == [False] * 4
+    assert await heard(kernel, chatter(3), clock="09:02") == [True]
+    read = event("discord", **ROOM, kind="receipt", mid="4")
+    assert await heard(kernel, read, chatter(4), clock="09:03") == [False, True]

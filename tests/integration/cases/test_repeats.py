@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from chatlane.domain.catalog import Catalog
+from chatlane.domain.dedupe import digests
+from chatlane.domain.sources import address_of
 from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
@@ -178,3 +180,81 @@ async def test_a_replay_is_no_activity_and_resets_nothing(kernel: Kernel) -> Non
     before = await kernel.fetch(query, placed.session)
     await kernel.say(one, at("19:00"))
     assert await kernel.fetch(query, placed.session) == before
+
+
+SAID: Fields = {"chat": "C1", "kind_of_chat": "channel", "mid": "5", "text": "hello"}
+TWO_PROFILES = catalog(profiles={"sales": "main"}, own_ids=frozenset({"UBOT"}), bots_allowed=True)
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        pytest.param({"user": "U1", "is_bot": True}, id="bot"),
+        pytest.param({"user": "U1", "text": "/new@other_bot"}, id="for another bot"),
+    ],
+)
+async def test_an_ignored_copy_does_not_use_up_a_message(
+    kernel: Kernel, ignored: Fields, *, is_together: bool
+) -> None:
+    copies = [event(**(SAID | ignored)), event(**SAID, user="U1"), event(**SAID, user="U1")]
+    if is_together:
+        placed = await kernel.say_together(copies, at("09:00"))
+    else:
+        placed = [await kernel.say(one, at(f"09:00:0{n}")) for n, one in enumerate(copies)]
+    assert [one.session_id is not None for one in placed] == [False, True, False]
+    assert await kernel.waiting(placed[1].session) == ["hello"]
+
+
+async def test_the_copy_of_a_silenced_bot_does_not_use_up_a_message(
+    kernel_with: KernelWith,
+) -> None:
+    kernel = await kernel_with(TWO_PROFILES)
+    for number in range(5):
+        said = event(**(SAID | {"mid": f"b{number}"}), user="OTHER", is_bot=True)
+        await kernel.say(said, at(f"09:00:0{number}"))
+    silenced = event(**SAID, user="OTHER", is_bot=True)
+    assert (await kernel.say(silenced, at("09:00:06"))).session_id is None
+    person = await kernel.say(event(**SAID, user="U1"), at("09:00:07"))
+    assert await kernel.waiting(person.session) == ["hello"]
+    # Now the bot may speak again, and what it said before stays unheard.
+    assert (await kernel.say(silenced, at("09:00:08"))).session_id is None
+    assert kernel.metrics.counts["duplicates", "inbound"] == 1
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+async def test_one_message_to_two_profiles_is_one_of_each(
+    kernel_with: KernelWith, *, is_together: bool
+) -> None:
+    kernel = await kernel_with(TWO_PROFILES)
+    copies = [event(**SAID, user="U1", profile=its) for its in (None, "sales", "default", "sales")]
+    if is_together:
+        placed = await kernel.say_together(copies, at("09:00"))
+    else:
+        placed = [await kernel.say(one, at(f"09:00:0{n}")) for n, one in enumerate(copies)]
+    assert [one.session_id is not None for one in placed] == [True, True, False, False]
+    assert placed[0].session != placed[1].session
+    edit = event(**(SAID | {"text": "hello!"}), user="U1", profile="sales", kind="edit")
+    await kernel.say(edit, at("09:01"))
+    assert await kernel.waiting(placed[0].session) == ["hello"]
+    assert await kernel.waiting(placed[1].session) == ["hello!"]
+
+
+@pytest.mark.parametrize("profile", [None, "sales"])
+async def test_a_message_that_an_older_router_marked_is_a_repeat(
+    kernel_with: KernelWith, profile: str | None
+) -> None:
+    """That router did not tell profiles apart."""
+    kernel = await kernel_with(TWO_PROFILES)
+    one = event(**SAID, user="U1", profile=profile)
+    placed = await kernel.say(one, at("09:00"))
+    without = event(**SAID, user="U1")
+    [mark] = digests(without, address_of(without))
+    await kernel.fetch("UPDATE seen SET digest = $1", mark)
+    again = event(**SAID, user="U1", profile=profile)
+    assert (await kernel.say(again, at("09:01"))).session_id is None
+    assert await kernel.waiting(placed.session) == ["hello"]
+    other = event(**SAID, user="U1", profile="sales" if profile is None else "main")
+    heard = (await kernel.say(other, at("09:02"))).session_id is not None
+    # Whose a mark of the main profile is cannot be told: a repeat is worse than one that is lost.
+    assert heard is (profile is None)

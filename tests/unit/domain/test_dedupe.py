@@ -1,6 +1,7 @@
 """What makes an event a repeat."""
 
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, Final
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatlane.domain.aliases import AliasBook
-from chatlane.domain.dedupe import digests, undecodable_digest
+from chatlane.domain.dedupe import digests, former_digests, undecodable_digest
 from chatlane.domain.sources import address_of
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
 
@@ -64,10 +65,25 @@ def test_another_message_is_no_repeat(other: InboundEvent) -> None:
     assert digest(event()) != digest(other)
 
 
-def test_thread_profile_and_sender_do_not_matter() -> None:
-    other = event(user="9", thread_id="5", profile="sales", text="hi")
+def test_thread_and_sender_do_not_matter() -> None:
+    other = event(user="9", thread_id="5", text="hi")
 
     assert digest(event()) == digest(other)
+
+
+def test_a_message_to_two_profiles_is_one_of_each() -> None:
+    sales, help_desk = event(profile="sales"), event(profile="help")
+    assert len({digest(event()), digest(sales), digest(help_desk)}) == 3
+    assert former_digests(sales, address_of(sales)) == digests(event(), address_of(event()))
+    assert former_digests(event(), address_of(event())) == ()
+
+
+@pytest.mark.parametrize("profile", [None, "", "default", "main"])
+def test_the_main_profile_has_the_digests_of_before(profile: str | None) -> None:
+    one = event(profile=profile)
+    fields = ("1", one.platform, one.account, "", "701", "message", "250", "")
+    text = "".join(f"{len(field)}:{field}" for field in fields)
+    assert digest(one) == sha256(text.encode()).digest()
 
 
 def test_sender_stands_in_for_a_missing_chat() -> None:

@@ -175,11 +175,11 @@ def test_other_kinds_are_marked_as_seen_and_start_nothing(kind: Kind) -> None:
     assert not effects.publications
 
 
-def test_a_bot_that_may_not_speak_is_marked_as_seen_and_starts_nothing() -> None:
+def test_a_bot_that_may_not_speak_leaves_no_mark_and_starts_nothing() -> None:
     world = World()
     effects = world.place(world.message("1")._replace(is_ignored=True))
     assert effects.counts == {("kept", "bot"): 1}
-    assert len(effects.seen) == 1
+    assert effects.seen == []
     assert not world.sessions
 
 
