@@ -368,6 +368,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             metrics=app.metrics,
             jitter=jitter,
             duplicate_window=app.settings.streams.duplicate_window,
+            full_rows=router.outbox_rows,
         )
         bus.listen(reconnected=relay.hurry)
         filling = SearchFilling(transaction, app.metrics)
@@ -412,7 +413,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             max_messages=router.batch_messages,
             linger=router.batch_linger,
             jitter=jitter,
-            full_streams=lambda: relay.full_streams,
+            full_streams=lambda: relay.overfull_streams,
             inbound_is_read=InboundProgress(access, transaction).is_read,
             erasure_key=app.settings.erasure_key(),
             began_at=began_at,
@@ -555,7 +556,8 @@ def _jobs(
         transaction, contents, lambda: reconciler.found, declared_owners(app.catalog)
     )
     shares = (*trimmer.jobs(), *notices.jobs())
-    watches = (*survey.jobs(), *reconciler.jobs(), *drift.jobs(), *shares)
+    left = Job("outbox of full streams", timedelta(seconds=1), relay.count_left)
+    watches = (left, *survey.jobs(), *reconciler.jobs(), *drift.jobs(), *shares)
     return (*routine, *watches, *ends.jobs(), *forgetting.jobs())
 
 

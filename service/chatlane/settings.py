@@ -279,6 +279,13 @@ class RouterSettings(Group):
         le=1024 * 1024 * 1024,
         description="Most bytes read ahead of the decisions, over all partitions.",
     )
+    outbox_rows: int = Field(
+        default=20_000,
+        ge=0,
+        le=10_000_000,
+        description="Rows that may wait in the database for a full stream; beyond that the messages "
+        "that lead to it stay in their log, and with them what is behind them.",
+    )
     lease: Duration = Field(
         default=timedelta(seconds=3),
         ge=timedelta(milliseconds=500),

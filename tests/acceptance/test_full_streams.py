@@ -1,7 +1,8 @@
 """Streams without room, one behind the other up to the adapter, and then room again."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -11,7 +12,7 @@ from chatlane.bus.jetstream import JetStream
 from chatlane_schemas.streams import StreamName
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
-from tests.support.scene import Scene
+from tests.support.scene import Scene, open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -48,6 +49,13 @@ async def held_back(port: int, stream: StreamName) -> bool:
     async with httpx.AsyncClient(timeout=5) as client:
         page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
     return f'chatlane_held_back_total{{stream="{stream}"}}' in page
+
+
+@pytest.fixture
+async def scene(nats_url: str, database_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    """By default so much may wait in the database that it would take long."""
+    async with open_scene(tmp_path, nats_url, database_url, router="outbox_rows = 0") as its:
+        yield its
 
 
 @pytest.mark.parametrize("stream", [StreamName.OUTBOUND, StreamName.TURNS, StreamName.ROUTED])

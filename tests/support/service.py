@@ -70,6 +70,7 @@ partitions = $partitions
 slots = $slots
 lease = "$lease"
 renew_interval = "$renew_interval"
+$router
 
 [streams]
 replicas = $replicas
@@ -117,6 +118,7 @@ def config_text(
     duplicate_window: timedelta = DUPLICATE_WINDOW,
     partitions: int = PARTITIONS,
     replicas: int = 1,
+    router: str = "",
     more: str = "",
 ) -> str:
     """Return a `chatlane.toml` with two agents and an account that may speak to both."""
@@ -131,6 +133,7 @@ def config_text(
         slots=SLOTS,
         lease=f"{milliseconds}ms",
         renew_interval=f"{milliseconds // 3}ms",
+        router=router,
         turn_agent=TURN_AGENT,
         turn_lease=f"{turn_lease.total_seconds():g}s",
         max_attempts=max_attempts,

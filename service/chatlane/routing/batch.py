@@ -109,7 +109,7 @@ class Batches:
     Args:
         lease: What each committed batch renews its partitions to.
         slots: How many slots a `stream` agent's messages are spread over.
-        full_streams: Says which streams have no room now; what leads to them is not read.
+        full_streams: Says for which streams too much waits already; what leads to them is not read.
         inbound_is_read: Says whether all that was stored until some time is decided; without it
             that is taken for granted.
         erasure_key: Of the erasure list; None where nobody was ever erased.

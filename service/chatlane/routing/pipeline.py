@@ -103,12 +103,14 @@ class _Outlet:
         in_flight: Publishes without an answer, and failed ones that wait for their next try:
             while a stream refuses, this bounds how hard we knock.
         is_full: Whether the stream said so in its last answer.
-        held_bytes: What all its rows take in memory, those behind others of their session included.
+        held: How many rows are in memory, those behind others of their session included.
+        held_bytes: What they take in memory.
         dropped: Rows that found no room and are not worth waiting for it.
     """
 
     ready: deque[Item] = field(default_factory=deque)
     in_flight: int = 0
+    held: int = 0
     held_bytes: int = 0
     is_full: bool = False
     published: int = 0
@@ -172,7 +174,9 @@ class Pipeline:
             key = (row.session_id, row.stream) if is_ordered and row.session_id else None
             item = Item(row, key, batch)
             self._place(item)
-            self._outlet(item).held_bytes += len(row.payload) + _ROW_BYTES
+            outlet = self._outlet(item)
+            outlet.held += 1
+            outlet.held_bytes += len(row.payload) + _ROW_BYTES
         self.row_count += len(rows)
         self.is_empty.clear()
         self._wakeup.set()
@@ -260,7 +264,9 @@ class Pipeline:
     def let_go(self, item: Item) -> None:
         """Forget a row; the next one of its session may go."""
         self.row_count -= 1
-        self._outlet(item).held_bytes -= len(item.row.payload) + _ROW_BYTES
+        outlet = self._outlet(item)
+        outlet.held -= 1
+        outlet.held_bytes -= len(item.row.payload) + _ROW_BYTES
         if self.row_count == 0:
             self.is_empty.set()
         if item.key is not None:
@@ -385,6 +391,11 @@ class Pipeline:
         return frozenset(
             stream for stream, outlet in self._outlets.items() if outlet.held_bytes > max_bytes
         )
+
+    def rows_of(self, stream: str) -> int:
+        """Return how many rows of a stream are in memory."""
+        outlet = self._outlets.get(stream)
+        return outlet.held if outlet else 0
 
     def take_counts(self) -> dict[str, tuple[int, int]]:
         """Return by stream how many were acknowledged and repeated since the last call."""

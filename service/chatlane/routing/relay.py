@@ -111,6 +111,8 @@ class Relay:
         jitter: Chance for the spread of repeats.
         duplicate_window: For how long a stream recognises a message id.
         window: Publishes in flight for each stream.
+        full_rows: How many rows may wait in memory and table for a stream that is full, before
+            what leads to it is better left in its log.
         stream_bytes: How much may wait in memory for each stream; what is more waits in the table.
     """
 
@@ -124,11 +126,14 @@ class Relay:
         jitter: Random,
         duplicate_window: timedelta = timedelta(minutes=10),
         window: int = DEFAULT_WINDOW,
+        full_rows: int = 0,
         stream_bytes: int = DEFAULT_STREAM_BYTES,
     ) -> None:
         self._transaction = transaction
         self._router_id = router_id
         self._metrics = metrics
+        self._full_rows = full_rows
+        self._left: dict[str, int] = {}
         self._stream_bytes = stream_bytes
         self._pipeline = Pipeline(
             publisher, stale_after=duplicate_window / 4, jitter=jitter, window=window
@@ -150,8 +155,30 @@ class Relay:
 
     @property
     def full_streams(self) -> frozenset[str]:
-        """The streams that have no room now; what leads to them is better left in its log."""
+        """The streams that have no room now."""
         return self._pipeline.full_streams
+
+    @property
+    def overfull_streams(self) -> frozenset[str]:
+        """The full streams that so much waits for that what leads to them stays in its log."""
+        return frozenset(
+            stream
+            for stream in self._pipeline.full_streams
+            if self._pipeline.rows_of(stream) + self._left.get(stream, 0) >= self._full_rows
+        )
+
+    async def count_left(self) -> None:
+        """Count what waits in the table for full streams.
+
+        Raises:
+            StoreUnavailableError: Try again later.
+        """
+        full = self._pipeline.full_streams
+        if not full:
+            self._left = {}
+            return
+        async with self._transaction() as connection:
+            self._left = await outbox.count_left(connection, full, self._full_rows)
 
     def hurry(self) -> None:
         """Repeat failed publishes at once; for when the connection came back."""

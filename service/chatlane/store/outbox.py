@@ -269,6 +269,24 @@ async def reread(
     return {row[0] for row in await connection.fetch(REREAD_OUTBOX_SQL, router_id, sorted(ids))}
 
 
+COUNT_LEFT_SQL: Final[LiteralString] = """
+-- outbox: how many rows wait for the sweep, of each of some streams, as far as they are counted
+SELECT wanted.stream, (
+    SELECT count(*) FROM (
+        SELECT FROM outbox WHERE router IS NULL AND outbox.stream = wanted.stream
+        LIMIT $2) AS head)
+FROM unnest($1::text[]) AS wanted (stream)
+"""
+
+
+async def count_left(
+    connection: "PoolConnectionProxy", streams: Iterable[str], limit: int
+) -> dict[str, int]:
+    """Return how many rows of these streams no router publishes now, up to a limit each."""
+    rows = await connection.fetch(COUNT_LEFT_SQL, sorted(streams), limit)
+    return {row[0]: row[1] for row in rows}
+
+
 BACKLOG_SQL: Final[LiteralString] = """
 -- outbox: how much waits to be published, and since when
 SELECT (SELECT count(*) FROM outbox), (SELECT created_at FROM outbox ORDER BY id LIMIT 1)

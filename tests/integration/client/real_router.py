@@ -25,6 +25,7 @@ dsn = "$dsn"
 [router]
 partitions = $partitions
 slots = $slots
+outbox_rows = $outbox_rows
 [http]
 port = 0
 [agents.$turn_agent]
@@ -41,7 +42,12 @@ profiles = ["default", "$stream_agent"]
 
 @contextlib.asynccontextmanager
 async def real_router(
-    directory: Path, nats_url: str, dsn: str, *, busy: BusyMode = "collect"
+    directory: Path,
+    nats_url: str,
+    dsn: str,
+    *,
+    busy: BusyMode = "collect",
+    outbox_rows: int = 20_000,
 ) -> AsyncIterator[App]:
     """Route until the end of the block; yields the running router.
 
@@ -50,6 +56,7 @@ async def real_router(
         nats_url: A server whose streams may be changed.
         dsn: A migrated database.
         busy: What messages do to a running turn of the turn agent.
+        outbox_rows: How many rows may wait for a full stream.
     """
     config = directory / "chatlane.toml"
     text = _CONFIG.substitute(
@@ -57,6 +64,7 @@ async def real_router(
         dsn=dsn,
         partitions=PARTITIONS,
         slots=SLOTS,
+        outbox_rows=outbox_rows,
         turn_agent=MAIN.name,
         lease=f"{MAIN.lease.total_seconds():g}s",
         busy=busy,

@@ -37,7 +37,14 @@ TOO_MANY: Final = {
 
 @pytest.fixture
 async def router(bus_url: str, database_url: str, tmp_path: Path) -> AsyncIterator[App]:
-    async with real_router(tmp_path, bus_url, database_url) as opened:
+    async with real_router(tmp_path, bus_url, database_url, outbox_rows=0) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def roomy_router(bus_url: str, database_url: str, tmp_path: Path) -> AsyncIterator[App]:
+    """A router that keeps some rows in the database for a full stream."""
+    async with real_router(tmp_path, bus_url, database_url, outbox_rows=100) as opened:
         yield opened
 
 
@@ -148,6 +155,37 @@ async def test_messages_whose_agent_has_no_room_wait_and_others_do_not(
         return True
 
     await eventually(all_are_routed)
+
+
+async def test_a_full_stream_costs_no_other_until_much_waits_for_it(
+    client: Client, roomy_router: App
+) -> None:
+    """Not even where both lead through one partition."""
+    router = roomy_router
+    await limit(client, StreamName.ROUTED, ROOM)
+    adapter, chats = adapter_of(client), Chats()
+    async with working(client, echo, slots=8), delivering(client, chats.deliver):
+        routed = await fill(client, router, adapter)
+        for chat in range(CHATS):
+            await adapter.publish(to_desk(f"{chat}"))
+            await adapter.publish(said("hello", chat=f"{chat}"))
+        await all_heard(chats, ["hello"])
+        assert held_back(router, StreamName.ROUTED) == 0
+        assert await complaints(router) == ["stream_full"]
+
+        # More than may wait is left in the log.
+        for chat in range(2 * CHATS):
+            await adapter.publish(to_desk(f"more {chat}"))
+        await eventually(lambda: held_back(router, StreamName.ROUTED) > 0)
+
+        await limit(client, StreamName.ROUTED, 2**24)
+
+    async def all_are_routed() -> bool:
+        stored = await client.jetstream().stream_info(StreamName.ROUTED)
+        assert stored.state.messages == routed + 3 * CHATS
+        return True
+
+    await eventually(all_are_routed, timedelta(seconds=30))
 
 
 async def test_results_that_find_no_room_stay_with_their_workers(
