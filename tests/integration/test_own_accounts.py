@@ -3,6 +3,7 @@
 Each test pins something that the configuration made of the users relies on.
 """
 
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from datetime import date
@@ -25,6 +26,7 @@ from chatlane_schemas.streams import (
     outbound_durable,
 )
 from tests.support.eventually import eventually
+from tests.support.hostile_users import in_one_account
 from tests.support.secured_nats import (
     SHIPPED,
     Connection,
@@ -278,6 +280,28 @@ async def test_a_new_account_imports_from_the_second_reload_on(server: SecuredNa
         await other.client.jetstream().publish(subjects.inbound("slack", "workbot", CHAT), b"x")
         assert other.is_connected
         assert other.refused == []
+
+
+async def test_users_of_one_account_move_to_their_own_and_the_streams_stay() -> None:
+    """As an upgrade does it: connections are ended once and come again, nothing is lost."""
+    async with open_secured_nats(in_one_account) as server:
+        await provision(server)
+        subject = subjects.inbound(*ACCOUNT, CHAT)
+        async with connected(server, ADAPTER) as adapter, connected(server, "router") as router:
+            jetstream = adapter.client.jetstream()
+            await jetstream.publish(subject, b"before")
+            await server.reload(SHIPPED, DAY)
+
+            async def is_stored() -> bool:
+                with contextlib.suppress(nats.errors.Error):
+                    return (await jetstream.publish(subject, b"after")).stream == "INBOUND"
+                return False
+
+            await eventually(is_stored)
+            first = await JetStream(router.client).find_message("INBOUND", 1)
+            assert first is not None
+            assert first.body == b"before"
+            assert adapter.refused == router.refused == []
 
 
 async def test_an_account_has_a_share_of_the_server(server: SecuredNats) -> None:

@@ -291,7 +291,7 @@ async def open_scene(
         if walls_only:
             config = re.sub(r"permissions: \{.*?\n        \}", "", config, flags=re.DOTALL)
         if together:
-            config = _together(config)
+            config = in_one_account(config)
         return _with_witnesses(config)
 
     async with AsyncExitStack() as stack:
@@ -335,7 +335,7 @@ def _with_witnesses(config: str) -> str:
     return "\n".join(lines)
 
 
-def _together(config: str) -> str:
+def in_one_account(config: str) -> str:
     """Put all users of each environment into one account, without imports and exports."""
     users: dict[str, list[str]] = {}
     for account, body in re.findall(

@@ -348,8 +348,8 @@ def nats_config(
     """Make the part of a nats-server configuration that says who may connect, and say what.
 
     It has accounts, users and permissions, and where the certificate is; `include` it in the
-    configuration of every server and have them reload it (SIGHUP). Who is not in it any more,
-    taken out or past its `until`, is disconnected by that.
+    configuration of every server and have them reload it (SIGHUP), twice where a user is new. Who
+    is not in it any more, taken out or past its `until`, is disconnected by that.
     """
     from chatlane.bus_users import read_public_keys, read_users, server_config
 
