@@ -46,6 +46,8 @@ _PULL_FOR: Final = timedelta(seconds=1)
 _SHORTEST_PULL: Final = timedelta(milliseconds=50)
 _SET_BACK_FOR: Final = timedelta(seconds=30)
 _LOOK_FOR: Final = timedelta(seconds=2)
+# A request of a connection that is gone may still be given a message, by a cluster.
+_FORMER_REQUESTS_LAST: Final = timedelta(seconds=2)
 _SETTLE_MARGIN: Final = timedelta(seconds=1)
 _SHARING_SAID_EVERY: Final = timedelta(minutes=1)
 _DELIVERY_BACKOFF: Final = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
@@ -105,6 +107,7 @@ class OutboundReader:
         self._held: dict[str, _Delivery] = {}
         self._chats: dict[str, deque[_Delivery]] = {}
         self._orphans = _Orphans()
+        self._looked_at = self._connected_at = float("-inf")
         self._reconnects_seen: int | None = None
         self._delivered: tuple[int, int] | None = None
         self._sharing_said_at: float | None = None
@@ -144,7 +147,7 @@ class OutboundReader:
             # No such durable, or a server that is not ready yet.
             _log.warning("outbound_unavailable", extra={"error": str(exc)})
             return False
-        self._queue(self._overdue(), tasks)
+        self._queue(await self._overdue(source), tasks)
         return True
 
     async def _arrive(self, raw: Msg) -> tuple[_Delivery, ...]:
@@ -178,6 +181,8 @@ class OutboundReader:
         if before is None or before[1] != connects or number == before[0] + 1:
             return
         now, said_at = monotonic(), self._sharing_said_at
+        if now - self._connected_at < _FORMER_REQUESTS_LAST.total_seconds():
+            return
         if said_at is not None and now - said_at < _SHARING_SAID_EVERY.total_seconds():
             return
         self._sharing_said_at = now
@@ -216,18 +221,32 @@ class OutboundReader:
         self._held[message.id] = delivery
         return ready
 
-    def _overdue(self) -> tuple[_Delivery, ...]:
+    async def _overdue(self, source: Pull) -> tuple[_Delivery, ...]:
         """Return what has waited long enough for what is missing before it."""
         now = monotonic()
         if now >= self._orphans.until:
             self._orphans = _Orphans()
         passed = [] if self._orphans.count else self._order.lead_unknown()
-        passed += self._order.pass_overdue(now)
+        deadline = self._order.next_deadline()
+        if deadline is not None and deadline <= now and await self._is_given_up(source, deadline):
+            passed += self._order.pass_overdue(now)
         for gap in passed:
             if gap.missing:
                 extra = {"session_id": str(gap.session_id), "missing": str(gap.missing)}
                 _log.warning("outbound_gap_passed", extra=extra)
         return tuple(delivery for gap in passed for delivery in gap.ready)
+
+    async def _is_given_up(self, source: Pull, deadline: float) -> bool:
+        """Return whether what was missing at a deadline is not with somebody who is gone.
+
+        The servers of a cluster may give a message to a request of a connection that was lost, as
+        long as the request lasts: then it comes again, later than what follows it. It is waited
+        for once.
+        """
+        if self._looked_at < deadline:
+            with contextlib.suppress(nats.errors.Error):
+                await self._count_orphans(source)
+        return self._orphans.count == 0
 
     def _queue(self, deliveries: Iterable[_Delivery], tasks: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
@@ -297,10 +316,14 @@ class OutboundReader:
     async def _look_for_orphans(self, source: Pull) -> None:
         """After every connect, find out how many messages are out that nobody will acknowledge."""
         reconnects = self._client.stats["reconnects"]
-        if reconnects == self._reconnects_seen:
-            return
+        if reconnects != self._reconnects_seen:
+            await self._count_orphans(source)
+            self._reconnects_seen = reconnects
+            self._connected_at = monotonic()
+
+    async def _count_orphans(self, source: Pull) -> None:
         info = await self._find_consumer()
-        self._reconnects_seen = reconnects
+        self._looked_at = monotonic()
         if info is None or info.delivered is None:
             return
         count = (info.num_ack_pending or 0) - len(self._held) - source.arrived

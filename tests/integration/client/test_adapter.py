@@ -2,10 +2,12 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js.api import ConsumerInfo
 
 from chatlane_client import (
@@ -435,6 +437,37 @@ async def test_what_a_dead_process_held_comes_before_what_is_newer(
         await eventually(lambda: all_acknowledged(client), timeout=OUTBOUND_ACK_WAIT * 3)
     assert chats.texts() == ["1", "2", "3"]
     assert chats.texts("2") == ["3"]
+
+
+async def test_what_a_lost_request_was_given_is_waited_for(
+    client: Client, speaker: Speaker
+) -> None:
+    """As in a cluster, whose servers may keep a request of a connection that is gone."""
+    chats = Chats()
+    taken: list[Msg] = []
+
+    async def take(message: Msg) -> None:
+        taken.append(message)
+
+    def are_out(count: int) -> bool:
+        return len(taken) + len(chats.texts()) == count
+
+    async with delivering(client, chats.deliver, gap_patience=SHORT):
+        await speaker.say(1)
+        await chats.until_said("1")
+        inbox = client.new_inbox()
+        await client.subscribe(inbox, cb=take)
+        next_message = f"$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.{outbound_durable(PLATFORM, ACCOUNT)}"
+        request = b'{"batch":1,"expires":30000000000}'
+        await client.publish(next_message, request, reply=inbox)
+        number = 1
+        while not taken:
+            number += 1
+            await speaker.say(number)
+            await eventually(partial(are_out, number))
+        await speaker.say(number + 1)
+        await eventually(lambda: all_acknowledged(client), timeout=OUTBOUND_ACK_WAIT * 3)
+    assert chats.texts() == [str(its) for its in range(1, number + 2)]
 
 
 async def test_a_stopped_adapter_gives_back_what_it_holds(client: Client, speaker: Speaker) -> None:
