@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from datetime import date
+from functools import partial
 from typing import Final
 
 import nats.errors
@@ -213,22 +214,25 @@ async def test_what_is_not_stored_is_heard_in_other_accounts(server: SecuredNats
         connected(server, "main-worker") as worker,
         connected(server, "observer") as observer,
     ):
-        heard: list[tuple[str, bytes]] = []
+        heard: set[tuple[str, str]] = set()
 
-        async def hear(message: Msg) -> None:
-            heard.append((message.subject, message.data))
+        async def hear(who: str, message: Msg) -> None:
+            heard.add((who, message.subject))
 
-        told = (subjects.control_filter("main"), subjects.ending("main"))
-        for subject in told:
-            await worker.client.subscribe(subject, cb=hear)
-        await worker.client.flush()
-        await observer.client.subscribe(subjects.wildcards(subjects.EVENT), cb=hear)
-        await observer.client.flush()
-        turn = told[0].replace("*", "0195e6a0-4c00-8000-9b5e-2f0c6f1d0a02")
-        await router.client.publish(turn, b"stop")
-        await router.client.jetstream().publish(told[1], b"soon")
-        await eventually(lambda: len(heard) == 3)
-        assert sorted(heard) == [(turn, b"stop"), (told[1], b"soon"), (told[1], b"soon")]
+        soon, turns = subjects.ending("main"), subjects.control_filter("main")
+        for subject in (soon, turns):
+            await worker.client.subscribe(subject, cb=partial(hear, "worker"))
+        events = subjects.wildcards(subjects.EVENT)
+        await observer.client.subscribe(events, cb=partial(hear, "observer"))
+        turn = turns.replace("*", "0195e6a0-4c00-8000-9b5e-2f0c6f1d0a02")
+
+        async def all_have_heard() -> bool:
+            # Until the server knows all subscriptions.
+            await router.client.publish(turn, b"stop")
+            await router.client.jetstream().publish(soon, b"soon")
+            return heard == {("worker", turn), ("worker", soon), ("observer", soon)}
+
+        await eventually(all_have_heard)
         assert worker.refused == observer.refused == []
 
 
