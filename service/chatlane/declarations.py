@@ -52,6 +52,9 @@ AccessName = CommandName | Literal["default"]
 # Platforms on which one person is known under several ids (phone and hidden id, device forms).
 _ALIASING_PLATFORMS: Final = frozenset({"whatsapp", "signal"})
 
+# Platforms on which a group can become another chat: Telegram makes groups supergroups.
+_MIGRATING_PLATFORMS: Final = frozenset({"telegram"})
+
 # Platforms on which nobody reads along.
 _PROGRAMS: Final = frozenset({"api_server", "webhook"})
 
@@ -305,6 +308,11 @@ class PlatformSettings(KeySettings):
         default=None,
         description="One person has several ids here (true for whatsapp and signal).",
     )
+    chats_migrate: bool | None = Field(
+        default=None,
+        description="Groups get new ids here (true for telegram): an event of kind migration is "
+        "believed. Elsewhere it is set aside, as it would lead one chat to the history of another.",
+    )
     bots_allowed: bool = Field(
         default=False,
         description="Messages of other bots may run; the account then needs own_ids.",
@@ -387,6 +395,9 @@ class PlatformSettings(KeySettings):
             person_aliases=known_for_aliases
             if self.person_aliases is None
             else self.person_aliases,
+            chats_migrate=name in _MIGRATING_PLATFORMS
+            if self.chats_migrate is None
+            else self.chats_migrate,
             bots_allowed=self.bots_allowed,
             bot_budget=self.bot_budget.limit(),
             limits=(limits if self.limits is None else self.limits).limits(),

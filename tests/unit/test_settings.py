@@ -379,6 +379,13 @@ def test_f13_what_is_written_plainly_is_taken(config: Config) -> None:
     assert (settings.reset.at_hour, settings.reset.notify) == (0, False)
 
 
+def test_chats_move_on_telegram_and_where_that_is_declared(config: Config) -> None:
+    text = "[platforms.telegram]\n[platforms.slack]\n[platforms.custom]\nchats_migrate = true\n"
+    platforms = config.load(text).catalog().platforms
+    found = {name: its.chats_migrate for name, its in platforms.items()}
+    assert found == {"telegram": True, "slack": False, "custom": True}
+
+
 def test_f06_bots_are_allowed_where_our_own_ids_are_known(config: Config) -> None:
     text = (
         "[platforms.discord]\nbots_allowed = true\n[platforms.discord.accounts.a]\nown_ids = [7]\n"

@@ -125,6 +125,7 @@ class Account:
 class Platform:
     """A chat network with its rules for keys, resets, people, bots, commands and prompts.
 
+    `chats_migrate` says that its chats may get new ids, so that a `migration` is believed.
     In prompts, `hides_ids` shows ids as digests; `has_tools` says that agents have tools for
     its API, which take ids as they are; `note` stands in the place of what we say about it.
     """
@@ -135,6 +136,7 @@ class Platform:
     class_reset: Mapping[str, ResetPolicy] = field(default_factory=lambda: MappingProxyType({}))
     accounts: Mapping[str, Account] = field(default_factory=lambda: MappingProxyType({}))
     person_aliases: bool = False
+    chats_migrate: bool = True
     bots_allowed: bool = False
     bot_budget: Limit = BOT_BUDGET
     limits: Limits | None = None

@@ -200,6 +200,10 @@ def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
     """Resolve who and where, learning links on the way."""
     heard = one.heard
     persons = heard.platform.person_aliases
+    if heard.address.migrate_to is not None and not heard.platform.chats_migrate:
+        # Whoever believed it would lead people to the history of another chat.
+        detail = "migrate_to: chats of this platform keep their ids (chats_migrate)"
+        return Refused(heard.message, DeadReason.INVALID, detail)
     learned = book.learn(
         heard.address, heard.message.stored_at, persons=persons, own_ids=heard.account.own_ids
     )

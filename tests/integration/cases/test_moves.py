@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -497,3 +498,19 @@ async def test_two_forms_of_a_signal_contact_are_one(kernel: Kernel) -> None:
     linked = await kernel.say(event("signal", **both, mid="2", text="b"), at("09:01"))
     other = await kernel.say(event("signal", chat=uuid.upper(), mid="3", text="c"), at("09:02"))
     assert number.session == linked.session == other.session
+
+
+async def test_a_move_is_believed_only_where_chats_move(kernel_with: KernelWith) -> None:
+    declared = catalog()
+    still = replace(declared.platforms["discord"], chats_migrate=False)
+    kernel = await kernel_with(
+        replace(declared, platforms={**declared.platforms, "discord": still})
+    )
+    old: Fields = {"platform": "discord", "kind_of_chat": "group", "chat": "-1", "user": "7"}
+    new = {**old, "chat": "-2"}
+    told = await kernel.say(event(**old, mid="1", text="a secret of the old chat"), at("09:00"))
+    move = event(**{**old, "user": None}, kind="migration", migrate_to="-2")
+    assert (await kernel.say(move, at("09:01"))).dead == "invalid"
+    other = await kernel.say(event(**new, mid="1", text="hello"), at("09:02"))
+    assert other.session != told.session
+    assert await kernel.value("SELECT count(*) FROM aliases") == 0
