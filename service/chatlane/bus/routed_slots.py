@@ -42,10 +42,13 @@ class RoutedSlots:
         """Return the newest message of a session, whatever agent and slot it is for."""
         return await self._jetstream.find_last_message(_STREAM, f"chat.v1.routed.*.*.{session_id}")
 
-    async def delivered(self, durable: str) -> int:
-        """Return the sequence of the newest message that workers were given; 0 for none."""
+    async def delivered(self, durable: str) -> int | None:
+        """Return the sequence of the newest message that workers were given.
+
+        0 if they were given none, None if there is no such durable.
+        """
         info = await self._jetstream.find(f"CONSUMER.INFO.{_STREAM}.{durable}")
-        return 0 if info is None else int(info["delivered"]["stream_seq"])
+        return None if info is None else int(info["delivered"]["stream_seq"])
 
     async def stored(self, subject: str, first: int, limit: int) -> list[StoredMessage]:
         """Return up to `limit` messages of a subject from a sequence on, in order."""

@@ -61,8 +61,8 @@ class Slots(Protocol):
         """Return the newest message of a session."""
         ...
 
-    async def delivered(self, durable: str) -> int:
-        """Return the sequence of the newest message that workers were given."""
+    async def delivered(self, durable: str) -> int | None:
+        """Return the sequence of the newest message that workers were given, if it is there."""
         ...
 
     async def stored(self, subject: str, first: int, limit: int) -> list[StoredMessage]:
@@ -144,6 +144,9 @@ class RoutedChanges:
     async def _settle(self, session_id: UUID) -> None:
         newest = await self._slots.newest(session_id)
         durable = None if newest is None else _durable_of(newest.subject)
+        if durable is not None and await self._slots.delivered(durable) is None:
+            # Its agent, or its slot, is gone: nobody is given the message.
+            durable = None
         async with self._transaction() as connection:
             rows = await routed_changes.unanswered(connection, session_id, _MOST_UNREAD)
         plan = await self._plan(session_id, rows, newest, durable)
@@ -189,7 +192,7 @@ class RoutedChanges:
             return _Plan([], [], {})
         unread: dict[UUID, StoredMessage] = {}
         if newest is not None and durable is not None:
-            first = await self._slots.delivered(durable) + 1
+            first = (await self._slots.delivered(durable) or 0) + 1
             stored = await self._slots.stored(newest.subject, first, _MOST_UNREAD)
             unread = {id_: message for message in stored if (id_ := _id_of(message)) is not None}
         deleted = {row.id: unread[row.id] for row in rows if row.is_deleted and row.id in unread}

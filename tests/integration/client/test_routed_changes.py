@@ -239,3 +239,13 @@ async def test_f04_what_was_deleted_is_no_loss_of_the_stream(app: App, desk: Des
             connection, StreamName.ROUTED, look.mark.generation, 1, look.mark.last_seq
         )
     assert (look.mark.holes, holes.gone) == (1, 1)
+
+
+async def test_f04_a_change_of_what_no_durable_gives_out_is_over(desk: Desk) -> None:
+    await desk.say("hello")
+    async with desk.worker() as worker:
+        busy = await worker.take()
+        await worker.answer(*busy)
+    await desk.say("to nobody")
+    await desk.client.jetstream().delete_consumer("ROUTED", busy[0].metadata.consumer)
+    await desk.change("to nobody", "to nobody at all")
