@@ -25,11 +25,15 @@ LEFT_WITHIN: Final = timedelta(seconds=10)
 UNHEARD: Final = 60
 
 
-@pytest.fixture
-async def pair() -> AsyncIterator[PostgresPair]:
+def require_copies() -> None:
     if not (postgres_programs(unprivileged_identity()) / "pg_basebackup").exists():
         reason = "this Postgres comes without pg_basebackup"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[PostgresPair]:
+    require_copies()
     with server_directory() as directory:
         async with open_postgres_pair(directory) as its:
             yield its
@@ -84,6 +88,7 @@ async def test_a_primary_that_is_killed_loses_nothing_that_was_committed(
 
 @pytest.fixture
 async def loose_pair() -> AsyncIterator[PostgresPair]:
+    require_copies()
     with server_directory() as directory:
         async with open_postgres_pair(directory, is_synchronous=False) as its:
             yield its

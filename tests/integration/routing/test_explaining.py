@@ -135,7 +135,7 @@ async def test_nothing_is_written(store: Store) -> None:
         (
             {"sender": Sender(id="me")},
             "outcome",
-            "kept: our own message, or of a bot that may not speak here",
+            "kept: our own message, or of a bot that may not speak here or asks nothing",
         ),
         ({"kind": Kind.EDIT}, "outcome", "kept: an event of kind edit starts nothing"),
         ({"chat": None}, "key_rules", ["the sender stands in for the chat, which has no id"]),
