@@ -5,11 +5,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+import nats
 import pytest
 
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.log_shares import UNPARTITIONED, LogShares
 from chatlane.bus.topology import apply
+from chatlane.dev.binaries import server_directory
+from chatlane.dev.servers import open_nats
 from chatlane.domain.log import LogName
 from chatlane.metrics import Metrics
 from chatlane.routing.drift import DriftWatch
@@ -19,6 +22,7 @@ from chatlane.store import log_trims, partitions
 from chatlane.store.pool import Store, open_store
 from chatlane_schemas import subjects
 from tests.support.log_streams import PARTITIONS, LogStreams, log_specs, open_logs
+from tests.support.user_nats import arguments_of, with_keys
 
 pytestmark = pytest.mark.integration
 
@@ -196,3 +200,30 @@ async def test_a_trimmed_log_raises_no_alarm_and_a_deletion_beside_it_does(
     await logs.jetstream.request("STREAM.MSG.DELETE.INBOUND", {"seq": 150})
     await watch.look_for_deletions()
     assert metrics.registry.get_sample_value("chatlane_log_alarms_total", labels) == 1
+
+
+async def test_the_rights_of_a_router_suffice() -> None:
+    users = {
+        "router": {"role": "router"},
+        "telegram-big": {"role": "adapter", "account": "telegram/big"},
+    }
+    with server_directory() as directory:
+        keys, config = with_keys(directory / "keys", users)
+        async with (
+            open_nats(directory / "nats", extra_config=config) as server,
+            open_logs(server.url),
+        ):
+            adapter = await nats.connect(server.url, **arguments_of(keys.seed_file("telegram-big")))
+            for number in range(20):
+                chat = subjects.chat_token(str(number))
+                await adapter.request(subjects.inbound("telegram", "big", chat), b"{}")
+            await adapter.close()
+            router = await nats.connect(server.url, **arguments_of(keys.seed_file("router")))
+            shares = LogShares(router)
+            size = await shares.find_size("inbound")
+            assert size is not None
+            measured = await shares.measure("inbound", size.state, ["telegram/big"])
+            assert measured["telegram/big"].messages == 20
+            assert await shares.find_first("inbound", "telegram/big") == 1
+            assert await shares.purge("inbound", "telegram/big", 10) == 9
+            await router.close()
