@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.adoption.placing import OLD_RULES, Placed, Unplaceable, holders, link_of, place
 from chatlane.adoption.records import OldEntry, OldMessage, OldSession, Omissions
-from chatlane.domain.aliases import AliasBook, lookups
+from chatlane.domain.aliases import lookups
 from chatlane.domain.effects import MessageRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import MAX_KEY_BYTES, NoConversation, session_key
@@ -234,7 +234,8 @@ class Adoption:
     ) -> str | None:
         """Return the key of an address; of a lane, keep what it tells about ids of people."""
         persons = self._catalog.platforms[address.platform].person_aliases
-        book = AliasBook(await aliases.find_groups(connection, lookups(address, persons=persons)))
+        wanted = lookups(address, persons=persons)
+        book = await aliases.read_book(connection, wanted, [address])
         if is_known:
             book.learn(address, plan.session.started_at, persons=persons)
             await aliases.write(connection, book.changes())

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.keys import escaped, unescaped
@@ -177,24 +178,41 @@ def lookups(address: Address, *, persons: bool) -> set[AliasId]:
 
     Args:
         address: Of the event, not resolved.
-        persons: Whether the platform knows one person under several ids.
+        persons: Whether the platform knows one person under several ids. Where it does not, ids
+            of people are looked up only if `are_handed_over` says that there are any.
     """
     platform, account = address.platform, address.account
-    peer, sender = people_in(address)
-    people = sender if peer is None else (peer, *sender)
-    found = {AliasId(platform, account, AliasKind.PERSON, form) for form in people}
-    if not persons:
-        # An operator may have said that an id changed hands. A DM may come without a sender.
-        dm_chat = address.chat_id if address.chat_class == "dm" else None
-        if dm_chat is not None and peer is None:
-            found.add(AliasId(platform, account, AliasKind.PERSON, dm_chat))
-        peer = None
+    if persons:
+        peer, sender = people_in(address)
+        people = sender if peer is None else (peer, *sender)
+        found = {AliasId(platform, account, AliasKind.PERSON, form) for form in people}
+    else:
+        peer, found = None, {_handed_over_mark(platform, account)}
     if peer is None:
         for chat in (address.chat_id, address.migrate_to):
             if chat is not None:
                 alias = chat_alias(chat, address.scope)
                 found.add(AliasId(platform, account, AliasKind.CHAT, alias))
     return found
+
+
+@lru_cache(maxsize=1024)
+def _handed_over_mark(platform: str, account: str) -> AliasId:
+    """Return what is known of an account on which an operator has handed an id over."""
+    return AliasId(platform, account, AliasKind.PERSON, "")
+
+
+def are_handed_over(rows: Iterable[AliasRow]) -> set[tuple[str, str]]:
+    """Return the accounts, with their platforms, on which ids have been handed over."""
+    return {(row.platform, row.account) for row in rows if not row.alias}
+
+
+def person_lookups(address: Address) -> set[AliasId]:
+    """Return the aliases of the people of an event, where an id names one person."""
+    # A DM may come without a sender.
+    dm_chat = address.chat_id if address.chat_class == "dm" else None
+    ids = {address.sender_alt_id, address.sender_id, *address.sender_aliases, dm_chat}
+    return {AliasId(address.platform, address.account, AliasKind.PERSON, raw) for raw in ids if raw}
 
 
 def _took_from(ours: Iterable[AliasRow], theirs: Sequence[AliasRow]) -> bool:
@@ -356,9 +374,13 @@ class AliasBook:
         """Give an id to an identity that nobody had before, and return its row.
 
         Args:
-            alias_id: Of a person; its group, if it has one, was read.
+            alias_id: Of a person; its group, if it has one, was read, and that of `lookups` for
+                an event that names nobody.
             at: Since when it is another person's.
         """
+        mark = _handed_over_mark(alias_id.platform, alias_id.account)
+        if mark not in self._rows:
+            self._put(AliasRow(*mark, mark.alias, at))
         row = self._rows.get(alias_id)
         if row is None:
             # An id without a row is its own identity's.

@@ -174,7 +174,8 @@ class Ids:
         if any(span.since == since for span in self.identity.spans_of(raw)):
             return self
         spans = (Span(person_form(self.platform, raw) or raw, since),)
-        return Ids(replace(self.identity, name="", names=frozenset(), spans=spans))
+        name = f"{raw}~unknown"
+        return Ids(replace(self.identity, name=name, names=frozenset(), spans=spans))
 
     def is_quoted(self, body: bytes, at: datetime) -> bool:
         """Return whether something that cannot be decoded names an id that was theirs then."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.domain.aliases import AliasBook, AliasId
 from chatlane.domain.cards import Cards
 from chatlane.domain.commanding import Commanding
 from chatlane.domain.effects import Effects
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
+    from chatlane.domain.aliases import AliasId
     from chatlane.domain.bots import Bots
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.erasing import ErasureKey
@@ -130,8 +130,8 @@ class Deciding:
         if not prepared:
             return []
         wanted: set[AliasId] = set().union(*(one.lookups for one in prepared))
-        known = await aliases.find_groups(writing.connection, wanted) if wanted else []
-        book = AliasBook(known)
+        addresses = [one.heard.address for one in prepared]
+        book = await aliases.read_book(writing.connection, wanted, addresses)
         placed: list[Arrived] = []
         for one in prepared:
             arrived = arrive(one, book)

@@ -56,8 +56,11 @@ async def explain(
     prepared = prepare_inbound(LogMessage("inbound", 0, 0, at, subject, None, body), catalog)
     if isinstance(prepared, Refused):
         return _refused(prepared)
-    known = [] if connection is None else await aliases.find_groups(connection, prepared.lookups)
-    arrived = arrive(prepared, AliasBook(known))
+    book = AliasBook()
+    if connection is not None:
+        address = prepared.heard.address
+        book = await aliases.read_book(connection, prepared.lookups, [address])
+    arrived = arrive(prepared, book)
     if isinstance(arrived, Refused):
         return _refused(arrived)
     facts = _placed(prepared, arrived, catalog)

@@ -3,7 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.aliases import AliasId, AliasKind, AliasRow, Changes
+from chatlane.domain.aliases import (
+    AliasBook,
+    AliasId,
+    AliasKind,
+    AliasRow,
+    Changes,
+    are_handed_over,
+    person_lookups,
+)
+from chatlane.domain.sources import Address
 from chatlane.errors import SupersededError
 from chatlane.store.columns import columns
 
@@ -32,6 +41,29 @@ async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId])
     """Return, for each alias that is known, all rows with its canonical id."""
     rows = await connection.fetch(FIND_GROUPS_SQL, *columns(list(ids), 4))
     return [_from_row(row) for row in rows]
+
+
+async def read_book(
+    connection: "PoolConnectionProxy", wanted: Iterable[AliasId], addresses: Iterable[Address]
+) -> AliasBook:
+    """Return what is known of the people and chats of events.
+
+    Args:
+        connection: To the database.
+        wanted: What `lookups` says of all of them.
+        addresses: Of the events.
+    """
+    ids = set(wanted)
+    known = await find_groups(connection, ids) if ids else []
+    if handed_over := are_handed_over(known):
+        more = {
+            alias
+            for address in addresses
+            if (address.platform, address.account) in handed_over
+            for alias in person_lookups(address)
+        }
+        known += await find_groups(connection, more - ids)
+    return AliasBook(known)
 
 
 def _from_row(row: "Record") -> AliasRow:

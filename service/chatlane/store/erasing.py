@@ -847,7 +847,7 @@ KNOWN_PEOPLE_SQL: Final[LiteralString] = """
 -- aliases: all ids of people, but for those that are kept for an earlier holder only
 SELECT platform, account, alias FROM aliases
 WHERE (platform, account, kind, alias) > ('', '', '', '') AND kind = 'person'
-  AND taken_from IS DISTINCT FROM ''
+  AND taken_from IS DISTINCT FROM '' AND alias <> ''
 ORDER BY platform, account, kind, alias
 """
 

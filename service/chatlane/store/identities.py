@@ -6,9 +6,10 @@ sessions by `Identity.owners`.
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.domain.aliases import AliasBook
+from chatlane.domain.aliases import AliasBook, lookups
 from chatlane.domain.identities import Identity, Span, identity_with
 from chatlane.domain.owners import alias_of, parse_owner_text
+from chatlane.domain.sources import Address
 from chatlane.store import aliases
 from chatlane.store.columns import columns
 
@@ -107,7 +108,8 @@ async def hand_over(
     alias = alias_of(person)
     if alias is None:
         return None
-    book = AliasBook(await aliases.find_groups(connection, [alias]))
+    mark = lookups(Address(alias.platform, alias.account), persons=False)
+    book = AliasBook(await aliases.find_groups(connection, [alias, *mark]))
     book.hand_over(alias, at)
     await aliases.write(connection, book.changes())
     return await find(connection, person)

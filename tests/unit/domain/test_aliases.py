@@ -444,8 +444,10 @@ def test_lookups_name_every_id_of_an_event() -> None:
         AliasId("whatsapp", "bot", AliasKind.PERSON, P1),
         AliasId("whatsapp", "bot", AliasKind.CHAT, GROUP),
     }
+    # Whether ids of people were handed over is one lookup for all events of an account.
     assert lookups(move("A", "B"), persons=False) == {
-        AliasId("telegram", "bot", AliasKind.CHAT, chat) for chat in "AB"
+        AliasId("telegram", "bot", AliasKind.PERSON, ""),
+        *(AliasId("telegram", "bot", AliasKind.CHAT, chat) for chat in "AB"),
     }
 
 
