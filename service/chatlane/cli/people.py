@@ -74,6 +74,14 @@ ThePerson = Annotated[
         help="Whom: an id of theirs, as events have it; `-` reads it from the standard input.",
     ),
 ]
+TheChat = Annotated[
+    Person,
+    typer.Argument(
+        parser=_person_given,
+        metavar="PLATFORM/ACCOUNT/CHAT",
+        help="Its new id, as events have it; `-` reads it from the standard input.",
+    ),
+]
 Scope = Annotated[
     str | None, typer.Option(help="Workspace or guild of the id, where the platform has them.")
 ]
@@ -340,6 +348,37 @@ def split(
     if identity is None:
         raise CommandError("nothing to split: no other id is known, or it names the identity")
     _print_identity(identity, as_json=as_json)
+
+
+@app.command("split-chat")
+def split_chat(
+    chat: TheChat, config: Config = None, *, scope: Scope = None, yes: Yes = False
+) -> None:
+    """Take back that a chat got a new id: name the new one.
+
+    Its next message begins a conversation of its own. What was said under both ids so far stays
+    with the old chat.
+    """
+    whom = chat.model_copy(update={"scope": scope})
+    if not yes:
+        typer.confirm(f"Is {whom.id} a chat of its own?", abort=True)
+    if not asyncio.run(_split_chat(config, whom)):
+        raise CommandError("nothing to split: no other chat got this id")
+    typer.echo(f"{whom.id} is a chat of its own")
+
+
+async def _split_chat(config: Path | None, chat: Person) -> bool:
+    from chatlane.domain.aliases import chat_alias
+    from chatlane.store import aliases
+
+    where: dict[str, object] = {"platform": chat.platform, "account": chat.account}
+    async with _opened(config) as its, audited(its.store, "people split-chat", where) as told:
+        async with its.store.transaction() as connection:
+            is_split = await aliases.split_chat(
+                connection, chat.platform, chat.account, chat_alias(chat.id, chat.scope)
+            )
+        told["outcome"] = "changed" if is_split else "unchanged"
+    return is_split
 
 
 async def _change(config: Path | None, person: Person, action: str) -> "Identity | None":

@@ -72,6 +72,28 @@ def _from_row(row: "Record") -> AliasRow:
     return alias._replace(former=frozenset(former)) if former else alias
 
 
+SPLIT_CHAT_SQL: Final[LiteralString] = """
+-- aliases: a chat that is no other one's new id after all
+UPDATE aliases SET canonical = alias, was_canonical = false, revision = revision + 1
+WHERE platform = $1 AND account = $2 AND kind = 'chat' AND alias = $3 AND canonical <> alias
+"""
+
+
+async def split_chat(
+    connection: "PoolConnectionProxy", platform: str, account: str, alias: str
+) -> bool:
+    """Let a chat be one of its own again; False if it was not led to another one.
+
+    Args:
+        connection: Of a transaction.
+        platform: Where it is.
+        account: Of ours.
+        alias: Its newer id, as `chat_alias` has it.
+    """
+    status = await connection.execute(SPLIT_CHAT_SQL, platform, account, alias)
+    return status.endswith(" 1")
+
+
 INSERT_ALIASES_SQL: Final[LiteralString] = """
 -- aliases: ids seen for the first time; a conflict means that another router saw them first
 INSERT INTO aliases (

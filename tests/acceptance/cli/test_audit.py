@@ -36,7 +36,7 @@ HERE: Final = {
     *("admin migrate", "admin grants", "admin apply", "admin repartition", "admin retain"),
     *("dead-letters show", "dead-letters retry", "dead-letters drop"),
     *("people erase", "people export", "people replay-erasures"),
-    *("people show", "people hand-over", "people split"),
+    *("people show", "people hand-over", "people split", "people split-chat"),
 }
 # tests/integration/adoption runs it, and looks at its line.
 ELSEWHERE: Final = {"import hermes"}
@@ -95,6 +95,8 @@ async def test_commands_that_change_something_leave_lines(
         )
         assert json.loads(before)["identity"] == "ann" != shown["identity"]
         await bare.done("people", "split", "terminal/local/ann", "--yes")
+        refused = await bare.run("people", "split-chat", "terminal/local/-100", "--yes")
+        assert "no other chat got this id" in refused.err
         await bare.done("people", "erase", "terminal/local/ann", "--yes")
         await bare.done("people", "replay-erasures")
         await bare.done("admin", "retain")
@@ -124,6 +126,7 @@ async def test_commands_that_change_something_leave_lines(
         ("people show", "done"),
         ("people show", "done"),
         ("people split", "changed"),
+        ("people split-chat", "unchanged"),
         ("people erase", "done"),
         ("people replay-erasures", "done"),
         ("admin retain", "done"),

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from chatlane.domain.aliases import chat_alias
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
 from chatlane.routing.deciding import Deciding, decoded
+from chatlane.store import aliases
 from tests.support.eventually import eventually
 from tests.support.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
 
@@ -514,3 +516,20 @@ async def test_a_move_is_believed_only_where_chats_move(kernel_with: KernelWith)
     other = await kernel.say(event(**new, mid="1", text="hello"), at("09:02"))
     assert other.session != told.session
     assert await kernel.value("SELECT count(*) FROM aliases") == 0
+
+
+async def test_an_operator_takes_a_claimed_move_back(kernel: Kernel) -> None:
+    old: Fields = {"kind_of_chat": "group", "chat": "-1", "user": "7"}
+    new = {**old, "chat": "-2"}
+    told = await kernel.say(event(**old, mid="1", text="a secret of the old chat"), at("09:00"))
+    await kernel.say(event(**{**old, "user": None}, kind="migration", migrate_to="-2"), at("09:01"))
+    led = await kernel.say(event(**new, mid="1", text="hello"), at("09:02"))
+    assert led.session == told.session
+
+    async with kernel.owner.transaction() as connection:
+        assert not await aliases.split_chat(connection, "telegram", "bot", chat_alias("-1", None))
+        assert await aliases.split_chat(connection, "telegram", "bot", chat_alias("-2", None))
+        assert not await aliases.split_chat(connection, "telegram", "bot", chat_alias("-2", None))
+    own = await kernel.say(event(**new, mid="2", text="and now?"), at("09:03"))
+    stays = await kernel.say(event(**old, mid="2", text="still here"), at("09:04"))
+    assert own.session != told.session == stays.session
