@@ -35,6 +35,8 @@ REPLY_PREFIX: Final = "_R_"
 """Where the server takes an answer to a request of another account; no client may name it."""
 
 _API: Final = "$JS.API"
+# How often a message was delivered, its place in stream and durable, its time, and what is pending.
+_DELIVERY: Final = "*.*.*.*.*"
 _LOGS: Final = (StreamName.INBOUND, StreamName.RESULTS)
 _SAID_AGAIN: Final = (subjects.INBOUND, subjects.RESULT)
 _WITH_READERS: Final = (
@@ -344,13 +346,15 @@ def _reading(stream: StreamName, durable: str) -> tuple[str, ...]:
     """Return what reads and acknowledges through one durable.
 
     Servers name acknowledgements in two ways; the second begins with the domain
-    and a hash of the account.
+    and a hash of the account. The number of tokens tells the two apart: with `>` at the end the
+    second pattern would match the first form of every other durable, which a durable's name in
+    the place of a number does not make invalid.
     """
     return (
         f"{_API}.CONSUMER.INFO.{stream}.{durable}",
         f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}",
-        f"$JS.ACK.{stream}.{durable}.>",
-        f"$JS.ACK.*.*.{stream}.{durable}.>",
+        f"$JS.ACK.{stream}.{durable}.{_DELIVERY}",
+        f"$JS.ACK.*.*.{stream}.{durable}.{_DELIVERY}",
     )
 
 

@@ -437,7 +437,7 @@ def rights(user: str) -> list[str]:
 def _one_of(pattern: str) -> str:
     """Return a subject that a pattern matches, of which there is one where that is of matter."""
     if pattern.startswith("$JS.ACK."):
-        return pattern.replace("*.*", "_.hash").replace(">", "1.1.1.1.0")
+        return pattern.replace("*.*.*.*.*", "1.1.1.1.0").replace("*.*", "_.hash")
     if pattern.startswith("$JS.API.CONSUMER.INFO."):
         stream = pattern.split(".")[4]
         of_stream = [its.name for its in DURABLES if its.stream == stream]
@@ -460,7 +460,25 @@ def attempts(user: str, subjects_used: Iterable[str] | None = None) -> list[Atte
     for subject, reply in product(used, ["", *_worst()]):
         for header in _HEADERS[1:]:
             found.append(Attempt(subject, reply, b"", header.format(reply=reply or "x")))
+    if subjects_used is None:
+        found += _crossed_acknowledgements(user)
     return found
+
+
+def _crossed_acknowledgements(user: str) -> Iterator[Attempt]:
+    """Yield acknowledgements of other durables that also read as some of an own one.
+
+    There are two forms, and names of a durable can stand where one of them has numbers, or a domain
+    and a hash.
+    """
+    own = [its for its in DURABLES if _next_of(its.stream, its.name) in allowed(user).publish]
+    others = [its for its in DURABLES if its not in own]
+    for mine, other in product(own, others):
+        for first, second in ((other, mine), (mine, other)):
+            durables = f"{first.stream}.{first.name}.{second.stream}.{second.name}"
+            for count, body in product((0, 1, 3, 5, 6), _BODIES["$JS.ACK."]):
+                tail = ".1" * count
+                yield Attempt(f"$JS.ACK.{durables}{tail}", f"{inbox_prefix(user)}.x7Gq", body)
 
 
 def direct_attempts(user: str) -> list[Attempt]:
