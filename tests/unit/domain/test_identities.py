@@ -37,7 +37,8 @@ class Memory:
         self.room: list[tuple[dict[str, object], datetime, str]] = []
 
     def book(self, ids: Iterable[AliasId]) -> AliasBook:
-        names = {row.canonical for one in ids if (row := self.rows.get(one))}
+        # That ids were handed over at all is read with every change by an operator.
+        names = {"", *(row.canonical for one in ids if (row := self.rows.get(one)))}
         return AliasBook(self.read(row) for row in self.rows.values() if row.canonical in names)
 
     def read(self, row: AliasRow) -> AliasRow:
