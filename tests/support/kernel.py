@@ -291,14 +291,29 @@ class Kernel:
         )
         rows = await self.fetch(
             "SELECT s.id, s.session_key FROM sessions AS s JOIN ("
-            " SELECT session_id FROM waiting WHERE message_id = $1"
-            " UNION ALL SELECT session_id FROM messages WHERE id = $1"
+            " SELECT session_id FROM waiting WHERE message_id = ANY($1::uuid[])"
+            " UNION ALL SELECT session_id FROM messages WHERE id = ANY($1::uuid[])"
             ") AS m ON m.session_id = s.id",
-            message_id_of(message, self.catalog),
+            await self._message_ids(message),
         )
         assert len(rows) <= 1, "one message in two places"
         session_id, session_key = rows[0] if rows else (None, None)
         return Placed(session_id, session_key, dead[0][0] if dead else None, message)
+
+    async def _message_ids(self, message: LogMessage) -> list[UUID]:
+        """Return the ids that an inbound message may have, whoever its DM is with."""
+        content = decoded(message, self.catalog).content
+        if not isinstance(content, Prepared):
+            return []
+        event, address = content.heard.event, content.heard.address
+        names = await self.fetch(
+            "SELECT canonical FROM aliases WHERE kind = 'person'"
+            " UNION SELECT identity FROM former_ids"
+        )
+        addresses = [address, *(address._replace(chat_id=name) for (name,) in names)]
+        return [
+            derived_id(message.stored_at, digests(event, one)[0], "message") for one in addresses
+        ]
 
     async def fetch(self, query: str, *arguments: object) -> list[Any]:
         """Run any query; for what no other method shows."""

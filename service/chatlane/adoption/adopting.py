@@ -239,7 +239,8 @@ class Adoption:
         if is_known:
             book.learn(address, plan.session.started_at, persons=persons)
             await aliases.write(connection, book.changes())
-        key = session_key(book.resolve(address, persons=persons).address, OLD_RULES)
+        resolved = book.resolve(address, persons=persons, at=plan.session.started_at)
+        key = session_key(resolved.address, OLD_RULES)
         if isinstance(key, NoConversation):
             done.omitted.append(("lane", key.detail))
             return None

@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     from chatlane.domain.sources import Address
 
 
+class Holder(NamedTuple):
+    """An identity that had an id before, and when; `since` None if it was the first one."""
+
+    identity: str
+    since: datetime | None
+    until: datetime
+
+
 class AliasKind(StrEnum):
     """What an alias is an id of."""
 
@@ -73,7 +81,7 @@ class AliasRow(NamedTuple):
             the two were found to be one.
         held_since: When the id came to this person; None if it never was another one's.
         taken_from: The identity that had it before: known to be another person.
-        former: All identities that had it, as far as `FormerId` says; not written with the row.
+        former: The identities that had it, as far as `FormerId` says; not written with the row.
     """
 
     platform: str
@@ -86,12 +94,35 @@ class AliasRow(NamedTuple):
     was_canonical: bool = False
     held_since: datetime | None = None
     taken_from: str | None = None
-    former: frozenset[str] = frozenset()
+    former: frozenset[Holder] = frozenset()
 
     @property
     def id(self) -> AliasId:
         """What the row is found by."""
         return AliasId(self.platform, self.account, self.kind, self.alias)
+
+    def former_holder(self, at: datetime | None) -> Holder | None:
+        """Return who had the id at a time, where that is not who has it now."""
+        if at is None or self.held_since is None or at >= self.held_since:
+            return None
+        return next(
+            (
+                one
+                for one in self.former
+                if (one.since is None or one.since <= at) and at < one.until
+            ),
+            None,
+        )
+
+    def is_handed_on(self, at: datetime | None) -> bool:
+        """Return whether somebody else had the id before whoever had it at a time."""
+        before = self.former_holder(at)
+        return (self if before is None else before).since is not None
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when who has it has it."""
+        return self.held_since
 
 
 class FormerId(NamedTuple):
@@ -148,11 +179,14 @@ class Resolved(NamedTuple):
         address: What the key is built from.
         person: Canonical id of the person whose DM it is, for the second digest.
         former: Addresses under which the same conversation may have begun.
+        is_handed_on: Whether somebody else had the DM's id before. Then the platform's numbers of
+            messages there may be of that person's messages.
     """
 
     address: Address
     person: str | None = None
     former: tuple[Address, ...] = ()
+    is_handed_on: bool = False
 
 
 _NOTHING_LEARNED: Final = Learned()
@@ -219,7 +253,9 @@ def _took_from(ours: Iterable[AliasRow], theirs: Sequence[AliasRow]) -> bool:
     """Return whether an id of one identity is known to have been the other's before."""
     names = {row.canonical for row in theirs}
     names |= {row.alias for row in theirs if row.held_since is None}
-    return any(row.taken_from in names or row.former & names for row in ours)
+    return any(
+        row.taken_from in names or any(one.identity in names for one in row.former) for row in ours
+    )
 
 
 class AliasBook:
@@ -274,6 +310,9 @@ class AliasBook:
     ) -> tuple[Merge, ...]:
         ids = [AliasId(address.platform, address.account, AliasKind.PERSON, form) for form in forms]
         known = [row for row in map(self._rows.get, ids) if row is not None]
+        if any(row.former_holder(at) for row in known):
+            self._learn_late(ids, forms, at)
+            return ()
         agreeing = [
             row for row in known if not contradicts(row.platform, row.alias, row.partner, forms)
         ]
@@ -291,6 +330,17 @@ class AliasBook:
         for alias_id in ids:
             self._link(alias_id, canonical, since, forms, handed_at)
         return merges
+
+    def _learn_late(self, ids: Sequence[AliasId], forms: Sequence[str], at: datetime) -> None:
+        """Take in an event of before one of its ids was handed on: nothing of who has it now.
+
+        Partitions are read independently of each other, so another one may tell of the change
+        first. An account that is not known yet is a person of its own, and not who had the number.
+        """
+        for one in ids:
+            if one not in self._rows and is_lasting(one.platform, one.alias):
+                partner = partner_in(one.platform, one.alias, forms)
+                self._put(AliasRow(*one, one.alias, at, partner))
 
     def _prove_a_person(
         self, rows: Sequence[AliasRow], forms: Sequence[str], *, is_contradicted: bool
@@ -366,7 +416,7 @@ class AliasBook:
                 since,
                 held_since=until,
                 taken_from=row.canonical,
-                former=row.former | {row.canonical},
+                former=row.former | {Holder(row.canonical, row.held_since, until)},
             )
         )
 
@@ -452,12 +502,13 @@ class AliasBook:
             )
         return merge
 
-    def resolve(self, address: Address, *, persons: bool) -> Resolved:
+    def resolve(self, address: Address, *, persons: bool, at: datetime | None = None) -> Resolved:
         """Return an address with canonical ids; the same object where there are no aliases.
 
         Args:
             address: Of the event.
             persons: Whether the platform knows one person under several ids.
+            at: When the event was stored: an id is of whoever had it then. None for now.
         """
         if not persons and not self._rows:
             return Resolved(address)
@@ -468,34 +519,61 @@ class AliasBook:
             if peer is None and not any(self._is_person(address, form) for form in forms):
                 return self._resolve_chat(address)
         if peer is not None:
-            return self._resolve_peer(address, peer)
+            return self._resolve_peer(address, peer, forms, at)
         if address.chat_id is not None and names_nobody(address.platform, address.chat_id):
             address = address.with_ids(None, address.sender_id, address.sender_alt_id)
-        sender = self._find_person(address, forms)
+        sender = self._find_person(address, forms, at)
         if sender is None:
             return self._resolve_chat(address)
         resolved = self._resolve_chat(address.with_ids(address.chat_id, sender.alias, None))
-        return self._with_former_senders(resolved, sender)
+        named = self._rows.get(sender._replace(alias=forms[0]))
+        is_handed_on = named is not None and named.is_handed_on(at)
+        return self._with_former_senders(resolved, sender, is_handed_on=is_handed_on)
 
     def _is_person(self, address: Address, form: str) -> bool:
         return AliasId(address.platform, address.account, AliasKind.PERSON, form) in self._rows
 
-    def _find_person(self, address: Address, forms: Sequence[str]) -> AliasId | None:
+    def _find_person(
+        self, address: Address, forms: Sequence[str], at: datetime | None
+    ) -> AliasId | None:
         """Return the canonical id of a person, as the id of its group."""
         if not forms:
             return None
         ids = [AliasId(address.platform, address.account, AliasKind.PERSON, form) for form in forms]
-        known = next((row for row in map(self._rows.get, ids) if row is not None), None)
-        return ids[0] if known is None else ids[0]._replace(alias=known.canonical)
+        known = [row for row in map(self._rows.get, ids) if row is not None]
+        if not known:
+            return ids[0]
+        named = known[0]
+        if any(row.former_holder(at) for row in known):
+            # Nothing was learned, so they may lead to several people. A number proves the least.
+            lasting = (row for row in known if is_lasting(row.platform, row.alias))
+            named = next(lasting, named)
+        return ids[0]._replace(alias=self._holder(named, at))
 
-    def _resolve_peer(self, address: Address, peer: str) -> Resolved:
+    def _holder(self, row: AliasRow, at: datetime | None) -> str:
+        """Return the name of the identity that had an id at a time."""
+        before = row.former_holder(at)
+        name = row.canonical if before is None else before.identity
+        for merge in self._merges:
+            if (merge.platform, merge.account, merge.newer) == (row.platform, row.account, name):
+                name = merge.older
+        return name
+
+    def _resolve_peer(
+        self, address: Address, peer: str, forms: Sequence[str], at: datetime | None
+    ) -> Resolved:
         person = AliasId(address.platform, address.account, AliasKind.PERSON, peer)
-        canonical = self._canonical(person)
-        former = self._former(person._replace(alias=canonical))
+        row = self._rows.get(person)
+        group = person._replace(alias=self._canonical(person))
+        is_handed_on = row is not None and row.is_handed_on(at)
+        if row is not None and row.former_holder(at) is not None:
+            named = (peer, *(form for form in forms if form != peer))
+            group = self._find_person(address, named, at) or group
         return Resolved(
-            _in_chat(address, canonical),
-            canonical,
-            tuple(_in_chat(address, alias) for alias in former),
+            _in_chat(address, group.alias),
+            group.alias,
+            tuple(_in_chat(address, alias) for alias in self._former(group)),
+            is_handed_on,
         )
 
     def _resolve_chat(self, address: Address) -> Resolved:
@@ -513,7 +591,9 @@ class AliasBook:
             tuple(_in_chat(address, _chat_id_of(alias)) for alias in former),
         )
 
-    def _with_former_senders(self, resolved: Resolved, sender: AliasId) -> Resolved:
+    def _with_former_senders(
+        self, resolved: Resolved, sender: AliasId, *, is_handed_on: bool
+    ) -> Resolved:
         """Add the addresses under former ids of the sender, in the chat and in former ones."""
         chats = (resolved.address, *resolved.former)
         former = tuple(
@@ -521,8 +601,9 @@ class AliasBook:
             for alias in self._former(sender)
             for chat in chats
         )
-        person = sender.alias if resolved.address.chat_id is None else None
-        return Resolved(resolved.address, person, resolved.former + former)
+        if resolved.address.chat_id is not None:
+            return Resolved(resolved.address, None, resolved.former + former)
+        return Resolved(resolved.address, sender.alias, resolved.former + former, is_handed_on)
 
     def changes(self) -> Changes:
         """Return what the batch has to write, sorted by id."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chatlane.domain.dedupe import digest_of
 from chatlane.domain.originals import Originals
 from chatlane.domain.turns import void_turn
 from chatlane.errors import SupersededError
 from chatlane.store import originals, turns, waiting
+from chatlane_schemas.source import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +115,7 @@ def _chosen(
         for session_id in dict.fromkeys(home.session_id for home in marked if home.is_copy)
         for its in found.get((session_id, number), ())
         # What was said in the branch itself has an id of its own.
-        if its.original.message_id is None and its.digest in one.targets
+        if its.original.message_id is None and its.digest in _addresses(one)
     ]
     lane = bound.get(one.session_key)
     here = () if lane is None else found.get((lane.session_id, number), ())
@@ -147,10 +149,19 @@ def _itself(
         where = (its.original.session_id, its.original.place)
         if its.original.is_waiting and where in arrivals:
             return its.original
+    addresses = _addresses(one)
     for its in (*there, *here):
-        if its.digest in one.targets:
+        if its.digest in addresses:
             return its.original
     return there[0].original if len(there) == 1 else None
+
+
+def _addresses(one: Arrived) -> set[bytes]:
+    """Return the digests of the message in its chat as sources of messages name that.
+
+    Marks of a message in a DM whose id was handed on are under the name of its person.
+    """
+    return {*one.targets, digest_of(source_of(one.event))}
 
 
 async def void_emptied(

@@ -209,7 +209,7 @@ def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
     )
     if learned.refused_move:
         return Refused(heard.message, DeadReason.INVALID, "migrate_to: the id of another chat")
-    resolved = book.resolve(heard.address, persons=persons)
+    resolved = book.resolve(heard.address, persons=persons, at=heard.message.stored_at)
     if one.plain is not None and resolved.address is heard.address and not learned.merges:
         return one.plain
     return _arrived(heard, resolved, heard.address.migrate_to if learned.merges else None)
@@ -227,7 +227,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         event if event.kind is not Kind.EDIT else _as_meant(heard),
         key,
         _former_keys(heard, resolved, key) if resolved.former else (),
-        digests(event, heard.address, resolved.person),
+        digests(event, _numbering(heard, resolved), resolved.person),
         heard.agent,
         heard.policy,
         message.stored_at,
@@ -255,7 +255,7 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         own = _digests_of(event.message_id, heard, resolved)
         return arrived._replace(digests=(*arrived.digests, *own))
     if heard.address.profile != MAIN_PROFILE:
-        former = former_digests(event, heard.address, resolved.person)
+        former = former_digests(event, _numbering(heard, resolved), resolved.person)
         arrived = arrived._replace(former_digests=former)
     if event.kind is not Kind.ATTACHMENTS:
         return arrived
@@ -268,7 +268,19 @@ def _former_keys(heard: Heard, resolved: Resolved, key: str) -> tuple[str, ...]:
 
 
 def _digests_of(message_id: str | None, heard: Heard, resolved: Resolved) -> tuple[bytes, ...]:
-    return digests_of_message(message_id, heard.event, heard.address, resolved.person)
+    address = _numbering(heard, resolved)
+    return digests_of_message(message_id, heard.event, address, resolved.person)
+
+
+def _numbering(heard: Heard, resolved: Resolved) -> Address:
+    """Return the address that the platform's number of a message counts in.
+
+    As it came, unless the id of the DM was handed on: what an earlier holder wrote there is no
+    message of who has it now, who must not change it, nor be taken for a repeat of it.
+    """
+    if not resolved.is_handed_on or resolved.person is None:
+        return heard.address
+    return heard.address._replace(chat_id=resolved.person)
 
 
 def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:

@@ -9,6 +9,7 @@ from chatlane.domain.aliases import (
     AliasKind,
     AliasRow,
     Changes,
+    Holder,
     are_handed_over,
     person_lookups,
 )
@@ -29,11 +30,16 @@ WITH named AS (
     JOIN aliases USING (platform, account, kind, alias)
 )
 SELECT platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical,
-       held_since, taken_from, ARRAY(
-           SELECT identity FROM former_ids
-           WHERE kind = 'person' AND former_ids.platform = aliases.platform
-             AND former_ids.account = aliases.account AND form = alias)
+       held_since, taken_from, had.names, had.since, had.until
 FROM named JOIN aliases USING (platform, account, kind, canonical)
+CROSS JOIN LATERAL (
+    SELECT array_agg(identity ORDER BY until) AS names,
+           array_agg(nullif(since, '-infinity') ORDER BY until) AS since,
+           array_agg(until ORDER BY until) AS until
+    FROM former_ids
+    WHERE kind = 'person' AND former_ids.platform = aliases.platform
+      AND former_ids.account = aliases.account AND form = alias
+) AS had
 """
 
 
@@ -67,9 +73,11 @@ async def read_book(
 
 
 def _from_row(row: "Record") -> AliasRow:
-    platform, account, kind, *rest, former = row.values()
+    platform, account, kind, *rest, names, since, until = row.values()
     alias = AliasRow(platform, account, AliasKind(kind), *rest)
-    return alias._replace(former=frozenset(former)) if former else alias
+    if not names:
+        return alias
+    return alias._replace(former=frozenset(map(Holder, names, since, until)))
 
 
 SPLIT_CHAT_SQL: Final[LiteralString] = """

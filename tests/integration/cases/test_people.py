@@ -377,6 +377,103 @@ async def test_f10_a_lane_that_leads_to_another_persons_session_is_led_away(
     assert tuple((await service.kernel.fetch(parent, placed.session))[0]) == (None, None, None)
 
 
+async def late(service: Service, fields: Fields) -> LogMessage:
+    """Return a message of Kim's that was stored before Lee had the number, and is not decided."""
+    await service.say("word1ofkim", **dm(NUMBER, KIM))
+    await service.answer_all()
+    service.now += timedelta(minutes=1)
+    one = event(service.platform, mid="late", text="word2ofkim", **fields)
+    return service.kernel.logged(one, service.now)
+
+
+@pytest.mark.parametrize("lasting", [KIM, None])
+async def test_f01_what_was_stored_before_a_number_changed_hands_is_of_who_had_it_then(
+    service: Service, lasting: str | None
+) -> None:
+    """The partition of a room tells of the change before that of the chat is read."""
+    message = await late(service, dm(NUMBER, lasting))
+    room: Fields = {"kind_of_chat": "group", "chat": "room"}
+    await service.say("word3oflee", **room, **sender(NUMBER, LEE))
+    await service.kernel.decide([message])
+    lee = await service.say("word4oflee", chat=NUMBER, user=NUMBER)
+    await service.answer_all()
+    assert words(await service.loaded(KIM)) == {"word1ofkim", "word2ofkim"}
+    assert words(await service.loaded(LEE)) == {"word3oflee", "word4oflee"}
+    assert lee.session in await service.listed(NUMBER)
+    assert words([await service.exported(KIM)]) == {"word1ofkim", "word2ofkim"}
+
+
+async def test_f01_what_an_operator_hands_over_is_not_what_was_stored_before(
+    service: Service,
+) -> None:
+    service.platform = "telegram"
+    mine: Fields = {"chat": "701", "user": "701"}
+    kim = await service.say("word1ofkim", **mine)
+    old = event("telegram", mid="late", text="word2ofkim", **mine)
+    message = service.kernel.logged(old, service.now + timedelta(seconds=1))
+    await service.hand_over("701")
+    await service.kernel.decide([message])
+    assert await service.kernel.waiting(kim.session) == ["word1ofkim", "word2ofkim"]
+    lee = await service.say("word3oflee", **mine)
+    assert await service.kernel.waiting(lee.session) == ["word3oflee"]
+
+
+NUMBERED: Final = ("edit", "delete", "attachments", "message")
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+@pytest.mark.parametrize("kind", NUMBERED)
+async def test_f01_who_has_a_number_changes_no_message_of_who_had_it(
+    service: Service, kind: str, *, is_answered: bool
+) -> None:
+    """Platforms that count the messages of a chat give the same numbers to another person."""
+    say = service.kernel.say
+    kim = await say(event("signal", mid="1", text="word1ofkim", **dm(NUMBER, KIM)), service.now)
+    if is_answered:
+        await service.answer_all()
+    service.now += timedelta(minutes=1)
+    await service.say("word2oflee", **dm(NUMBER, LEE))
+    more: Fields = {"event_id": "7"} if kind in {"edit", "delete"} else {}
+    more |= {} if kind == "delete" else {"text": "word3oflee"}
+    service.now += timedelta(minutes=1)
+    await say(event("signal", kind=kind, mid="1", **more, **dm(NUMBER, LEE)), service.now)
+    await service.answer_all()
+    assert await service.kernel.said(kim.session) == ["word1ofkim", "ok"]
+    said = words(await service.loaded(LEE))
+    assert said == ({"word2oflee", "word3oflee"} if kind == "message" else {"word2oflee"})
+
+
+async def test_f01_an_edit_that_came_early_is_of_who_wrote_it(service: Service) -> None:
+    say = service.kernel.say
+    early: Fields = {"kind": "edit", "mid": "1", "event_id": "7", "text": "word1ofkim"}
+    await service.say("word0ofkim", **dm(NUMBER, KIM))
+    await say(event("signal", **early, **dm(NUMBER, KIM)), service.now)
+    service.now += timedelta(minutes=1)
+    one = event("signal", mid="1", text="word2oflee", **dm(NUMBER, LEE))
+    lee = await say(one, service.now)
+    assert await service.kernel.waiting(lee.session) == ["word2oflee"]
+
+
+async def test_f01_who_has_a_handed_on_number_edits_their_own(service: Service) -> None:
+    await passed_on(service)
+    say = service.kernel.say
+    one = event("signal", mid="1", text="word4oflee", **dm(NUMBER, LEE))
+    lee = await say(one, service.now)
+    service.now += timedelta(minutes=1)
+    again = await say(event("signal", mid="1", text="word4oflee", **dm(None, LEE)), service.now)
+    assert again.session_id is None
+    service.now += timedelta(minutes=1)
+    edit: Fields = {"kind": "edit", "mid": "1", "event_id": "7", "text": "word5oflee"}
+    await say(event("signal", **edit, chat=NUMBER, user=NUMBER), service.now)
+    assert await service.kernel.waiting(lee.session) == ["word5oflee"]
+    await service.answer_all()
+    # Days later nothing but the address tells where the message is.
+    await service.kernel.fetch("DELETE FROM seen")
+    later = edit | {"event_id": "8", "text": "word6oflee"}
+    await say(event("signal", **later, chat=NUMBER, user=NUMBER), service.now)
+    assert "word6oflee" in words(await service.loaded(LEE))
+
+
 # Whatever happens.
 
 

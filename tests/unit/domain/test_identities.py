@@ -7,7 +7,15 @@ from typing import Final
 
 import pytest
 
-from chatlane.domain.aliases import AliasBook, AliasId, AliasKind, AliasRow, FormerId, lookups
+from chatlane.domain.aliases import (
+    AliasBook,
+    AliasId,
+    AliasKind,
+    AliasRow,
+    FormerId,
+    Holder,
+    lookups,
+)
 from chatlane.domain.erasing import Ids
 from chatlane.domain.identities import Identity, Span, identity_with
 from chatlane.domain.keys import session_key
@@ -42,7 +50,11 @@ class Memory:
         return AliasBook(self.read(row) for row in self.rows.values() if row.canonical in names)
 
     def read(self, row: AliasRow) -> AliasRow:
-        former = frozenset(one.identity for one in self.former if one.form == row.alias)
+        former = frozenset(
+            Holder(one.identity, one.since, one.until)
+            for one in self.former
+            if one.form == row.alias
+        )
         return row._replace(former=former)
 
     def write(self, book: AliasBook) -> None:
@@ -106,7 +118,7 @@ class Memory:
         )
         book = self.book(lookups(address, persons=True))
         book.learn(address, self.now, persons=True)
-        resolved = book.resolve(address, persons=True)
+        resolved = book.resolve(address, persons=True, at=self.now)
         self.write(book)
         key = session_key(resolved.address, KeyRules())
         assert isinstance(key, str)
@@ -145,6 +157,11 @@ class Memory:
         owners = self.whose(raw).owners
         return {word for owner, said in self.sessions.values() if owner in owners for word in said}
 
+    def said_by(self, raw: str) -> int:
+        """How many messages a person has written in conversations of their own."""
+        owners = self.whose(raw).owners
+        return sum(len(said) for owner, said in self.sessions.values() if owner in owners)
+
     def exported(self, raw: str) -> set[str]:
         """Every word in rooms that an export holds and an erasure deletes."""
         ids = Ids(self.whose(raw))
@@ -174,17 +191,32 @@ def test_f01_a_first_message_with_both_ids_ends_the_time_of_the_one_before() -> 
     assert memory.whose(NUMBER, memory.now) == lee
 
 
-def test_f01_an_event_that_is_older_than_the_change_before_it_leaves_no_overlap() -> None:
+@pytest.mark.parametrize("lasting", [KIM, None])
+def test_f01_an_event_of_before_the_change_is_of_who_had_the_number_then(
+    lasting: str | None,
+) -> None:
     """Partitions are read independently of each other."""
     memory = Memory("signal")
     writes(memory, NUMBER, KIM)
     writes(memory, NUMBER, LEE)
-    changed_at = memory.now
-    memory.now = START
+    changed_at, said = memory.now, memory.said_by(KIM)
+    memory.now = START + timedelta(seconds=30)
+    writes(memory, NUMBER, lasting)
+    assert memory.said_by(KIM) == said + 1
+    assert [span for span in memory.whose(LEE).spans if span.form == NUMBER] == [
+        Span(NUMBER, changed_at)
+    ]
+    assert memory.whose(NUMBER) == memory.whose(LEE) != memory.whose(KIM)
+
+
+def test_f01_an_account_first_seen_in_an_older_event_is_a_person_of_its_own() -> None:
+    memory = Memory("signal")
     writes(memory, NUMBER, KIM)
-    spans = [span for span in memory.whose(LEE).spans if span.form == NUMBER]
-    assert spans == [Span(NUMBER, changed_at, changed_at + timedelta(microseconds=1))]
-    assert memory.whose(NUMBER) == memory.whose(KIM)
+    writes(memory, NUMBER, LEE)
+    memory.now = START + timedelta(seconds=30)
+    other = "0f0e0d0c-0000-4000-8000-000000000001"
+    writes(memory, NUMBER, other)
+    assert (memory.said_by(KIM), memory.said_by(LEE), memory.said_by(other)) == (1, 1, 1)
 
 
 def test_f01_numbers_that_change_hands_in_a_circle_name_nobody_by_an_old_name() -> None:
