@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from pydantic_core import from_json
 
+from chatlane.domain.aliases import lookups, person_lookups
 from chatlane.domain.effects import Effects, Publication
 from chatlane.domain.log import MOST_PARTITIONS
+from chatlane.domain.sources import address_of
 from chatlane.domain.turns import repeat_notice
 from chatlane.errors import ChatlaneError
-from chatlane.store import audit, dead_letters, messages, outbox, sessions, turns
+from chatlane.store import audit, dead_letters, identities, messages, outbox, sessions, turns
 from chatlane_schemas import subjects
+from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import Stage
+from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.streams import DEFAULT_SLOTS, StreamName
 from chatlane_schemas.subjects import SubjectError, parse_log, parse_rlog
 
@@ -130,7 +134,9 @@ class Retrying:
         if letter.stage == Stage.TURNS:
             return await self._reopen_turn(connection, letter)
         if letter.stage in _LOGGED:
-            await self._publish(_publication(letter))
+            publication = _publication(letter)
+            await _require_same_people(connection, letter)
+            await self._publish(publication)
             return None
         publication = _publication(letter)
         if letter.session_id is not None:
@@ -185,6 +191,21 @@ class Retrying:
         }
         await audit.write(
             connection, action, letter.session_id, detail, actor=self._actor, outcome="done"
+        )
+
+
+async def _require_same_people(connection: PoolConnectionProxy, letter: DeadRow) -> None:
+    """Check that a message will not be taken for one of who has an id of its author by now."""
+    if letter.stage != Stage.INBOUND or letter.stored_at is None or letter.body is None:
+        return
+    try:
+        address = address_of(decode(InboundEvent, letter.body))
+    except DecodeError:
+        return
+    ids = lookups(address, persons=True) | person_lookups(address)
+    if await identities.are_handed_on(connection, ids, letter.stored_at):
+        raise NotRetriedError(
+            "an id in it belongs to another person now, who would be taken for its author"
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
+    from chatlane.domain.aliases import AliasId
     from chatlane_schemas.people import Person
 
 FIND_SQL: Final[LiteralString] = """
@@ -140,6 +141,23 @@ async def are_one_person(connection: "PoolConnectionProxy", owner: str, other: s
     name = Name(*parse_owner_text(owner))
     found = await find_by_names(connection, [name])
     return other in found[name].owners
+
+
+HANDED_ON_SQL: Final[LiteralString] = """
+-- former_ids: whether somebody else had one of these ids at a time
+SELECT EXISTS (
+    SELECT FROM unnest($1::text[], $2::text[], $3::text[]) AS want (platform, account, form)
+    JOIN former_ids USING (platform, account, form) WHERE until > $4)
+"""
+
+
+async def are_handed_on(
+    connection: "PoolConnectionProxy", ids: "Iterable[AliasId]", since: "datetime"
+) -> bool:
+    """Return whether one of some ids has changed hands since a time."""
+    forms = [(one.platform, one.account, one.alias) for one in ids]
+    found: bool = await connection.fetchval(HANDED_ON_SQL, *columns(forms, 3), since)
+    return found
 
 
 async def find_owners(

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain import replies
+from chatlane.domain.effects import Publication
 from chatlane.domain.erasing import ErasureKey
 from chatlane.domain.log import LogMessage
 from chatlane.domain.search import search_of
@@ -22,6 +23,7 @@ from chatlane.routing.erasing import Erased, Erasing
 from chatlane.routing.exporting import Export
 from chatlane.routing.finding import Finder
 from chatlane.routing.replaying import Replay
+from chatlane.routing.retrying import NotRetriedError, Retrying
 from chatlane.routing.searchable import SearchFilling
 from chatlane.store import identities
 from chatlane.store.search import Place, SearchReads
@@ -472,6 +474,30 @@ async def test_f01_who_has_a_handed_on_number_edits_their_own(service: Service) 
     later = edit | {"event_id": "8", "text": "word6oflee"}
     await say(event("signal", **later, chat=NUMBER, user=NUMBER), service.now)
     assert "word6oflee" in words(await service.loaded(LEE))
+
+
+async def test_f01_a_dead_letter_does_not_come_again_as_one_of_who_has_the_number(
+    service: Service,
+) -> None:
+    """Its log would name the time of now, at which the number is another person's."""
+    published: list[Publication] = []
+
+    async def publish(row: Publication) -> None:
+        published.append(row)
+
+    await service.say("word0ofkim", **dm(NUMBER, KIM))
+    await service.say("word1ofkim", profile="unknown", **dm(NUMBER, KIM))
+    await service.say("word2ofkim", profile="unknown", **dm(None, KIM))
+    await service.say("word3oflee", **dm(NUMBER, LEE))
+    await service.say("word4oflee", profile="unknown", **dm(NUMBER, LEE))
+    letters = await service.kernel.fetch("SELECT id FROM dead_letters ORDER BY stored_at")
+    kims, kims_own, lees = (row[0] for row in letters)
+    retrying = Retrying(service.kernel.store, publish)
+    with pytest.raises(NotRetriedError, match="another person"):
+        await retrying.retry(kims, out_of_order=True)
+    for letter in (kims_own, lees):
+        await retrying.retry(letter, out_of_order=True)
+    assert words(row.payload.decode() for row in published) == {"word2ofkim", "word4oflee"}
 
 
 # Whatever happens.
