@@ -46,6 +46,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "messages": _WITH_SESSION,
     "outbox": Rule("until they are published, some milliseconds", "routers"),
     "removed_messages": Rule("`retention.archive`, else as long as their session", "retain"),
+    "routed_changes": Rule("until ROUTED says so, about a second", "routers"),
     "routers": Rule("10 min after a router was last seen", "routers"),
     "search_progress": _WITH_SESSION,
     "searchable": _WITH_SESSION,
@@ -61,8 +62,11 @@ UNBOUNDED: Final[Mapping[str, str]] = {
     "aliases": "one row for each id of a person; without them a person is another one. "
     "`people erase` deletes them",
     "erased_people": "the erasure list: what it keeps out has no end",
+    "erased_spans": "the same, for ids that belonged to somebody else before",
     "erasure_receipts": "proof that somebody was erased; some lines for each erasure",
     "erasures": "the same: one line for each",
+    "former_ids": "one row for each time in which an id belonged to an earlier holder; without them "
+    "the next holder would be taken for that person. `people erase` deletes them",
     "lane_aliases": "names from an import; nothing adds to them afterwards",
     "partitions": "as many rows as partitions",
     "reconciliation": "one row",
