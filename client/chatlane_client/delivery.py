@@ -23,7 +23,7 @@ from opentelemetry.trace import SpanKind
 
 from chatlane_client.connection import closed_error_first, until_connected
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
-from chatlane_client.ordering import Place, SessionOrder
+from chatlane_client.ordering import DeliveryNumbers, Place, SessionOrder
 from chatlane_client.pulling import Pull, open_pull
 from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.tracing import context_of, span
@@ -78,6 +78,10 @@ class _Orphans:
     count: int = 0
     until: float = 0.0
 
+    def include(self, raw: Msg) -> bool:
+        """Return whether a message is one of them."""
+        return self.count > 0 and raw.metadata.sequence.stream <= self.through
+
     def less_one(self) -> "_Orphans":
         """Return what is left when one has come."""
         return replace(self, count=max(0, self.count - 1))
@@ -107,9 +111,12 @@ class OutboundReader:
         self._held: dict[str, _Delivery] = {}
         self._chats: dict[str, deque[_Delivery]] = {}
         self._orphans = _Orphans()
+        self._numbers = DeliveryNumbers()
+        # Until a message that was not acknowledged must have come again; known from the durable.
+        self._redelivered_within = 0.0
         self._looked_at = self._connected_at = float("-inf")
         self._reconnects_seen: int | None = None
-        self._delivered: tuple[int, int] | None = None
+        self._delivered_on: int | None = None
         self._sharing_said_at: float | None = None
 
     async def run(self) -> None:
@@ -138,7 +145,7 @@ class OutboundReader:
             await until_connected(self._client)
             await self._look_for_orphans(source)
             raw = await source.take(_AT_ONCE, timedelta(seconds=self._pull_seconds()))
-            self._queue(await self._arrive(raw), tasks)
+            self._queue(await self._arrive(raw, source), tasks)
         except nats.errors.TimeoutError:
             pass
         except nats.errors.ConnectionClosedError as exc:
@@ -150,7 +157,7 @@ class OutboundReader:
         self._queue(await self._overdue(source), tasks)
         return True
 
-    async def _arrive(self, raw: Msg) -> tuple[_Delivery, ...]:
+    async def _arrive(self, raw: Msg, source: Pull) -> tuple[_Delivery, ...]:
         """Return what may go to its chat now that this message is here."""
         self._watch_for_others(raw)
         try:
@@ -168,17 +175,20 @@ class OutboundReader:
         if held := self._held.get(message.id):
             held.raw = raw
             return ()
-        return await self._admit(_Delivery(message, raw))
+        delivery = _Delivery(message, raw)
+        would_lead = self._order.would_lead(message.session_id, message.out_seq)
+        if would_lead and self._numbers.missed and not self._orphans.include(raw):
+            await self._count_missed(source, raw)
+        return await self._admit(delivery)
 
     def _watch_for_others(self, raw: Msg) -> None:
         """Warn when the server gave deliveries of this account to another process.
 
         It numbers them, so over one connection a single reader gets every number.
         """
-        before = self._delivered
-        number, connects = raw.metadata.sequence.consumer, self._client.stats["reconnects"]
-        self._delivered = number, connects
-        if before is None or before[1] != connects or number == before[0] + 1:
+        skipped = self._numbers.count(raw.metadata.sequence.consumer)
+        before, self._delivered_on = self._delivered_on, self._client.stats["reconnects"]
+        if not skipped or before != self._delivered_on:
             return
         now, said_at = monotonic(), self._sharing_said_at
         if now - self._connected_at < _FORMER_REQUESTS_LAST.total_seconds():
@@ -199,7 +209,7 @@ class OutboundReader:
 
     async def _admit(self, delivery: _Delivery) -> tuple[_Delivery, ...]:
         message = delivery.message
-        is_orphan = delivery.raw.metadata.sequence.stream <= self._orphans.through
+        is_orphan = self._orphans.include(delivery.raw)
         place, ready = self._order.admit(
             message.session_id,
             message.out_seq,
@@ -222,14 +232,21 @@ class OutboundReader:
         return ready
 
     async def _overdue(self, source: Pull) -> tuple[_Delivery, ...]:
-        """Return what has waited long enough for what is missing before it."""
+        """Return what has waited long enough for what is missing before it.
+
+        What is kept waits at most once more for what has to come again, also where there is always
+        some of it, as with another process that reads this durable.
+        """
         now = monotonic()
         if now >= self._orphans.until:
             self._orphans = _Orphans()
         passed = [] if self._orphans.count else self._order.lead_unknown()
         deadline = self._order.next_deadline()
-        if deadline is not None and deadline <= now and await self._is_given_up(source, deadline):
-            passed += self._order.pass_overdue(now)
+        if deadline is not None and deadline <= now:
+            is_given_up = await self._is_given_up(source, deadline)
+            passed += self._order.pass_overdue(
+                now if is_given_up else now - self._redelivered_within
+            )
         for gap in passed:
             if gap.missing:
                 extra = {"session_id": str(gap.session_id), "missing": str(gap.missing)}
@@ -326,11 +343,43 @@ class OutboundReader:
         self._looked_at = monotonic()
         if info is None or info.delivered is None:
             return
-        count = (info.num_ack_pending or 0) - len(self._held) - source.arrived
+        self._numbers.restart(info.delivered.consumer_seq)
+        count = self._count_foreign(info, source)
         if count > 0:
-            patience = (info.config.ack_wait or 0) + _SETTLE_MARGIN.total_seconds()
-            self._orphans = _Orphans(info.delivered.stream_seq, count, monotonic() + patience)
+            until = monotonic() + self._redelivered_within
+            self._orphans = _Orphans(info.delivered.stream_seq, count, until)
             _log.info("outbound_orphans_expected", extra={"count": count})
+
+    async def _count_missed(self, source: Pull, newest: Msg) -> None:
+        """Find out how many messages that other requests were given are not acknowledged.
+
+        Args:
+            source: What came in and was not taken.
+            newest: The message that came last, and is not held yet.
+        """
+        count = self._orphans.count + self._numbers.missed
+        with contextlib.suppress(nats.errors.Error):
+            info = await self._find_consumer()
+            if info is not None and info.delivered is not None:
+                # What is still on its way to us is in the second number only.
+                count = min(count, self._count_foreign(info, source) - 1)
+        self._numbers.missed = 0
+        if count > 0:
+            through = newest.metadata.sequence.stream - 1
+            if self._orphans.count:
+                through = max(self._orphans.through, through)
+            until = monotonic() + self._redelivered_within
+            self._orphans = _Orphans(through, count, until)
+            _log.info("outbound_orphans_expected", extra={"count": count})
+        else:
+            self._orphans = _Orphans()
+
+    def _count_foreign(self, info: ConsumerInfo, source: Pull) -> int:
+        """Return how many messages are out that this process has not got."""
+        self._redelivered_within = (info.config.ack_wait or 0) + _SETTLE_MARGIN.total_seconds()
+        through = info.delivered.consumer_seq if info.delivered else 0
+        arrived = sum(it.metadata.sequence.consumer <= through for it in source.arrived)
+        return (info.num_ack_pending or 0) - len(self._held) - arrived
 
     async def _find_consumer(self) -> ConsumerInfo | None:
         """Return the state of our durable, or None when we are not permitted to see it."""

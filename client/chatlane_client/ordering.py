@@ -94,6 +94,36 @@ class _Progress(Generic[T]):
         return missing
 
 
+@dataclass(slots=True)
+class DeliveryNumbers:
+    """Counts the deliveries of a durable that this process did not get.
+
+    The server numbers the deliveries of a durable 1, 2, 3, ..., whichever request gets them. A
+    message is delivered for the first time only after all older ones of its session: where no
+    number is missing, none of them is with another process or a connection that was lost.
+
+    Attributes:
+        missed: How many went elsewhere since the last `restart`.
+    """
+
+    missed: int = 0
+    _last: int | None = None
+
+    def restart(self, last: int) -> None:
+        """Begin after a delivery, of which and of all before it the state is known."""
+        self.missed, self._last = 0, last
+
+    def count(self, number: int) -> int:
+        """Note a delivery, and return how many between it and the last one went elsewhere.
+
+        The numbers of a durable that was made again, or of a new leader, may begin lower.
+        """
+        skipped = 0 if self._last is None else max(0, number - self._last - 1)
+        self._last = number
+        self.missed += skipped
+        return skipped
+
+
 class SessionOrder(Generic[T]):
     """Puts the messages of every session into the order of their numbers.
 
@@ -154,6 +184,11 @@ class SessionOrder(Generic[T]):
             return Admission(Place.LATE, (item,))
         progress.early[number] = _Kept(item, patient_until)
         return self._advance(session_id, progress)
+
+    def would_lead(self, session_id: UUID, number: int) -> bool:
+        """Return whether a message would begin its session in the middle, if it may lead."""
+        progress = self._sessions.get(session_id)
+        return number > 1 and (progress is None or not progress.following)
 
     def pass_overdue(self, now: float) -> list[PassedOver[T]]:
         """Give up on what did not come in time."""

@@ -79,9 +79,9 @@ class Pull:
         return self._arrived.popleft()
 
     @property
-    def arrived(self) -> int:
-        """How many messages came in and were not taken."""
-        return len(self._arrived)
+    def arrived(self) -> tuple[Msg, ...]:
+        """The messages that came in and were not taken."""
+        return tuple(self._arrived)
 
     async def give_back(self) -> None:
         """Let others have what was asked for and not taken."""

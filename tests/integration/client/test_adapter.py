@@ -439,35 +439,146 @@ async def test_what_a_dead_process_held_comes_before_what_is_newer(
     assert chats.texts("2") == ["3"]
 
 
+class OtherRequest:
+    """A request for one message, over a connection whose process is gone or is another's."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.taken: list[Msg] = []
+
+    async def send(self) -> None:
+        inbox = self._client.new_inbox()
+        await self._client.subscribe(inbox, cb=self._take)
+        next_message = f"$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.{outbound_durable(PLATFORM, ACCOUNT)}"
+        request = b'{"batch":1,"expires":30000000000}'
+        await self._client.publish(next_message, request, reply=inbox)
+        await self._client.flush()
+
+    async def _take(self, message: Msg) -> None:
+        self.taken.append(message)
+
+
+async def say_until_taken(speaker: Speaker, chats: Chats, other: OtherRequest) -> str:
+    """Begin chats until the other request gets the first message of one; return that chat."""
+
+    def is_out(chat: str) -> bool:
+        return bool(other.taken or chats.texts(chat))
+
+    while True:
+        chat = str(uuid4())
+        await speaker.say(1, chat=chat)
+        await eventually(partial(is_out, chat))
+        if other.taken:
+            return chat
+
+
 async def test_what_a_lost_request_was_given_is_waited_for(
     client: Client, speaker: Speaker
 ) -> None:
     """As in a cluster, whose servers may keep a request of a connection that is gone."""
     chats = Chats()
-    taken: list[Msg] = []
-
-    async def take(message: Msg) -> None:
-        taken.append(message)
+    other = OtherRequest(client)
 
     def are_out(count: int) -> bool:
-        return len(taken) + len(chats.texts()) == count
+        return len(other.taken) + len(chats.texts()) == count
 
     async with delivering(client, chats.deliver, gap_patience=SHORT):
         await speaker.say(1)
         await chats.until_said("1")
-        inbox = client.new_inbox()
-        await client.subscribe(inbox, cb=take)
-        next_message = f"$JS.API.CONSUMER.MSG.NEXT.OUTBOUND.{outbound_durable(PLATFORM, ACCOUNT)}"
-        request = b'{"batch":1,"expires":30000000000}'
-        await client.publish(next_message, request, reply=inbox)
+        await other.send()
         number = 1
-        while not taken:
+        while not other.taken:
             number += 1
             await speaker.say(number)
             await eventually(partial(are_out, number))
         await speaker.say(number + 1)
         await eventually(lambda: all_acknowledged(client), timeout=OUTBOUND_ACK_WAIT * 3)
     assert chats.texts() == [str(its) for its in range(1, number + 2)]
+
+
+async def test_the_first_message_of_a_session_that_a_lost_request_was_given_comes_first(
+    client: Client, bus_url: str, speaker: Speaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The adapter never saw the session, so only the numbers of deliveries tell of it."""
+    chats = Chats()
+    async with delivering(client, chats.deliver, gap_patience=SHORT):
+        await speaker.say(1)
+        await chats.until_said("1")
+        async with open_connection(bus_url, name="lost") as lost:
+            other = OtherRequest(lost)
+            await other.send()
+            chat = await say_until_taken(speaker, chats, other)
+        await speaker.say(2, chat=chat)
+        await speaker.say(3, chat=chat)
+        await speaker.say(2)
+        await chats.until_said("2")
+        assert chats.texts(chat) == [], "other chats do not wait"
+        await eventually(lambda: all_acknowledged(client), timeout=OUTBOUND_ACK_WAIT * 3)
+    assert chats.texts(chat) == ["1", "2", "3"]
+    assert "outbound_gap_passed" not in caplog.messages
+    assert "outbound_late" not in caplog.messages
+
+
+async def test_what_another_process_acknowledged_is_not_waited_for(
+    client: Client, bus_url: str, speaker: Speaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    chats = Chats()
+    async with (
+        delivering(client, chats.deliver, gap_patience=NEVER),
+        open_connection(bus_url, name="another") as another,
+    ):
+        await speaker.say(1)
+        await chats.until_said("1")
+        other = OtherRequest(another)
+        await other.send()
+        chat = await say_until_taken(speaker, chats, other)
+        await other.taken[0].ack_sync()
+        await speaker.say(2, chat=chat)
+        await chats.until_said("2", chat=chat)
+    assert chats.texts(chat) == ["2"]
+    assert "outbound_orphans_expected" not in caplog.messages
+
+
+async def test_a_gap_is_passed_although_other_requests_always_hold_something(
+    client: Client, speaker: Speaker
+) -> None:
+    """As while two processes read for one account."""
+    chats = Chats()
+    async with delivering(client, chats.deliver, gap_patience=SHORT):
+        await speaker.say(1)
+        await speaker.say(3)
+
+        async def was_passed() -> bool:
+            other = OtherRequest(client)
+            await other.send()
+            chat = await say_until_taken(speaker, chats, other)
+            await speaker.say(2, chat=chat)
+            return chats.texts() == ["1", "3"]
+
+        await eventually(was_passed, timeout=OUTBOUND_ACK_WAIT * 6)
+
+
+async def test_a_session_that_begins_in_the_middle_costs_no_request(
+    client: Client, speaker: Speaker
+) -> None:
+    chats = Chats()
+    requests: list[str] = []
+
+    async def note(message: Msg) -> None:
+        requests.append(message.subject)
+
+    async with delivering(client, chats.deliver, gap_patience=NEVER):
+        await speaker.say(17)
+        await chats.until_said("17")
+        await client.subscribe("$JS.API.CONSUMER.INFO.OUTBOUND.>", cb=note)
+        for number in range(20):
+            await speaker.say(5 + number, chat=f"new {number}")
+        for number in range(20):
+            await chats.until_said(str(5 + number), chat=f"new {number}")
+        await client.flush()
+        assert requests == []
+        await state_of(client)
+        await eventually(lambda: len(requests) == 1)
 
 
 async def test_a_stopped_adapter_gives_back_what_it_holds(client: Client, speaker: Speaker) -> None:

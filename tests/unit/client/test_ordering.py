@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane_client.ordering import Place, SessionOrder
+from chatlane_client.ordering import DeliveryNumbers, Place, SessionOrder
 
 SESSION = uuid4()
 
@@ -113,6 +113,47 @@ def test_a_session_does_not_begin_while_older_ones_may_come() -> None:
 def test_the_very_first_number_begins_its_session_at_any_time() -> None:
     reader = Reader()
     assert reader.admit(1, may_lead=False) is Place.IN_ORDER
+
+
+def test_only_what_begins_a_session_in_the_middle_leads_on_trust() -> None:
+    reader = Reader()
+    assert reader.order.would_lead(SESSION, 2)
+    assert not reader.order.would_lead(SESSION, 1)
+    assert reader.order.would_lead(SESSION, 2), "asking changes nothing"
+    reader.admit(3, may_lead=False)
+    assert reader.order.would_lead(SESSION, 2), "it has not begun yet"
+    reader.admit(1)
+    assert not reader.order.would_lead(SESSION, 9)
+    assert reader.order.would_lead(uuid4(), 9)
+
+
+def test_deliveries_that_went_elsewhere_show_in_the_numbers() -> None:
+    numbers = DeliveryNumbers()
+    assert [numbers.count(number) for number in (7, 8, 11, 12, 14)] == [0, 0, 2, 0, 1]
+    assert numbers.missed == 3
+    numbers.restart(20)
+    assert numbers.missed == 0
+    assert [numbers.count(number) for number in (21, 23)] == [0, 1]
+    assert numbers.missed == 1
+
+
+def test_numbers_that_begin_lower_miss_nothing() -> None:
+    """As with a durable that was made again, or what was on its way when its state was read."""
+    numbers = DeliveryNumbers()
+    numbers.restart(50)
+    assert [numbers.count(number) for number in (49, 50, 51, 1, 2)] == [0] * 5
+    assert numbers.missed == 0
+    assert numbers.count(4) == 1
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_every_delivery_is_counted_here_or_as_missed(is_ours: list[bool]) -> None:
+    numbers = DeliveryNumbers()
+    numbers.restart(0)
+    ours = [number for number, is_one in enumerate(is_ours, 1) if is_one]
+    for number in ours:
+        numbers.count(number)
+    assert numbers.missed == max(ours, default=0) - len(ours)
 
 
 def test_sessions_begin_when_nothing_older_is_expected_any_more() -> None:
