@@ -87,11 +87,12 @@ class Question:
     """The routed message that a `stream` answer replies to.
 
     Attributes:
+        source: Where its answer goes; None where nobody is to be told.
         was_given_up: It is marked as not answered: no worker had acknowledged it.
     """
 
     id: UUID
-    source: Source
+    source: Source | None
     is_of_person: bool = True
     was_given_up: bool = False
 

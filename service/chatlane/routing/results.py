@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.turns import ArrivedResult, Question, answer_stream, settle
+from chatlane.routing.addressing import find_present
 from chatlane.routing.forgetting import note_erased
 from chatlane.routing.recalling import recall, require_known
 from chatlane.routing.refused import Refused
@@ -97,12 +99,40 @@ class Settlement:
         for one in results:
             if one.is_old:
                 await self._recall(connection, one, found, asked)
+        await self._readdress(connection, results, found, asked)
         busy = await self._sessions_with_waiting(connection, results)
         for one in results:
             begin = len(self._effects.publications)
             self._settle_one(one, found, busy, asked)
             self._effects.trace(begin, one.trace)
         reach(RouterPoint.RESULTS_SETTLED)
+
+    async def _readdress(
+        self,
+        connection: PoolConnectionProxy,
+        results: Sequence[ArrivedResult],
+        found: Mapping[UUID, Turn],
+        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> None:
+        """Let no answer go to who has the id of its chat by now."""
+        of_turns = [turn for turn in found.values() if turn.source is not None]
+        sources = [(turn.session_id, turn.source) for turn in of_turns]
+        sources += [(session_id, question.source) for session_id, question, _ in asked.values()]
+        owners = [
+            session.owner if (session := self._sessions.get(session_id)) else None
+            for session_id, _ in sources
+        ]
+        present = await find_present(
+            connection,
+            [(owner, source) for owner, (_, source) in zip(owners, sources, strict=True)],
+            max(one.stored_at for one in results),
+        )
+        for turn, source in zip(of_turns, present, strict=False):
+            turn.source = source
+        for key, source in zip([*asked], present[len(of_turns) :], strict=True):
+            session_id, question, known = asked[key]
+            if source is not question.source:
+                asked[key] = session_id, replace(question, source=source), known
 
     async def _recall(
         self,

@@ -6,7 +6,7 @@ sessions by `Identity.owners`.
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.domain.aliases import AliasBook, lookups
+from chatlane.domain.aliases import AliasBook, AliasId, AliasKind, lookups
 from chatlane.domain.identities import Identity, Span, identity_with
 from chatlane.domain.owners import alias_of, parse_owner_text
 from chatlane.domain.sources import Address
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.aliases import AliasId
     from chatlane_schemas.people import Person
 
 FIND_SQL: Final[LiteralString] = """
@@ -158,6 +157,25 @@ async def are_handed_on(
     forms = [(one.platform, one.account, one.alias) for one in ids]
     found: bool = await connection.fetchval(HANDED_ON_SQL, *columns(forms, 3), since)
     return found
+
+
+FIND_HANDED_ON_SQL: Final[LiteralString] = """
+-- former_ids: which ids somebody else had at some time
+SELECT DISTINCT platform, account, form
+FROM unnest($1::text[], $2::text[], $3::text[]) AS want (platform, account, form)
+JOIN former_ids USING (platform, account, form)
+"""
+
+
+async def find_handed_on(
+    connection: "PoolConnectionProxy", ids: "Iterable[AliasId]"
+) -> "set[AliasId]":
+    """Return those ids of people that have changed hands at some time."""
+    forms = sorted({(one.platform, one.account, one.alias) for one in ids})
+    if not forms:
+        return set()
+    rows = await connection.fetch(FIND_HANDED_ON_SQL, *columns(forms, 3))
+    return {AliasId(platform, account, AliasKind.PERSON, form) for platform, account, form in rows}
 
 
 async def find_owners(

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain import replies
+from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Publication
 from chatlane.domain.erasing import ErasureKey
 from chatlane.domain.log import LogMessage
@@ -34,9 +35,10 @@ from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionFilter
 from chatlane_schemas.streams import StreamName
+from tests.integration.cases.test_moves import KernelWith
 from tests.integration.cases.test_opened_sessions import create
 from tests.integration.cases.test_session_changes import Caller
-from tests.support.kernel import DAY, Fields, Kernel, Placed, event
+from tests.support.kernel import DAY, Fields, Kernel, Placed, catalog, event
 from tests.support.memory_streams import MemoryStreams
 from tests.support.people_world import Ask, HandOver, Say, Somebody, Split, Step, World
 
@@ -498,6 +500,54 @@ async def test_f01_a_dead_letter_does_not_come_again_as_one_of_who_has_the_numbe
     for letter in (kims_own, lees):
         await retrying.retry(letter, out_of_order=True)
     assert words(row.payload.decode() for row in published) == {"word2ofkim", "word4oflee"}
+
+
+async def answered_in(service: Service, word: str) -> list[str]:
+    """Return the chats that were told an answer with a word."""
+    told = await service.kernel.published("OUTBOUND")
+    return [one["target"]["chat"]["id"] for one in told if word in one["text"]]
+
+
+@pytest.mark.parametrize("is_claimed", [True, False])
+async def test_f01_an_answer_does_not_go_to_who_has_the_number_by_now(
+    service: Service, *, is_claimed: bool
+) -> None:
+    kernel = service.kernel
+    kim = await service.say("word1ofkim my diagnosis", **dm(NUMBER, KIM))
+    claimed = await kernel.claim_live(kim.session) if is_claimed else None
+    lee = await service.say("word2oflee", **dm(NUMBER, LEE))
+    await kernel.answer(
+        claimed or await kernel.claim_live(kim.session), "answer of kim", service.now
+    )
+    await kernel.answer(await kernel.claim_live(lee.session), "answer of lee", service.now)
+    assert await answered_in(service, "answer of kim") == [KIM]
+    assert await answered_in(service, "answer of lee") == [NUMBER]
+
+
+async def test_f01_an_answer_of_a_stream_agent_does_not_go_there_either(
+    kernel_with: KernelWith,
+) -> None:
+    service = Service(await kernel_with(catalog(agents=[Agent("main", "stream")])))
+    await service.say("word1ofkim my diagnosis", **dm(NUMBER, KIM))
+    await service.say("word2oflee", **dm(NUMBER, LEE))
+    for routed in await service.kernel.published("ROUTED"):
+        text = f"answer of {routed['text'].rpartition('of')[2]}"
+        answer = service.kernel.stream_answer(routed, text, service.now)
+        await service.kernel.decide([answer])
+    assert await answered_in(service, "answer of lee") == [NUMBER]
+    assert await answered_in(service, "answer of kim my diagnosis") == [KIM]
+
+
+async def test_f01_where_nothing_else_is_known_of_a_person_an_answer_is_only_kept(
+    service: Service,
+) -> None:
+    service.platform = "telegram"
+    mine: Fields = {"chat": "701", "user": "701"}
+    kim = await service.say("word1ofkim", **mine)
+    await service.hand_over("701")
+    await service.kernel.run_turn(kim.session, "answer of kim", service.now)
+    assert await answered_in(service, "answer of kim") == []
+    assert await service.kernel.said(kim.session) == ["word1ofkim", "answer of kim"]
 
 
 # Whatever happens.
