@@ -16,7 +16,7 @@ from chatlane.domain.commands import PASSED_ON, CommandName
 from chatlane.domain.effects import TitleRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.lanes import not_before
-from chatlane.domain.owners import owner_of
+from chatlane.domain.owners import is_shared_lane, owner_of
 from chatlane.domain.people import person_form
 from chatlane.domain.session_life import end_session
 from chatlane.domain.shown_lists import list_key
@@ -409,7 +409,7 @@ def ids_of(arrived: Arrived) -> set[str]:
 
 def _own(session: Session, arrived: Arrived) -> None:
     """Let a session be the person's who is the first to do something in it."""
-    if session.owner is None:
+    if session.owner is None and not is_shared_lane(arrived.session_key):
         session.owner = owner_of(session.session_key, arrived.person)
 
 

@@ -30,7 +30,12 @@ from chatlane.domain.policy import reset_reason, served_boundary_at
 from chatlane.domain.prompted import prompted_message
 from chatlane.domain.quick_bodies import session_started
 from chatlane.domain.resting import LONGEST_BURST, prolong
-from chatlane.domain.session_life import end_session, model_override_of, resume_mark_of
+from chatlane.domain.session_life import (
+    end_session,
+    model_override_of,
+    resume_mark_of,
+    share_session,
+)
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns import open_turn
 from chatlane_schemas.codec import encode, encode_part
@@ -279,6 +284,7 @@ class Placement:
 
     def deliver(self, arrived: Arrived, session: Session) -> None:
         """Bring a message to a session, whoever chose it, and to its agent."""
+        share_session(session, arrived.session_key)
         if arrived.event.kind is Kind.MESSAGE and arrived.pair is None:
             if self._bots is not None:
                 self._bots.hear_person(arrived.session_key, arrived.stored_at)

@@ -47,7 +47,12 @@ def owner_of(session_key: str, person: str | None) -> str | None:
     return owner_text(key.platform, key.account, key.scope, person)
 
 
-# Asked for every message of a session that several people share.
+def is_shared_lane(session_key: str) -> bool:
+    """Return whether several people may write on a lane."""
+    return _unshared(session_key) is None
+
+
+# Asked for every message.
 @lru_cache(maxsize=8192)
 def _unshared(session_key: str) -> ParsedKey | None:
     key = parse_session_key(session_key)

@@ -8,6 +8,7 @@ from chatlane.domain.effects import Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import parse_session_key
 from chatlane.domain.openings import follow
+from chatlane.domain.owners import is_shared_lane
 from chatlane.domain.policy import served_boundary_at
 from chatlane.domain.states import Session
 from chatlane.domain.transcripts import BRANCH
@@ -122,13 +123,16 @@ def branch_of(
 
     Args:
         parent: Keeps everything; whether it ends is another decision.
-        session_key: Key of the lane it is for.
+        session_key: Key of the lane it is for; not used if that is one person's and the parent
+            is shared, for the copy has what others wrote.
         through_seq: Place of the last row it has of its parent.
         at: When it was asked for.
         trigger: What makes its id this one.
         policy: In force on the lane.
     """
     at = _not_before(at, parent)
+    if is_shared_lane(parent.session_key) and not is_shared_lane(session_key):
+        session_key = parent.session_key
     session = Session(
         id=derived_id(at, trigger, "session"),
         session_key=session_key,
@@ -145,6 +149,23 @@ def branch_of(
     )
     _announce_start(session, parent, effects)
     return session
+
+
+def share_session(session: Session, lane_key: str) -> None:
+    """Let a session of one person be shared from now on, if several people may write on a lane.
+
+    It gets the key of the lane, which names no person, so every reader takes it for a session
+    of that lane: rows are found by sender and time, and commands by the key.
+
+    Args:
+        session: A message comes to it; locked.
+        lane_key: Key of the lane on which the message came.
+    """
+    if not is_shared_lane(lane_key):
+        return
+    session.owner = None
+    if not is_shared_lane(session.session_key):
+        session.session_key, session.has_new_key = lane_key, True
 
 
 def _announce_start(session: Session, previous: Session | None, effects: Effects) -> None:

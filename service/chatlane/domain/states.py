@@ -35,7 +35,8 @@ class Session:
     `last_activity_at` is of people only, and `asked_turn_ended_at` is the end of the last turn that
     answered one. The counters are the next free values; they are
     gapless because they change under the session's row lock and commit with what they number.
-    `owner` is whose it is, as `owners` writes it; None where several people talk.
+    `owner` is whose it is, as `owners` writes it; None where several people talk. `has_new_key`
+    says that it came to be shared: `session_key` is that of a shared lane, and not yet written.
     `model_override` is JSON text. `answers` counts complete results. What follows is written
     only where `has_new_flags` says that it is not what the database holds: suspension, mark of
     an interruption, what the session leaves to the next one, what it has to tell itself, and
@@ -74,6 +75,7 @@ class Session:
     asked_turn_ended_at: datetime | None = None
     is_new: bool = False
     has_new_flags: bool = False
+    has_new_key: bool = False
 
     @property
     def is_held(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, LiteralString
 
+import asyncpg
 from pydantic_core import to_json
 
 from chatlane.domain.states import Session
@@ -142,7 +143,7 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
 
 UPDATE_SESSIONS_SQL: Final[LiteralString] = """
 -- sessions: counters and state of those locked before; of indexed columns only these can change:
--- the agent, after the settings did, and the owner, once
+-- the agent, after the settings did, and the owner; the key with `SHARE_SESSIONS_SQL`
 UPDATE sessions SET
     agent = new.agent, last_activity_at = new.last_activity_at, active_turn = new.active_turn,
     next_seq = new.next_seq, next_arrival = new.next_arrival,
@@ -189,6 +190,7 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
         for session in changed
     ]
     await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 11))
+    await _share(connection, changed)
     await _flag(connection, changed)
     ends = [
         (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)
@@ -197,6 +199,40 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
     ]
     if ends:
         await connection.execute(END_SESSIONS_SQL, *columns(ends, 5))
+
+
+SHARE_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: those that came to be shared, and what was summed up in them: their key, and a title
+-- that is the only one under it
+WITH RECURSIVE shared (id, parent_id, link_kind, session_key, hops) AS (
+    SELECT sessions.id, parent_id, link_kind, new.session_key, 0
+    FROM unnest($1::uuid[], $2::text[]) AS new (id, session_key) JOIN sessions USING (id)
+    UNION ALL
+    SELECT parent.id, parent.parent_id, parent.link_kind, shared.session_key, shared.hops + 1
+    FROM shared JOIN sessions AS parent ON parent.id = shared.parent_id
+    WHERE shared.link_kind = 'compression' AND shared.hops < 64
+), named AS (
+    SELECT shared.id, shared.session_key, sessions.title IS NOT NULL AND NOT EXISTS (
+        SELECT FROM sessions AS other WHERE other.title = sessions.title
+          AND other.title_scope = shared.session_key AND other.id <> sessions.id) AS keeps_title
+    FROM shared JOIN sessions ON sessions.id = shared.id
+)
+UPDATE sessions SET
+    owner = NULL, session_key = named.session_key,
+    title = CASE WHEN keeps_title THEN title END,
+    title_scope = CASE WHEN keeps_title THEN named.session_key END
+FROM named WHERE sessions.id = named.id
+"""
+
+
+async def _share(connection: "PoolConnectionProxy", sessions: list[Session]) -> None:
+    rows = [(one.id, one.session_key) for one in sessions if one.has_new_key]
+    if not rows:
+        return
+    try:
+        await connection.execute(SHARE_SESSIONS_SQL, *columns(rows, 2))
+    except asyncpg.UniqueViolationError as exc:
+        raise SupersededError("titles") from exc
 
 
 FLAG_SESSIONS_SQL: Final[LiteralString] = """

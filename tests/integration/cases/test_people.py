@@ -38,6 +38,7 @@ from chatlane_schemas.streams import StreamName
 from tests.integration.cases.test_moves import KernelWith
 from tests.integration.cases.test_opened_sessions import create
 from tests.integration.cases.test_session_changes import Caller
+from tests.integration.cases.test_transcript_changes import Caller as TranscriptCaller
 from tests.support.kernel import DAY, Fields, Kernel, Placed, catalog, event
 from tests.support.memory_streams import MemoryStreams
 from tests.support.people_world import Ask, HandOver, Say, Somebody, Split, Step, World
@@ -84,9 +85,8 @@ class Service:
     async def say(self, text: str, **fields: Any) -> Placed:  # noqa: ANN401 - any field of an event
         """Let somebody write; the log keeps it."""
         self.now += timedelta(minutes=1)
-        placed = await self.kernel.say(
-            event(self.platform, mid=uuid4().hex, text=text, **fields), self.now
-        )
+        said = {"mid": uuid4().hex, "text": text} | fields
+        placed = await self.kernel.say(event(self.platform, **said), self.now)
         self._keep(placed.message)
         return placed
 
@@ -277,6 +277,121 @@ async def test_f01_an_erasure_takes_exactly_their_own(service: Service, *, of_ki
     assert deleted["INBOUND"] == (3 if of_kim else 2)
     left = await service.kernel.value("SELECT count(*) FROM sessions WHERE owner IS NOT NULL")
     assert left == 1
+
+
+ROOM: Final[Fields] = {"kind_of_chat": "group", "chat": "room"}
+THREAD: Final[Fields] = ROOM | {"thr": "9"}
+
+
+async def open_thread(service: Service) -> UUID:
+    """Open a thread on a question of Kim's in a room of sessions per person."""
+    asked = await service.say("word1ofkim", **ROOM | {"mid": "q1"}, **sender(None, KIM))
+    await service.answer_all()
+    await service.say("", kind="service", reply_to="q1", **THREAD, **sender(None, KIM))
+    return asked.session
+
+
+async def keys_and_titles(service: Service) -> str:
+    """Return what sessions and lanes say besides words of a transcript."""
+    rows = await service.kernel.fetch(
+        "SELECT sessions::text FROM sessions UNION ALL SELECT lanes::text FROM lanes"
+    )
+    return "\n".join(row[0] for row in rows)
+
+
+async def test_f01_a_thread_that_others_write_in_is_shared(service: Service) -> None:
+    session = await open_thread(service)
+    assert await service.listed(KIM) == [session]
+    await service.tell("/title word2ofkim", **ROOM, **sender(None, KIM))
+    lees = await service.say("word3oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    again = await service.say("word4ofkim", **ROOM, **sender(None, KIM))
+    await service.answer_all()
+    assert lees.session == again.session == session
+    assert await service.listed(KIM) == await service.listed(LEE) == []
+    assert "word2ofkim" in await service.tell("/sessions", **THREAD, **sender(None, LEE))
+    assert await service.searched(KIM, "word3oflee") == []
+    said = {*await service.kernel.said(session)} - {"ok"}
+    assert said == {"word1ofkim", "word3oflee", "word4ofkim"}
+
+
+async def test_f01_an_export_of_a_shared_thread_is_what_its_person_wrote(service: Service) -> None:
+    await open_thread(service)
+    await service.say("word2oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    await service.say("word3oflee waits", **THREAD, **sender(None, LEE))
+    assert words([await service.exported(KIM)]) == {"word1ofkim"}
+    assert words([await service.exported(LEE)]) == {"word2oflee", "word3oflee"}
+
+
+async def test_f01_an_erasure_leaves_a_shared_thread_to_the_others(service: Service) -> None:
+    session = await open_thread(service)
+    await service.tell("/title word2ofkim", **ROOM, **sender(None, KIM))
+    await service.say("word3oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    await service.erase(KIM)
+    assert await service.stored() == {"word3oflee"}
+    left = await keys_and_titles(service)
+    assert KIM not in left
+    assert "ofkim" not in left
+    later = await service.say("word4ofkim", **ROOM, **sender(None, KIM))
+    lees = await service.say("word5oflee", **THREAD, **sender(None, LEE))
+    assert later.session != lees.session == session
+    assert await service.listed(KIM) == [later.session]
+
+
+async def test_f01_an_erasure_of_others_leaves_a_thread_to_who_opened_it(service: Service) -> None:
+    await open_thread(service)
+    await service.say("word3oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    await service.erase(LEE)
+    assert await service.stored() == {"word1ofkim"}
+
+
+@pytest.mark.parametrize("gives_command", ["in the room", "in the thread"])
+async def test_f01_a_branch_of_a_shared_thread_is_shared(
+    service: Service, gives_command: str
+) -> None:
+    session = await open_thread(service)
+    await service.say("word2oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    place = ROOM if gives_command == "in the room" else THREAD
+    await service.tell("/branch", **place, **sender(None, KIM))
+    branched = await service.say("word3ofkim", **place, **sender(None, KIM))
+    await service.answer_all()
+    assert branched.session != session
+    assert await service.listed(KIM) == []
+    assert words([await service.exported(KIM)]) == {"word1ofkim", "word3ofkim"}
+    await service.erase(KIM)
+    assert await service.stored() == {"word2oflee"}
+
+
+async def test_f01_a_branch_into_a_thread_is_shared_once_others_write(service: Service) -> None:
+    session = await open_thread(service)
+    await service.tell("/branch", **THREAD, **sender(None, KIM))
+    lees = await service.say("word2oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    assert lees.session != session
+    assert await service.listed(KIM) == [session]
+    assert words([await service.exported(KIM)]) == {"word1ofkim"}
+    await service.erase(KIM)
+    assert await service.stored() == {"word2oflee"}
+
+
+async def test_f01_what_was_summed_up_before_a_thread_was_shared_goes_with_its_person(
+    service: Service,
+) -> None:
+    parent = await open_thread(service)
+    summary = [{"role": "user", "text": "word2ofkim in short"}]
+    reply = await TranscriptCaller(service.kernel).done(
+        "compact", parent, rows=summary, through_seq=2, expected_version="0.3", in_child=True
+    )
+    lees = await service.say("word3oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    assert lees.session == reply.session_id != parent
+    assert words([await service.exported(KIM)]) == {"word1ofkim"}
+    await service.erase(KIM)
+    assert await service.stored() == {"word3oflee"}
 
 
 async def test_f01_who_has_an_id_after_an_erasure_takes_nobodys_place(service: Service) -> None:
