@@ -261,6 +261,7 @@ class Effects:
         early_over: Digests whose early edits are of no more use.
         silenced: Session keys of bots that have said too much just now.
         repaired_lanes: Session keys of lanes that led to another person's session.
+        former_seen: Marks that routers of an earlier release look for; one may be there.
         resumed: Marks of early edits, whose message has come or never will.
         erased: Messages of logs that had no effect, because their person was erased.
     """
@@ -268,6 +269,7 @@ class Effects:
     waiting: list[WaitingRow] = field(default_factory=list)
     messages: list[MessageRow] = field(default_factory=list)
     seen: list[SeenRow] = field(default_factory=list)
+    former_seen: list[SeenRow] = field(default_factory=list)
     titles: list[TitleRow] = field(default_factory=list)
     new_turns: list[Turn] = field(default_factory=list)
     changed_turns: list[Turn] = field(default_factory=list)

@@ -522,6 +522,9 @@ class Placement:
         if self._originals is not None:
             marks = self._originals.without_resumed(marks, self._effects)
         self._effects.seen += marks
+        # For routers of an earlier release, which do not tell profiles apart.
+        former = arrived.former_digests
+        self._effects.former_seen += [SeenRow(digest, session_id, place) for digest in former]
 
 
 def is_anothers(arrived: Arrived, owner: str | None, owners: Mapping[str, frozenset[str]]) -> bool:

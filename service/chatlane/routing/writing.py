@@ -99,6 +99,8 @@ class Writing:
         await waiting.insert(connection, effects.waiting)
         await originals.change_waiting(connection, effects.waiting_changes)
         await seen.insert(connection, effects.seen)
+        if effects.former_seen:
+            await seen.insert_new(connection, effects.former_seen)
         await seen.resume(connection, effects.resumed)
         await originals.keep_early(connection, effects.early, effects.early_over)
         await originals.delete_waiting(connection, deleted)
