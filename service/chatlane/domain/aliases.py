@@ -117,12 +117,8 @@ class AliasRow(NamedTuple):
     def is_handed_on(self, at: datetime | None) -> bool:
         """Return whether somebody else had the id before whoever had it at a time."""
         before = self.former_holder(at)
-        return (self if before is None else before).since is not None
-
-    @property
-    def since(self) -> datetime | None:
-        """Since when who has it has it."""
-        return self.held_since
+        since = self.held_since if before is None else before.since
+        return since is not None
 
 
 class FormerId(NamedTuple):
