@@ -40,6 +40,7 @@ from chatlane.domain.shares import declared_owners
 from chatlane.errors import SchemaMismatchError, TransientError
 from chatlane.handlers import every_handler
 from chatlane.health import Heartbeat, Probes, build_asgi, open_http
+from chatlane.jobs import Job
 from chatlane.logs import get_logger
 from chatlane.metrics import Metrics
 from chatlane.routing.alarm import Alarm
@@ -64,7 +65,7 @@ from chatlane.routing.routed_changes import RoutedChanges
 from chatlane.routing.searchable import SearchFilling
 from chatlane.routing.share_notices import ShareNotices
 from chatlane.routing.survey import Survey
-from chatlane.routing.sweeper import SEEN_AHEAD, Job, Sweeper, Upkeep, sweeping_jobs
+from chatlane.routing.sweeper import SEEN_AHEAD, Sweeper, Upkeep, sweeping_jobs
 from chatlane.routing.timed_ends import TimedEnds
 from chatlane.routing.undeliverable import UndeliverableMessages
 from chatlane.routing.updates import Updates

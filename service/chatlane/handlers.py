@@ -16,6 +16,7 @@ from chatlane.routing.session_desk import SessionDesk
 from chatlane.routing.session_sweeps import SweepDesk
 from chatlane.routing.stopping import StopDesk
 from chatlane.routing.transcript_desk import TranscriptDesk
+from chatlane.store import identities
 from chatlane.store.search import SearchReads
 from chatlane.store.session_lists import SessionLists
 from chatlane.store.session_reads import SessionReads
@@ -49,5 +50,5 @@ def every_handler(
         StopHandlers(StopDesk(writer), answering),
         TranscriptHandlers(TranscriptReads(store, catalog), answering),
         TranscriptChangeHandlers(transcript_desk, answering),
-        SearchHandlers(SearchReads(store), answering),
+        SearchHandlers(SearchReads(store, identities.find_owners), answering),
     )

@@ -20,9 +20,8 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.inconsistencies import Inconsistency, StreamLoss
 from chatlane.domain.log import LOGS
-from chatlane.domain.stream_marks import StreamLoss
 from chatlane_schemas.dead import DeadReason, Stage
 
 if TYPE_CHECKING:

@@ -50,8 +50,8 @@ from chatlane.domain.catalog import (
     canonical_profile,
 )
 from chatlane.domain.context import Prompts
-from chatlane.domain.erasing import MIN_KEY_BYTES as MIN_ERASURE_KEY_BYTES
-from chatlane.domain.erasing import ErasureKey
+from chatlane.domain.erasure_key import MIN_KEY_BYTES as MIN_ERASURE_KEY_BYTES
+from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import MOST_PARTITIONS
 from chatlane.domain.redaction import MIN_KEY_BYTES
 from chatlane.durations import Duration

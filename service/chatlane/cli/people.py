@@ -31,7 +31,7 @@ from chatlane_schemas.people import Person
 
 if TYPE_CHECKING:
     from chatlane.bus.erasing import StreamErasure
-    from chatlane.domain.erasing import ErasureKey
+    from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.identities import Identity
     from chatlane.routing.erasing import Erased
     from chatlane.settings import Settings

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
@@ -18,47 +17,18 @@ from pydantic_core import from_json, to_json
 
 from chatlane.domain.identities import Identity, Span
 from chatlane.domain.keys import MalformedKeyError, is_placeholder, parse_session_key
-from chatlane.domain.owners import owner_text
-from chatlane.domain.people import is_lasting, people_in, person_form
+from chatlane.domain.people import is_lasting, person_form
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.keys import ParsedKey
-    from chatlane.domain.sources import Address
 
-MIN_KEY_BYTES: Final = 32
 # By so much a platform's clock may be ahead of ours, and its times be cut to seconds.
 _CLOCKS: Final = timedelta(seconds=5)
 _INSTANT: Final = timedelta(microseconds=1)
-
-
-class ErasureKey:
-    """Makes the digests under which the erasure list knows people.
-
-    Args:
-        secret: At least `MIN_KEY_BYTES`; who has it can tell whether somebody is on the list.
-    """
-
-    def __init__(self, secret: bytes) -> None:
-        self._key = sha256(secret).digest()
-        self.id = self._hash("", b"key id")[:8].hex()
-
-    def _hash(self, text: str, purpose: bytes) -> bytes:
-        return blake2b(text.encode(), digest_size=32, key=self._key, person=purpose).digest()
-
-    def digest(self, platform: str, account: str, scope: str | None, form: str) -> bytes:
-        """Return what stands for an id of a person."""
-        return self._hash(owner_text(platform, account, scope, form), b"person")
-
-    def digests_of(self, address: Address) -> frozenset[bytes]:
-        """Return what stands for the people whose message this is: its sender, or a DM's peer."""
-        peer, sender = people_in(address)
-        forms = sender if peer is None else (peer, *sender)
-        return frozenset(
-            self.digest(address.platform, address.account, address.scope, form) for form in forms
-        )
 
 
 class Listed(NamedTuple):

@@ -32,3 +32,18 @@ class Inconsistency(StrEnum):
     """A lane leads to a session that does not exist."""
     LANE_OF_ANOTHER = "lane_of_another"
     """A lane led to another person's session, and was led away when its person wrote."""
+
+
+class StreamLoss(StrEnum):
+    """What gave away that a stream lost messages; each is a label of a metric."""
+
+    REPLACED = "replaced"
+    """It is another stream of that name."""
+    TAIL_LOST = "tail_lost"
+    """Its end is before the one it had."""
+    TIME_AT_MARK = "time_at_mark"
+    """Where its end was, it has another message now."""
+    HOLES = "holes"
+    """Messages in its midst are gone."""
+    CUT_OFF = "cut_off"
+    """Its oldest messages are gone before their time."""

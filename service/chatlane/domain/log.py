@@ -1,5 +1,6 @@
 """What a log holds: its two names, a partition of one, a message of it, a position in it."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -10,6 +11,9 @@ LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
 # W3C trace context as pairs of header and value: `traceparent`, perhaps `tracestate`. Messages are
 # keys, so this is no dict.
 Trace = tuple[tuple[str, str], ...]
+
+REPLAY_WINDOW: Final = timedelta(hours=72)
+"""How long a log keeps decided messages, so that they can be read again after a restore."""
 
 MOST_PARTITIONS: Final = 256
 """How many there are at most of a log."""

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final
+
+from chatlane.domain.inconsistencies import StreamLoss
 
 # The clocks of servers and routers agree better than this.
 _CLOCKS: Final = timedelta(minutes=1)
-
-
-class StreamLoss(StrEnum):
-    """What gave away that a stream lost messages; each is a label of a metric."""
-
-    REPLACED = "replaced"
-    """It is another stream of that name."""
-    TAIL_LOST = "tail_lost"
-    """Its end is before the one it had."""
-    TIME_AT_MARK = "time_at_mark"
-    """Where its end was, it has another message now."""
-    HOLES = "holes"
-    """Messages in its midst are gone."""
-    CUT_OFF = "cut_off"
-    """Its oldest messages are gone before their time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 # How long an unclaimed turn waits for its next notification, by notifications sent so far. A worker
 # claims what it has fetched at once; who has not after the first of these has died (ADR 0023).
 _REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
+MAX_TURN_MESSAGES: Final = 50
+MAX_TURN_BYTES: Final = 256 * 1024
 _RETRY_PAUSE: Final = timedelta(seconds=5)
 _FAILURE_NOTICE: Final = "Sorry, I could not answer this. Please try again."
 # Attempts in a row, over all turns of a session, that may be lost with their workers.

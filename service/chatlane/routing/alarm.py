@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from chatlane.routing.sweeper import Job, attempt
+from chatlane.jobs import Job, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

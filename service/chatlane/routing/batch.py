@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.erasing import ErasureKey
+    from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.log import LogMessage, LogName, PartitionId
     from chatlane.metrics import Metrics
     from chatlane.routing.intake import Intake, Slice

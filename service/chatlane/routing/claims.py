@@ -16,10 +16,10 @@ from chatlane.domain.openings import is_told_in, tell_agent
 from chatlane.domain.prompted import prompted
 from chatlane.domain.resting import put_off, rest_of_line
 from chatlane.domain.session_life import model_override_of, resume_mark_of
-from chatlane.domain.turns import claimable, void_turn
+from chatlane.domain.turns import MAX_TURN_BYTES, MAX_TURN_MESSAGES, claimable, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.logs import get_logger
-from chatlane.routing.steering import MAX_TURN_BYTES, MAX_TURN_MESSAGES, take_in
+from chatlane.routing.steering import take_in
 from chatlane.store import blockers, messages, originals, sessions, turns, waiting
 from chatlane_schemas.turns import (
     ClaimReply,

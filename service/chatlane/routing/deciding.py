@@ -14,8 +14,8 @@ from chatlane.logs import get_logger
 from chatlane.routing import bots, edited
 from chatlane.routing.admission import Admission
 from chatlane.routing.commands import name_of, open_reads
+from chatlane.routing.erased_messages import leave_out_erased
 from chatlane.routing.files import bring_files
-from chatlane.routing.forgetting import leave_out_erased
 from chatlane.routing.inbound import Prepared, arrive, prepare_inbound
 from chatlane.routing.meeting import meet
 from chatlane.routing.moves import Joining, readdress
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chatlane.domain.aliases import AliasId
     from chatlane.domain.bots import Bots
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.erasing import ErasureKey
+    from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.lanes import Arrived
     from chatlane.domain.log import LogMessage
     from chatlane.domain.originals import Originals

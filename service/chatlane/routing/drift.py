@@ -13,11 +13,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from chatlane import metrics as its
-from chatlane.domain.log import LOGS
+from chatlane.domain.log import LOGS, REPLAY_WINDOW
+from chatlane.jobs import Job
 from chatlane.logs import get_logger
-from chatlane.routing.retention import REPLAY_WINDOW
-from chatlane.routing.sweeper import Job
-from chatlane.store.erasures import NO_HOLES, Holes
+from chatlane.store.log_trims import NO_HOLES, Holes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.erasing import ErasureKey, Ids, Said
+    from chatlane.domain.erasing import Ids, Said
+    from chatlane.domain.erasure_key import ErasureKey
     from chatlane.routing.finding import Streams
     from chatlane.store.pool import Store
     from chatlane_schemas.people import Person

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from chatlane.domain.lanes import details_json
 from chatlane.domain.resting import NONE, rest_of_line
-from chatlane.domain.turns import repeat_notice
-from chatlane.routing.steering import MAX_TURN_MESSAGES
+from chatlane.domain.turns import MAX_TURN_MESSAGES, repeat_notice
 from chatlane.store import messages, turns, waiting
 from chatlane_schemas.inbound import Kind
 

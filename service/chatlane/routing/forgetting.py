@@ -11,28 +11,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.topology import LOG_STREAMS
-from chatlane.domain.dedupe import digests
-from chatlane.domain.effects import Effects, ErasedRow, SeenRow
 from chatlane.errors import SchemaMismatchError
+from chatlane.jobs import Job
 from chatlane.logs import get_logger
 from chatlane.routing.erasing import delete_noted
-from chatlane.routing.sweeper import Job
-from chatlane.store import erasures, log_trims, seen
-from chatlane.store.erasures import Holes
+from chatlane.store import erasures, log_trims
+from chatlane.store.log_trims import Holes
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractAsyncContextManager
-    from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.erasing import ErasureKey, Listed
-    from chatlane.domain.log import LogMessage, LogName
+    from chatlane.domain.erasure_key import ErasureKey
+    from chatlane.domain.log import LogName
     from chatlane.routing.finding import Streams
-    from chatlane.routing.inbound import Prepared
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
@@ -40,52 +36,6 @@ _AT_ONCE: Final = 200
 _LOGS: Final = frozenset({StreamName.INBOUND, StreamName.RESULTS})
 
 _log = get_logger("forgetting")
-
-
-def note_erased(effects: Effects, stream: StreamName, sequence: int, stored_at: datetime) -> None:
-    """Let a message that had no effect be deleted from its stream."""
-    effects.erased.append(ErasedRow(stream, sequence, stored_at))
-    effects.count(("erased", stream))
-
-
-async def leave_out_erased(
-    connection: PoolConnectionProxy,
-    key: ErasureKey,
-    prepared: Sequence[Prepared],
-    effects: Effects,
-) -> tuple[list[Prepared], dict[LogMessage, datetime]]:
-    """Return what is to be decided, and, of people who were forgotten, up to when they were.
-
-    The list is read in the transaction that has moved the cursors: whoever changes it waits for
-    those that moved theirs before.
-    """
-    names = {id(one): key.digests_of(one.heard.address) for one in prepared}
-    every = frozenset().union(*names.values())
-    found = await erasures.who_is_listed(connection, every) if every else []
-    if not found:
-        return list(prepared), {}
-    listed: dict[bytes, list[Listed]] = {}
-    for entry in found:
-        listed.setdefault(entry.digest, []).append(entry)
-    kept: list[Prepared] = []
-    marks: set[bytes] = set()
-    forgotten: dict[LogMessage, datetime] = {}
-    for one in prepared:
-        entries = [entry for digest in names[id(one)] for entry in listed.get(digest, ())]
-        message, event = one.heard.message, one.heard.event
-        # Where an id is somebody else's by now, nothing that goes on was the forgotten one's.
-        ends = [entry.until for entry in entries if not entry.is_past]
-        if any(entry.covers(message.stored_at, event.sent_at) for entry in entries):
-            # Should it be published once more after days, its mark tells.
-            marks.update(digests(event, one.heard.address))
-            note_erased(effects, StreamName.INBOUND, message.sequence, message.stored_at)
-        else:
-            kept.append(one)
-            if ends:
-                forgotten[message] = max(ends)
-    # Not with the others: it may have been marked when it came first, or come twice in a batch.
-    await seen.insert_new(connection, [SeenRow(mark, None, None) for mark in marks])
-    return kept, forgotten
 
 
 async def require_keys(connection: PoolConnectionProxy, key: ErasureKey | None) -> None:

@@ -16,8 +16,8 @@ from chatlane import metrics as its
 from chatlane.bus.log_shares import UNPARTITIONED
 from chatlane.domain.log import LOGS
 from chatlane.domain.shares import bytes_to_trim, label_of
+from chatlane.jobs import Job
 from chatlane.logs import get_logger
-from chatlane.routing.sweeper import Job
 from chatlane.store import log_trims, partitions
 from chatlane.store.log_trims import Trim
 

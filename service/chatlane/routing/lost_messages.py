@@ -13,12 +13,12 @@ from uuid import UUID
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import first_id_at, time_of
-from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.inconsistencies import Inconsistency, StreamLoss
 from chatlane.domain.retries import route_again
-from chatlane.domain.stream_marks import StreamLoss, find_loss
+from chatlane.domain.stream_marks import find_loss
 from chatlane.logs import get_logger
 from chatlane.store import erasures, sessions, stream_marks
-from chatlane.store.erasures import NO_HOLES
+from chatlane.store.log_trims import NO_HOLES
 from chatlane.store.stream_marks import Marked
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from chatlane.domain.stream_marks import StreamMark
     from chatlane.metrics import Metrics
     from chatlane.routing.writing import Writer
-    from chatlane.store.erasures import Holes
+    from chatlane.store.log_trims import Holes
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 

@@ -14,7 +14,7 @@ from chatlane.domain.openings import tell_agent
 from chatlane.domain.turns import recall_claim
 from chatlane.errors import ResultAheadError
 from chatlane.logs import get_logger
-from chatlane.store import messages, reconciliation, turns, waiting
+from chatlane.store import messages, partitions, turns, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ class InboundProgress:
 
     async def _find_read_until(self) -> datetime | None:
         async with self._transaction() as connection:
-            positions = await reconciliation.positions(connection)
+            positions = await partitions.positions(connection)
         state = await self._access.get_state("inbound")
         unread: list[datetime] = []
         for partition, position in positions.items():

@@ -19,9 +19,9 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.turns import open_turn
 from chatlane.errors import TransientError
+from chatlane.jobs import Job
 from chatlane.logs import get_logger
-from chatlane.routing.sweeper import Job
-from chatlane.store import divisions, reconciliation, sessions
+from chatlane.store import divisions, partitions, reconciliation, sessions
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Reconciler:
             walked = await reconciliation.count_lanes_astray(
                 connection, walked, Inconsistency.LANE_ASTRAY
             )
-            positions = await reconciliation.positions(connection)
+            positions = await partitions.positions(connection)
             divided = await divisions.read(connection)
         found[Inconsistency.LANE_ASTRAY] = walked.found[Inconsistency.LANE_ASTRAY]
         found[Inconsistency.TURN_UNANNOUNCED] = len(silent)

@@ -18,7 +18,7 @@ from chatlane_schemas.streams import StreamName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from chatlane.domain.erasing import ErasureKey
+    from chatlane.domain.erasure_key import ErasureKey
     from chatlane.routing.finding import Streams
     from chatlane.store.erasures import ListLine
     from chatlane.store.pool import Store

@@ -10,7 +10,7 @@ from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.turns import ArrivedResult, Question, answer_stream, settle
 from chatlane.routing.addressing import find_present
-from chatlane.routing.forgetting import note_erased
+from chatlane.routing.erased_messages import note_erased
 from chatlane.routing.recalling import recall, require_known
 from chatlane.routing.refused import Refused
 from chatlane.store import erasures, messages, turns, waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.domain.log import LOGS
+from chatlane.domain.log import LOGS, REPLAY_WINDOW
 from chatlane.logs import get_logger
 from chatlane.store import log_marks, log_trims
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogName
     from chatlane.store.log_marks import PurgeBounds
 
-REPLAY_WINDOW: Final = timedelta(hours=72)
 _MARK_EVERY: Final = timedelta(hours=1)
 
 _log = get_logger("retention")

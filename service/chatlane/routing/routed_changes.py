@@ -19,9 +19,9 @@ from pydantic_core import from_json, to_json
 from chatlane.domain.effects import Effects, ErasedRow, Publication
 from chatlane.domain.retries import route_again
 from chatlane.errors import BusUnavailableError, TransientError
+from chatlane.jobs import Job
 from chatlane.logs import get_logger
 from chatlane.routing.erasing import delete_noted
-from chatlane.routing.sweeper import Job
 from chatlane.store import erasures, outbox, routed_changes, sessions
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.routed import RoutedMessage

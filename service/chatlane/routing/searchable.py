@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from chatlane.domain.search import MAX_CHARACTERS, document, marks_of
-from chatlane.routing.sweeper import Job
+from chatlane.jobs import Job
 from chatlane.store import search_index
 
 if TYPE_CHECKING:

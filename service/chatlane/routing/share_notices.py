@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from chatlane.bus.log_shares import NOT_PARTITIONED, UNPARTITIONED
 from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.shares import label_of
-from chatlane.routing.sweeper import Job
+from chatlane.jobs import Job
 from chatlane.store import dead_letter_shares, log_trims
 from chatlane_schemas.streams import StreamName
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from chatlane.domain.claims import held_status
 from chatlane.domain.prompted import with_senders
 from chatlane.domain.steering import steerable
+from chatlane.domain.turns import MAX_TURN_BYTES, MAX_TURN_MESSAGES
 from chatlane.store import messages, sessions, turns, waiting
 from chatlane_schemas.turns import RenewStatus, TakeReply, TurnTake
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Session, Turn
     from chatlane.store.pool import Store
-
-MAX_TURN_MESSAGES: Final = 50
-MAX_TURN_BYTES: Final = 256 * 1024
 
 
 async def take_in(store: Store, agent: Agent, request: TurnTake) -> TakeReply:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
+from chatlane.jobs import Job
 from chatlane.logs import get_logger
-from chatlane.routing.sweeper import Job
 from chatlane.store import dead_letters, survey
 from chatlane.store.stored_values import UNKNOWN_VALUES
 from chatlane_schemas.dead import Cause, cause_of

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.tasks import run_together
-from chatlane.errors import TransientError
-from chatlane.logs import get_logger
-from chatlane.routing.retention import REPLAY_WINDOW
+from chatlane.domain.log import REPLAY_WINDOW
+from chatlane.jobs import Job, attempt
 from chatlane.store import (
     admission,
     api_requests,
@@ -50,23 +48,6 @@ _LISTS_KEPT: Final = timedelta(days=7)
 _LISTS_AT_ONCE: Final = 1000
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
-_log = get_logger("sweeper")
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Something to do every now and then.
-
-    Attributes:
-        name: In the logs.
-        every: Pause between the end of one run and the start of the next, give or take a half.
-        run: Must be safe to run in several routers at once.
-    """
-
-    name: str
-    every: timedelta
-    run: Callable[[], Awaitable[object]]
-
 
 class Sweeper:
     """Runs jobs until it is cancelled; none of them holds up or brings down another.
@@ -88,16 +69,6 @@ class Sweeper:
         while True:
             await asyncio.sleep(job.every.total_seconds() * self._jitter.uniform(0.5, 1.5))
             await attempt(job)
-
-
-async def attempt(job: Job) -> None:
-    """Run a job once; what fails is logged."""
-    try:
-        await job.run()
-    except TransientError as error:
-        _log.warning("sweep_postponed", task=job.name, reason=str(error))
-    except Exception:  # noqa: BLE001 - the others go on, and so does this one next time
-        _log.exception("sweep_failed", task=job.name)
 
 
 class Upkeep:

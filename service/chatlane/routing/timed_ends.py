@@ -8,8 +8,8 @@ from uuid import UUID
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.timed_ends import look
+from chatlane.jobs import Job
 from chatlane.routing.rebinding import policy_of
-from chatlane.routing.sweeper import Job
 from chatlane.store import sessions, timed_ends, waiting
 from chatlane.store.timed_ends import Check
 

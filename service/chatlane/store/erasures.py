@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 from chatlane.domain.effects import ErasedRow
 from chatlane.domain.erasing import Listed
 from chatlane.store.columns import columns
+from chatlane.store.log_trims import NO_HOLES, Holes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -545,20 +546,6 @@ async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: in
         count += int(status.rpartition(" ")[2])
     return count
 
-
-class Holes(NamedTuple):
-    """Messages of a stream that we deleted ourselves, between two places.
-
-    Attributes:
-        noted: Deleted, or about to be.
-        gone: Deleted for certain.
-    """
-
-    noted: int
-    gone: int
-
-
-NO_HOLES: Final = Holes(0, 0)
 
 HOLES_SQL: Final[LiteralString] = """
 -- erased_messages: how many between two places of a stream, both included

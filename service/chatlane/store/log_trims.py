@@ -2,14 +2,27 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.store.erasures import NO_HOLES, Holes
-
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.log import LogName
+
+
+class Holes(NamedTuple):
+    """Messages of a stream that we deleted ourselves, between two places.
+
+    Attributes:
+        noted: Deleted, or about to be.
+        gone: Deleted for certain.
+    """
+
+    noted: int
+    gone: int
+
+
+NO_HOLES: Final = Holes(0, 0)
 
 
 class Trim(NamedTuple):

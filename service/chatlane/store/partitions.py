@@ -399,3 +399,18 @@ async def _fetch_ids(
 ) -> set[PartitionId]:
     rows = await connection.fetch(query, *arguments)
     return {_id(row) for row in rows}
+
+
+POSITIONS_SQL: Final[LiteralString] = """
+-- partitions: how far each partition is committed
+SELECT log, id, cursor, cursor_at, generation FROM partitions ORDER BY log, id
+"""
+
+
+async def positions(connection: "PoolConnectionProxy") -> dict[PartitionId, LogPosition]:
+    """Return the committed position of every partition of both logs."""
+    rows = await connection.fetch(POSITIONS_SQL)
+    return {
+        PartitionId(log, number): LogPosition(*position)
+        for log, number, *position in (row.values() for row in rows)
+    }

@@ -12,8 +12,6 @@ from uuid import UUID
 
 from pydantic_core import from_json, to_json
 
-from chatlane.domain.log import LogPosition, PartitionId
-
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
@@ -253,18 +251,3 @@ async def count_lanes_astray(connection: "PoolConnectionProxy", its: Round, kind
         return replace(its, found=found, lanes_after="", lanes_astray=0)
     found = {**its.found, kind: max(so_far, its.found.get(kind, 0))}
     return replace(its, found=found, lanes_after=last, lanes_astray=so_far)
-
-
-POSITIONS_SQL: Final[LiteralString] = """
--- reconciliation: how far each partition is committed
-SELECT log, id, cursor, cursor_at, generation FROM partitions ORDER BY log, id
-"""
-
-
-async def positions(connection: "PoolConnectionProxy") -> dict[PartitionId, LogPosition]:
-    """Return the committed position of every partition of both logs."""
-    rows = await connection.fetch(POSITIONS_SQL)
-    return {
-        PartitionId(log, number): LogPosition(*position)
-        for log, number, *position in (row.values() for row in rows)
-    }

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.search import agent_mark, any_mark, owner_mark, session_mark
-from chatlane.store import identities
 from chatlane.store.stored_values import known_value
 from chatlane_schemas.results import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from datetime import datetime
     from uuid import UUID
 
     import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.search import Search
     from chatlane.store.pool import Store
     from chatlane_schemas.people import Person
+
+    FindOwners = Callable[[PoolConnectionProxy, Person | None], Awaitable[list[str] | None]]
 
 # Blocks of 8,192 rows, as `terms` names them, in which a search begins.
 _NEWEST_BLOCKS: Final = 2
@@ -61,10 +63,16 @@ class Hit(NamedTuple):
 
 
 class SearchReads:
-    """Searches; locks nothing."""
+    """Search in transcripts; locks nothing.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: Opens the transactions.
+        find_owners: Returns what sessions of a person name as their owner; None for any session.
+    """
+
+    def __init__(self, store: Store, find_owners: FindOwners) -> None:
         self._store = store
+        self._find_owners = find_owners
 
     _SEARCH: Final[LiteralString] = """
         -- search: rows that match, the best of the newest first
@@ -137,7 +145,7 @@ class SearchReads:
             max_length: Most characters of each.
         """
         async with self._store.transaction() as connection:
-            theirs = await identities.find_owners(connection, person)
+            theirs = await self._find_owners(connection, person)
             if theirs == []:
                 return ()
             # To start them takes a third of what a search takes alone, and routing has use for

@@ -22,7 +22,7 @@ from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.domain.search import document
 from chatlane.metrics import Metrics
 from chatlane.routing.searchable import SearchFilling
-from chatlane.store import search_index
+from chatlane.store import identities, search_index
 from chatlane.store.pool import Store, open_store
 from chatlane.store.search import SearchReads
 from chatlane_schemas.codec import decode, encode
@@ -69,7 +69,7 @@ class Library:
         self.connection = connection
         self.filling = SearchFilling(store.transaction, Metrics())
         answering = Answering(Metrics())
-        self._search = SearchHandlers(SearchReads(store), answering)
+        self._search = SearchHandlers(SearchReads(store, identities.find_owners), answering)
         desk = transcript_desk(store, written=self.filling.written)
         self._changes = TranscriptChangeHandlers(desk, answering)
 

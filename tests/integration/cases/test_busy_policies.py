@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from chatlane.domain.catalog import Agent, BusyMode, Catalog
-from chatlane.routing.steering import MAX_TURN_MESSAGES, take_in
+from chatlane.domain.turns import MAX_TURN_MESSAGES
+from chatlane.routing.steering import take_in
 from chatlane_schemas.turns import ClaimReply, TakeReply, TurnTake
 from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 

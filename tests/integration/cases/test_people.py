@@ -15,7 +15,7 @@ import pytest
 from chatlane.domain import replies
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Publication
-from chatlane.domain.erasing import ErasureKey
+from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import LogMessage
 from chatlane.domain.search import search_of
 from chatlane.metrics import Metrics
@@ -73,7 +73,7 @@ class Service:
         self.lists = SessionLists(kernel.store)
         self.transcripts = TranscriptReads(kernel.store)
         self._filling = SearchFilling(kernel.store.transaction, Metrics())
-        self._search = SearchReads(kernel.store)
+        self._search = SearchReads(kernel.store, identities.find_owners)
         self._finder = Finder(kernel.owner.transaction, self.streams)
 
     def person(self, raw: str) -> Person:

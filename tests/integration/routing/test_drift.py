@@ -13,7 +13,7 @@ from chatlane.bus.log_access import LogAccess
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
 from chatlane.routing.drift import DriftWatch
-from chatlane.store.erasures import Holes
+from chatlane.store.log_trims import Holes
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 from tests.support.log_streams import PARTITIONS, LogStreams, open_logs
 

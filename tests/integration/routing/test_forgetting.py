@@ -9,7 +9,8 @@ import pytest
 
 from chatlane.bus.inspection import LogTruncated
 from chatlane.domain.effects import ErasedRow
-from chatlane.domain.erasing import ErasureKey, Listed
+from chatlane.domain.erasing import Listed
+from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import PartitionId
 from chatlane.errors import SchemaMismatchError
 from chatlane.routing.deciding import Deciding, decoded

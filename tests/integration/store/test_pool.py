@@ -15,7 +15,8 @@ from asyncpg.pool import PoolConnectionProxy
 
 from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
-from chatlane.routing.sweeper import Job, Sweeper
+from chatlane.jobs import Job
+from chatlane.routing.sweeper import Sweeper
 from chatlane.store.pool import Store, open_store
 from tests.support.databases import execute, login_of, with_database, with_login
 from tests.support.eventually import eventually

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from chatlane.domain.search import any_mark, owner_mark, search_of
-from chatlane.store import rewinding, waiting
+from chatlane.store import identities, rewinding, waiting
 from chatlane.store.pool import Store, open_store
 from chatlane.store.search import Place, SearchReads
 from chatlane.store.transcripts import TranscriptReads
@@ -133,7 +133,7 @@ async def test_a_search_looks_at_what_its_words_name(
 
 
 async def test_a_search_of_a_person_looks_at_their_rows_only(large_store: Store) -> None:
-    found = await SearchReads(large_store).search(
+    found = await SearchReads(large_store, identities.find_owners).search(
         search_of("common"),  # type: ignore[arg-type] # one it is
         person=ANN,
         session_id=None,
@@ -150,7 +150,7 @@ async def test_a_search_of_a_person_looks_at_their_rows_only(large_store: Store)
 
 
 async def test_of_very_many_rows_the_newest_are_found(large_store: Store) -> None:
-    found = await SearchReads(large_store).search(
+    found = await SearchReads(large_store, identities.find_owners).search(
         search_of("common"),  # type: ignore[arg-type] # one it is
         person=None,
         session_id=None,

@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.erasing import (
-    ErasureKey,
     Gone,
     Ids,
     Listed,
@@ -18,6 +17,7 @@ from chatlane.domain.erasing import (
     rows_to_blank,
     why_not_to_forget,
 )
+from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.identities import Span, identity_with
 from chatlane.domain.sources import Address
 from chatlane_schemas.streams import StreamName

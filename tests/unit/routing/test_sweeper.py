@@ -10,7 +10,8 @@ from random import Random
 from structlog.testing import capture_logs
 
 from chatlane.errors import StoreUnavailableError
-from chatlane.routing.sweeper import Job, Sweeper, Upkeep, sweeping_jobs
+from chatlane.jobs import Job
+from chatlane.routing.sweeper import Sweeper, Upkeep, sweeping_jobs
 from tests.support.eventually import eventually
 
 SOON = timedelta(milliseconds=1)

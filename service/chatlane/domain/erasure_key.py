@@ -1,0 +1,41 @@
+"""The secret under which the erasure list keeps people: as digests, never as ids."""
+
+from __future__ import annotations
+
+from hashlib import blake2b, sha256
+from typing import TYPE_CHECKING, Final
+
+from chatlane.domain.owners import owner_text
+from chatlane.domain.people import people_in
+
+if TYPE_CHECKING:
+    from chatlane.domain.sources import Address
+
+MIN_KEY_BYTES: Final = 32
+
+
+class ErasureKey:
+    """Makes the digests under which the erasure list knows people.
+
+    Args:
+        secret: At least `MIN_KEY_BYTES`; who has it can tell whether somebody is on the list.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = sha256(secret).digest()
+        self.id = self._hash("", b"key id")[:8].hex()
+
+    def _hash(self, text: str, purpose: bytes) -> bytes:
+        return blake2b(text.encode(), digest_size=32, key=self._key, person=purpose).digest()
+
+    def digest(self, platform: str, account: str, scope: str | None, form: str) -> bytes:
+        """Return what stands for an id of a person."""
+        return self._hash(owner_text(platform, account, scope, form), b"person")
+
+    def digests_of(self, address: Address) -> frozenset[bytes]:
+        """Return what stands for the people whose message this is: its sender, or a DM's peer."""
+        peer, sender = people_in(address)
+        forms = sender if peer is None else (peer, *sender)
+        return frozenset(
+            self.digest(address.platform, address.account, address.scope, form) for form in forms
+        )
