@@ -92,6 +92,12 @@ contract: $(READY) ## Write JSON Schema, AsyncAPI and .env.example from the code
 permissions: $(READY) ## Write schemas/permissions.csv: what each user of NATS may do, as a real server has it
 	$(BIN)/python -m tests.support.permission_matrix
 
+.PHONY: docs
+docs: $(READY) ## Build the documentation site in var/site; fails for a broken link
+	$(BIN)/python docs/site.py var/site-pages
+	$(BIN)/zensical build --strict
+	@echo "open var/site/index.html"
+
 .PHONY: contract-check
 contract-check: $(READY) ## Fail where `make contract` would change something
 	$(BIN)/python -m chatlane.dev.contract check

@@ -21,7 +21,7 @@ PERSON = environ.get("PERSON") or getuser()
 
 
 def event(text: str) -> InboundEvent:
-    """Return what was typed as an event; a real platform has a message id of its own."""
+    """Return the typed line as an event; a real platform has its own message ids."""
     return InboundEvent(
         id=new_envelope_id(),
         at=datetime.now(UTC),
@@ -35,13 +35,13 @@ def event(text: str) -> InboundEvent:
 
 
 async def show(message: OutboundMessage) -> None:
-    """Print an answer; returning says that it was delivered, raising asks for another try."""
+    """Print an answer; returning means it was delivered, raising asks for another try."""
     chat = message.target.chat.id if message.target.chat else None
     print(f"{message.agent} to {chat}: {message.text}", flush=True)
 
 
 async def typed_lines() -> asyncio.StreamReader:
-    """Return what is typed as a stream."""
+    """Return the standard input as a stream."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
@@ -49,8 +49,8 @@ async def typed_lines() -> asyncio.StreamReader:
 
 
 async def main() -> None:
-    """Talk until the end of the input."""
-    # Whatever ends the talk, delivering ends before the connection does.
+    """Publish lines and print answers until the end of the input."""
+    # The task group ends the delivery before the connection closes.
     async with (
         open_connection(NATS_URL, name="example adapter") as client,
         asyncio.TaskGroup() as tasks,

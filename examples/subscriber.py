@@ -10,18 +10,18 @@ from chatlane_schemas import RoutedMessage, answer_to, decode, encode, streams, 
 from chatlane_schemas.permissions import inbox_prefix
 
 AGENT, SLOTS = env.get("AGENT", "notes"), int(env.get("SLOTS", streams.DEFAULT_SLOTS))
-# MANUAL: what is not acknowledged comes again after the agent's ack_wait, before anything newer.
+# MANUAL: an unacknowledged message arrives again after the agent's ack_wait, before newer ones.
 policy, url = AckPolicy.MANUAL, env["NATS_URL"].split(",")
-# Where NATS has users: the key of this one. Answers arrive where only the principal may listen.
+# With users in NATS: the seed of this user. Only this principal may subscribe to its inbox.
 key, inbox = env.get("NKEY_SEED_FILE"), inbox_prefix(env.get("PRINCIPAL", "subscriber"))
 user = {"nkeys_seed": key, "inbox_prefix": inbox}
-# Pings, 5 s apart: a server that is gone without a word is left when it does not answer two.
+# Ping every 5 s; reconnect when the server misses two pings.
 broker = NatsBroker(url, max_reconnect_attempts=-1, ping_interval=5, ack_policy=policy, **user)
 routed_stream = JStream("ROUTED", declare=False)
 
 
 async def answer(message: NatsMessage) -> None:
-    """Answer and, when the answer is stored, acknowledge; a repeated answer is kept once."""
+    """Acknowledge once the answer is stored; a repeated answer is stored once."""
     routed = decode(RoutedMessage, message.body)
     reply = answer_to(routed, f"#{routed.seq} heard: {routed.text}")
     to, headers = subjects.result(AGENT, routed.session_id), {"Nats-Msg-Id": reply.id}

@@ -16,13 +16,13 @@ SLOTS = int(environ.get("SLOTS", "4"))
 
 
 async def answer(turn: Turn) -> str:
-    """Say what was heard, and how much was said before."""
+    """Echo the message and say how many came before it."""
     history = await turn.history(limit=100)
     return f"You said: {turn.text} (after {len(history)} earlier messages)"
 
 
 async def main() -> None:
-    """Serve turns until SIGTERM or Ctrl-C, and finish what is begun."""
+    """Serve turns until SIGTERM or Ctrl-C, then finish the running ones."""
     async with open_connection(NATS_URL, name="example worker") as client:
         worker = TurnWorker(client, AGENT, answer, slots=SLOTS, principal=AGENT)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,7 +13,7 @@ from chatlane_schemas.streams import StreamName, declared_streams
 
 pytestmark = pytest.mark.integration
 
-MANUAL: Final = (Path(__file__).parents[2] / "docs/data-life.md").read_text("utf-8")
+MANUAL: Final = (Path(__file__).parents[2] / "docs/data-retention.md").read_text("utf-8")
 ROW: Final = re.compile(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 

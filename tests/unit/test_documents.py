@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
@@ -19,11 +20,14 @@ from chatlane.cli.commands import app
 from chatlane.metrics import METRICS
 from chatlane.settings import Settings
 from chatlane.store.grants import Roles
-from chatlane_schemas import decode, subjects
+from chatlane_schemas import Chat, InboundEvent, Sender, decode, subjects
 from chatlane_schemas.channels import CHANNELS, Channel
 
 ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = {".venv", ".venv-tools", "node_modules", "var"}
+
+MAX_README_LINES: Final = 150
+MAX_README_WORDS: Final = 1000
 
 SESSION: Final = UUID("01a21fa8-19af-8a6e-b7ef-85f0b1384c47")
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -210,10 +214,67 @@ def test_python_in_it_is_part_of_a_tested_example(document: Path) -> None:
 
 
 def test_the_whole_subscriber_is_shown() -> None:
-    assert text_of(ROOT / "examples/subscriber.py") in blocks(ROOT / "README.md", "python")
+    page = ROOT / "docs/writing-a-worker.md"
+    assert text_of(ROOT / "examples/subscriber.py") in blocks(page, "python")
 
 
-# What is said by hand.
+def fields_in_the_table(page: Path) -> set[str]:
+    """Return the names in the first column of the table of fields of an event."""
+    section = text_of(page).partition("## Fields of an event")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+
+
+def test_every_field_of_an_event_is_explained_to_adapters() -> None:
+    page = ROOT / "docs/writing-an-adapter.md"
+    parts = {"chat": Chat, "sender": Sender}
+    expected = {
+        name
+        for field in InboundEvent.model_fields
+        for name in (
+            [f"{field}.{inner}" for inner in parts[field].model_fields]
+            if field in parts
+            else [field]
+        )
+    }
+    # The version of the contract, and fields that only the kind of event needs.
+    elsewhere = {"v", "migrate_to", "delivered", "counts_as_new"}
+    assert fields_in_the_table(page) == expected - elsewhere
+    assert [name for name in elsewhere - {"v"} if name not in text_of(page)] == []
+
+
+def test_the_readme_is_short() -> None:
+    readme = text_of(ROOT / "README.md")
+    assert len(readme.splitlines()) <= MAX_README_LINES
+    assert len(readme.split()) < MAX_README_WORDS
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = ROOT / "docs/index.md"
+    linked = {(index.parent / link).resolve() for link in LINK.findall(prose(index))}
+    pages = set((ROOT / "docs").glob("*.md")) - {index}
+    assert {page.name for page in pages - linked} == set()
+
+
+def test_the_site_builds_and_each_of_its_links_leads_somewhere(tmp_path: Path) -> None:
+    packages = f"paths: [{ROOT / 'client'}, {ROOT / 'schemas'}]"
+    config = text_of(ROOT / "mkdocs.yml").replace("paths: [client, schemas]", packages)
+    assert packages in config
+    (tmp_path / "mkdocs.yml").write_text(config)
+    zensical = Path(sys.executable).with_name("zensical")
+    for command in (
+        [sys.executable, str(ROOT / "docs/site.py"), "var/site-pages"],
+        [str(zensical), "build", "--strict"],
+    ):
+        done = subprocess.run(  # noqa: S603
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    reference = (tmp_path / "var/site/docs/api/client.html").read_text("utf-8")
+    assert 'id="chatlane_client.TurnWorker"' in reference
+
+
+# The protocol by hand.
 
 
 def channel_of(subject: str) -> Channel:
@@ -229,12 +290,12 @@ def channel_of(subject: str) -> Channel:
 
 @pytest.fixture
 def said_by_hand(tmp_path: Path) -> list[list[str]]:
-    """Run the commands of the README with a `nats` that only notes what it was told to do."""
+    """Run the commands of docs/by-hand.md with a `nats` that only records its arguments."""
     shim = tmp_path / "nats"
     shim.write_text(SHIM)
     shim.chmod(0o755)
     said = tmp_path / "said"
-    script = "".join(block for block in blocks(ROOT / "README.md", "sh") if "nats " in block)
+    script = "".join(block for block in blocks(ROOT / "docs/by-hand.md", "sh") if "nats " in block)
     for placeholder, value in {
         "ID-OF-THE-ROUTED-MESSAGE": "01a21fa8-19af-8448-9bcd-0ccc842ea5a3",
         "ITS-SESSION_ID": str(SESSION),

@@ -1,7 +1,7 @@
 """How long each table keeps its rows, and who deletes them: one place for all of them. Pure data.
 
 A test compares this with the tables of a migrated database, and another one with the table in
-docs/data-life.md.
+docs/data-retention.md.
 """
 
 from __future__ import annotations
