@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import pytest
@@ -22,6 +22,9 @@ from chatlane.settings import Settings
 from chatlane.store.grants import Roles
 from chatlane_schemas import Chat, InboundEvent, Sender, decode, subjects
 from chatlane_schemas.channels import CHANNELS, Channel
+
+if TYPE_CHECKING:
+    from chatlane_schemas.envelope import Record
 
 ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = {".venv", ".venv-tools", "node_modules", "var"}
@@ -227,7 +230,7 @@ def fields_in_the_table(page: Path) -> set[str]:
 
 def test_every_field_of_an_event_is_explained_to_adapters() -> None:
     page = ROOT / "docs/writing-an-adapter.md"
-    parts = {"chat": Chat, "sender": Sender}
+    parts: dict[str, type[Record]] = {"chat": Chat, "sender": Sender}
     expected = {
         name
         for field in InboundEvent.model_fields
