@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -100,7 +100,7 @@ class ResetSettings(Group):
 
     mode: ResetMode = Field(
         default="none",
-        description="none, idle, daily or both.",
+        description=f"One of {', '.join(get_args(ResetMode))}.",
     )
     at_hour: int = Field(default=4, ge=0, le=23, description="Hour of the daily boundary.")
     timezone: str = Field(default="UTC", description="IANA zone of the daily boundary.")
@@ -137,8 +137,9 @@ class ResetSettings(Group):
     @field_validator("mode", mode="before")
     @classmethod
     def _known_mode(cls, value: object) -> object:
-        if value not in {"none", "idle", "daily", "both"}:
-            raise ValueError('there are the modes none, idle, daily and both; "weekly" is not one')
+        # Pydantic's own message does not name the modes in a way that an operator would read.
+        if value not in get_args(ResetMode):
+            raise ValueError(f"use one of the modes {', '.join(get_args(ResetMode))}")
         return value
 
     @field_validator("timezone")

@@ -253,7 +253,7 @@ def test_declarations_can_come_from_the_environment(
             '[streams]\nreplay_window = "5m"\n',
             "raise replay_window or lower duplicate_window",
         ),
-        ('[reset]\nmode = "weekly"\n', "reset.mode: there are the modes none, idle, daily and"),
+        ('[reset]\nmode = "weekly"\n', "reset.mode: use one of the modes none, idle, daily, both"),
         ('[reset]\nidle = "0s"\n', "reset.idle: Input should be greater than 0"),
         ("[reset]\nat_hour = 24\n", "reset.at_hour: Input should be less than or equal to 23"),
         ('[reset]\ntimezone = "Mars/Base"\n', 'use an IANA name such as "Europe/Berlin"'),

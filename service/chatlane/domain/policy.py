@@ -15,9 +15,18 @@ from zoneinfo import ZoneInfo
 from chatlane_schemas.events import ResetReason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chatlane.domain.states import Session
 
 ResetMode = Literal["none", "idle", "daily", "both"]
+# The rules of each mode. Everything that depends on a mode asks this table.
+RULES_OF_MODE: Final[Mapping[ResetMode, frozenset[ResetReason]]] = {
+    "none": frozenset(),
+    "idle": frozenset({ResetReason.IDLE}),
+    "daily": frozenset({ResetReason.DAILY}),
+    "both": frozenset({ResetReason.IDLE, ResetReason.DAILY}),
+}
 AnonymousDm = Literal["refuse", "shared"]
 
 _DAY: Final = timedelta(days=1)
@@ -67,17 +76,17 @@ class ResetPolicy:
     @property
     def is_timed(self) -> bool:
         """Whether time alone ends a session."""
-        return self.mode != "none"
+        return bool(RULES_OF_MODE[self.mode])
 
     @property
     def resets_idle(self) -> bool:
         """Whether silence ends a session."""
-        return self.mode in {"idle", "both"}
+        return ResetReason.IDLE in RULES_OF_MODE[self.mode]
 
     @property
     def resets_daily(self) -> bool:
         """Whether a boundary ends a session."""
-        return self.mode in {"daily", "both"}
+        return ResetReason.DAILY in RULES_OF_MODE[self.mode]
 
 
 class SessionClock(NamedTuple):
@@ -136,7 +145,7 @@ def reset_reason(
     if clock.resume_marked_at is not None:
         is_fresh = _is_fresh(clock.resume_marked_at, policy, now)
         return None if is_fresh else ResetReason.RESUME_PENDING_EXPIRED
-    if policy.mode == "none" or (clock.held_until is not None and now < clock.held_until):
+    if not policy.is_timed or (clock.held_until is not None and now < clock.held_until):
         return None
     return _timed_reason(clock, policy, now)
 

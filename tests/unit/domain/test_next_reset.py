@@ -1,11 +1,13 @@
 """The next reset is the first moment at which silence ends a conversation."""
 
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chatlane.domain.policy import (
+    ResetMode,
     ResetPolicy,
     SessionClock,
     next_reset,
@@ -18,7 +20,7 @@ START = datetime(2026, 3, 28, tzinfo=UTC)
 
 
 @given(
-    mode=st.sampled_from(("none", "idle", "daily", "both")),
+    mode=st.sampled_from(get_args(ResetMode)),
     zone=st.sampled_from(("UTC", "Europe/Berlin", "America/New_York")),
     at_hour=st.integers(0, 23),
     idle=st.sampled_from((10, 60, 1440, 4320)),
@@ -27,9 +29,9 @@ START = datetime(2026, 3, 28, tzinfo=UTC)
     waited=st.integers(0, 3000),
 )
 def test_it_is_the_first_moment_at_which_a_message_would_reset(  # noqa: PLR0917
-    mode: str, zone: str, at_hour: int, idle: int, quiet: int, active: int, waited: int
+    mode: ResetMode, zone: str, at_hour: int, idle: int, quiet: int, active: int, waited: int
 ) -> None:
-    policy = ResetPolicy(mode, at_hour, zone, idle * MINUTE, quiet * MINUTE)  # type: ignore[arg-type]
+    policy = ResetPolicy(mode, at_hour, zone, idle * MINUTE, quiet * MINUTE)
     active_at = START + active * MINUTE
     clock = SessionClock(active_at, served_boundary_at(START, policy), START)
     now = active_at + waited * MINUTE
