@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 
 from chatlane.dev.programs import Program
 from chatlane_client import AdapterClient, open_connection
-from chatlane_schemas import RoutedMessage, TurnDelta, decode, encode, subjects
+from chatlane_schemas import RoutedMessage, TurnDelta, TurnNotice, decode, encode, subjects
 from chatlane_schemas.streams import StreamName, routed_durable
 from chatlane_schemas.turns import CancelReason, TurnControl
 from tests.integration.client.fake_router import FakeRouter
@@ -409,3 +409,74 @@ async def test_a_model_that_refuses_fails_the_turn_once(
     [result] = router.results
     assert (result.retry, result.error) == (False, "the model refused with status 401")
     assert len(model.requests) == 1
+
+
+# The worker around hermes-agent.
+
+# Stands for hermes-agent's module of this name: only what the example calls.
+RUN_AGENT: Final = """
+import os, threading
+
+class AIAgent:
+    def __init__(self, **options):
+        self.options, self.interrupted = options, threading.Event()
+
+    def interrupt(self, message=None):
+        self.interrupted.set()
+
+    def run_conversation(self, user_message, conversation_history=None):
+        if user_message == "work":
+            open(os.environ["WORKING_FILE"], "w").close()
+            if self.interrupted.wait(30):
+                open(os.environ["INTERRUPTED_FILE"], "w").close()
+        before = [f"{row['role']}={row['content']}" for row in conversation_history]
+        return {"final_response": f"{user_message} after {before} by {self.options['model']}"}
+"""
+
+
+@pytest.mark.usefixtures("router")
+async def test_the_hermes_worker_answers_with_the_history(
+    client: Client, bus_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run_agent.py").write_text(RUN_AGENT)
+    chats = Chats()
+    settings = {"PYTHONPATH": str(tmp_path), "HERMES_MODEL": "tiny"}
+    async with (
+        example("hermes_worker", tmp_path, bus_url, **settings) as worker,
+        delivering(client, chats.deliver) as adapter,
+    ):
+        await adapter.publish(said("one"))
+        await chats.until_said("one after [] by tiny")
+        await adapter.publish(said("two"))
+        await chats.until_said(
+            "two after ['user=one', 'assistant=one after [] by tiny'] by tiny",
+        )
+        await worker.stop()
+        worker.require_success()
+
+
+@pytest.mark.usefixtures("router")
+async def test_the_hermes_worker_interrupts_an_agent_that_is_stopped(
+    client: Client, bus_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run_agent.py").write_text(RUN_AGENT)
+    working, interrupted = tmp_path / "working", tmp_path / "interrupted"
+    settings = {
+        "PYTHONPATH": str(tmp_path),
+        "WORKING_FILE": str(working),
+        "INTERRUPTED_FILE": str(interrupted),
+    }
+    notices = await client.subscribe(subjects.turn(MAIN.name))
+    async with (
+        example("hermes_worker", tmp_path, bus_url, **settings),
+        delivering(client, Chats().deliver) as adapter,
+    ):
+        await adapter.publish(said("work"))
+        notice = decode(TurnNotice, (await notices.next_msg(10)).data)
+        await eventually(working.exists)
+        stop = TurnControl(
+            id="c", at=notice.at, turn_id=notice.turn_id, cancel=CancelReason.STOPPED
+        )
+        await client.publish(subjects.control(MAIN.name, notice.turn_id), encode(stop))
+        await eventually(interrupted.exists)
+    await notices.unsubscribe()
