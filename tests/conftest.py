@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import hypothesis
 import pytest
 
-from tests.support.backends import (
+from tests.support.servers.backends import (
     Backends,
     RunningPostgres,
     RunningServer,
@@ -14,7 +14,7 @@ from tests.support.backends import (
     open_test_nats,
     open_test_postgres,
 )
-from tests.support.databases import migrated, open_database
+from tests.support.servers.databases import migrated, open_database
 
 # A slow machine is no failure.
 hypothesis.settings.register_profile("chatlane", deadline=None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scene import Scene, open_scene
+from tests.support.service.scene import Scene, open_scene
 
 Tell = Callable[[str], None]
 

@@ -12,10 +12,10 @@ import pytest
 
 from chatlane_schemas import subjects
 from tests.acceptance.conftest import Tell
-from tests.support.crowd import Person
-from tests.support.raw_publisher import publish_raw
-from tests.support.scene import open_scene
-from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
+from tests.support.service.load_users import Person
+from tests.support.service.processes import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
+from tests.support.service.raw_publisher import publish_raw
+from tests.support.service.scene import open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
@@ -89,19 +89,19 @@ async def test_bad_input_is_set_aside_within_a_second_and_holds_nobody_up(
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, [ANN, BOB]) as scene:
         await scene.start(routers=1, workers=1, subscribers=1)
-        async with scene.crowd.talking(40):
+        async with scene.users.talking(40):
             await scene.until_answers_flow(5)
             for bad in BAD.values():
                 verdict = await publish_raw(nats_url, bad.subject.encode(), bad.body)
                 assert verdict.sequence is not None, verdict
             await scene.until_answers_flow(5)
         await scene.verify(dead=[bad.reason for bad in BAD.values()])
-        found = {row[0]: tuple(row)[1:] for row in await scene.witness.fetch(_DEAD)}
+        found = {row[0]: tuple(row)[1:] for row in await scene.recorder.fetch(_DEAD)}
         for name, bad in BAD.items():
             reason, body, seconds = found[sha256(bad.body).hexdigest()]
             assert (reason, body) == (bad.reason, bad.body), name
             assert seconds < WITHIN.total_seconds(), name
-        told = [json.loads(raw.data) for raw in await scene.witness.stream("DEAD")]
+        told = [json.loads(raw.data) for raw in await scene.recorder.stream("DEAD")]
         assert {(its["digest"], its["reason"]) for its in told} == {
             (digest, row[0]) for digest, row in found.items()
         }
@@ -114,10 +114,10 @@ async def test_what_postgres_cannot_store_is_replaced_and_the_message_runs(
     async with open_scene(tmp_path, nats_url, database_url, [ANN]) as scene:
         await scene.start(routers=1, workers=1, subscribers=0)
         shown = "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c\N{GRINNING FACE}"
-        scene.crowd.unheard[shown] = 0
+        scene.users.unheard[shown] = 0
         body = event(text="a\0b\ud800c\N{GRINNING FACE}")
         subject = subjects.inbound(PLATFORM, ACCOUNT, subjects.chat_token(ANN.name))
         await publish_raw(nats_url, subject.encode(), body)
         await scene.until_all_is_heard()
-        assert await scene.witness.value("SELECT content FROM messages WHERE seq = 1") == shown
-        assert await scene.witness.dead() == {}
+        assert await scene.recorder.value("SELECT content FROM messages WHERE seq = 1") == shown
+        assert await scene.recorder.dead() == {}

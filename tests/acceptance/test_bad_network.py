@@ -12,11 +12,11 @@ from typing import Final, Literal
 import pytest
 
 from tests.acceptance.conftest import Tell
-from tests.support.crowd import people
+from tests.acceptance.flaky_proxy import FINE, FlakyProxy, Weather
 from tests.support.eventually import eventually
-from tests.support.lossy_link import through
-from tests.support.rough_link import FINE, RoughLink, Weather
-from tests.support.scene import Scene, open_scene, seconds_since
+from tests.support.servers.lossy_link import through
+from tests.support.service.load_users import people
+from tests.support.service.scene import Scene, open_scene, seconds_since
 
 pytestmark = pytest.mark.acceptance
 
@@ -32,18 +32,18 @@ BAD_SECONDS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Rough:
-    """A scene whose every connection goes over one of two links; those of the witness, too."""
+    """A scene whose every connection goes over one of two links; those of the recorder, too."""
 
     scene: Scene
-    nats: RoughLink
-    postgres: RoughLink
+    nats: FlakyProxy
+    postgres: FlakyProxy
 
 
 @pytest.fixture
 async def rough(nats_url: str, database_url: str, tmp_path: Path) -> AsyncIterator[Rough]:
     async with AsyncExitStack() as stack:
-        nats = await stack.enter_async_context(RoughLink(nats_url).open())
-        postgres = await stack.enter_async_context(RoughLink(database_url).open())
+        nats = await stack.enter_async_context(FlakyProxy(nats_url).open())
+        postgres = await stack.enter_async_context(FlakyProxy(database_url).open())
         scene = await stack.enter_async_context(
             open_scene(
                 tmp_path,
@@ -78,13 +78,13 @@ async def test_a_bad_network_costs_nothing_but_time(
 ) -> None:
     scene = rough.scene
     per_second = 5 if weather.bytes_per_second else PER_SECOND
-    async with scene.crowd.talking(per_second):
+    async with scene.users.talking(per_second):
         await scene.until_answers_flow(10)
         rough.nats.weather = rough.postgres.weather = weather
-        began_at, heard = monotonic(), len(scene.crowd.seconds)
-        enough = len(scene.crowd.sent) + BAD_SECONDS * per_second
-        await eventually(lambda: len(scene.crowd.sent) >= enough, PATIENCE)
-        heard = len(scene.crowd.seconds) - heard
+        began_at, heard = monotonic(), len(scene.users.seconds)
+        enough = len(scene.users.sent) + BAD_SECONDS * per_second
+        await eventually(lambda: len(scene.users.sent) >= enough, PATIENCE)
+        heard = len(scene.users.seconds) - heard
         rough.nats.weather = rough.postgres.weather = FINE
         await scene.until_answers_flow(10)
     await scene.verify()
@@ -101,7 +101,7 @@ async def test_connections_that_are_reset_amid_a_message_cost_nothing_but_time(
     rough: Rough, tell: Tell
 ) -> None:
     scene = rough.scene
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         began_at = monotonic()
         for _ in range(TEARS):
             await scene.until_answers_flow(10)
@@ -120,13 +120,13 @@ async def test_connections_that_fall_silent_are_left(
 ) -> None:
     """Half-open: nobody is told that the other end is gone, as where a gateway forgot them."""
     scene = rough.scene
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow(10)
         if server == "nats":
             rough.nats.silence()
         else:
             rough.postgres.silence()
-            scene.witness.close()
+            scene.recorder.close()
         began_at = monotonic()
         async with asyncio.timeout(NOTICED_WITHIN.total_seconds()):
             await scene.until_answers_flow(10)

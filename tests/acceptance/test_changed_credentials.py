@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.locked_servers import HANG_UP_SQL, LockedNats, Secrets, login_with
-from tests.support.scene import Scene, open_scene
-from tests.support.service import Process
+from tests.support.servers.locked_servers import HANG_UP_SQL, LockedNats, Secrets, login_with
+from tests.support.service.processes import Process
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -40,10 +40,10 @@ async def test_a_router_goes_on_with_changed_passwords(database_url: str, tmp_pa
         await scene.service.until_started(router)
         pid = router.pid
 
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow(20)
-            await scene.witness.fetch(f"ALTER ROLE {LOGIN} PASSWORD 'new'")
-            await scene.witness.fetch(HANG_UP_SQL, LOGIN)
+            await scene.recorder.fetch(f"ALTER ROLE {LOGIN} PASSWORD 'new'")
+            await scene.recorder.fetch(HANG_UP_SQL, LOGIN)
             await until_refused(router, "sqlstate=28P01")
             secrets.put(postgres__password="new")  # noqa: S106
             await scene.until_answers_flow(20)

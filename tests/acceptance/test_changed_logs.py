@@ -10,12 +10,12 @@ import pytest
 
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import NatsServer, open_nats
+from tests.support.backups.stream_backup import back_up, restore
 from tests.support.checker import problems
-from tests.support.crowd import people
 from tests.support.eventually import eventually
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import apply_topology
-from tests.support.stream_backup import back_up, restore
+from tests.support.service.load_users import people
+from tests.support.service.processes import apply_topology
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -37,15 +37,15 @@ async def test_a_log_that_is_made_anew_is_read_from_its_beginning(
         await scene.start(routers=1, workers=1, subscribers=1)
         await _everybody_writes(scene)
         await scene.verify()
-        said = list(scene.crowd.sent)
+        said = list(scene.users.sent)
         for name in ("INBOUND", "RESULTS"):
             await scene.client.jetstream().delete_stream(name)
         await apply_topology(scene.service.settings)
         # What the log must hold is what was acknowledged since.
-        scene.crowd.sent.clear()
-        for person in scene.crowd.members:
+        scene.users.sent.clear()
+        for person in scene.users.members:
             for one in (its for its in said if its.key == person.key):
-                await scene.crowd.repeat(person, one)
+                await scene.users.repeat(person, one)
         await _everybody_writes(scene)
         await scene.verify()
         await scene.process("router 1").until_told("log_replaced")
@@ -57,25 +57,25 @@ async def test_a_server_restored_from_a_copy_repeats_nothing(
     async with open_scene(tmp_path, embedded_nats.url, database_url, people(6)) as scene:
         await scene.start(routers=1, workers=1, subscribers=1)
         await _everybody_writes(scene)
-        await scene.witness.until_settled(scene.crowd)
+        await scene.recorder.until_settled(scene.users)
         store, copy = embedded_nats.directory / "store", tmp_path / "copy"
         await embedded_nats.stop()
         shutil.copytree(store, copy)
         await embedded_nats.start()
         await _everybody_writes(scene)
         await scene.verify()
-        said = list(scene.crowd.sent)
+        said = list(scene.users.sent)
         await embedded_nats.kill()
         shutil.rmtree(store)
         shutil.copytree(copy, store)
         await embedded_nats.start()
         await _everybody_writes(scene)
-        await scene.witness.until_settled(scene.crowd)
+        await scene.recorder.until_settled(scene.users)
         await scene.process("router 1").until_told("log_replaced")
-        history = await scene.witness.history(scene.crowd)
+        history = await scene.recorder.history(scene.users)
         # The end of every stream went with the old disk.
-        kept = [its for its in scene.crowd.sent if its.envelope_id in history.inbound]
-        lost = [its for its in scene.crowd.sent if its not in kept]
+        kept = [its for its in scene.users.sent if its.envelope_id in history.inbound]
+        lost = [its for its in scene.users.sent if its not in kept]
         assert lost == said[len(said) // 2 :]
         inbound = [*history.inbound, *(its.envelope_id for its in lost)]
         found = problems(replace(history, inbound=inbound, routed=(), outbound=()))
@@ -96,21 +96,21 @@ async def test_streams_restored_from_backups_under_a_router_repeat_nothing(
     async with open_scene(tmp_path, nats_url, database_url, people(6)) as scene:
         await scene.start(routers=1, workers=1, subscribers=1)
         await _everybody_writes(scene)
-        await scene.witness.until_settled(scene.crowd)
+        await scene.recorder.until_settled(scene.users)
         backups = [await back_up(scene.client, stream) for stream in streams]
         await _everybody_writes(scene)
         await scene.verify()
-        said = list(scene.crowd.sent)
+        said = list(scene.users.sent)
         for backup in backups:
             await restore(scene.client, backup)
         await _everybody_writes(scene)
         # Some platforms send again what the log has lost; it is known.
         for one in said[len(said) // 2 :]:
-            person = next(its for its in scene.crowd.members if its.key == one.key)
-            await scene.crowd.repeat(person, one)
-        await scene.witness.until_settled(scene.crowd)
+            person = next(its for its in scene.users.members if its.key == one.key)
+            await scene.users.repeat(person, one)
+        await scene.recorder.until_settled(scene.users)
         await scene.process("router 1").until_told("log_replaced")
-        history = await scene.witness.history(scene.crowd)
+        history = await scene.recorder.history(scene.users)
         # The end of every restored stream is gone, and was dealt with before.
         gone = [its.envelope_id for its in said[len(said) // 2 :]]
         assert not set(gone) & set(history.inbound)
@@ -134,18 +134,18 @@ async def test_a_log_that_was_cut_off_is_told_and_passed_over(
         await scene.process("router 1").stop()
         await _everybody_writes(scene)
         await scene.client.jetstream().purge_stream("INBOUND")
-        scene.crowd.unheard.clear()
+        scene.users.unheard.clear()
         scene.process("router 1").start()
-        await scene.witness.until_owned(ALL_PARTITIONS)
+        await scene.recorder.until_owned(ALL_PARTITIONS)
 
         async def is_told() -> bool:
-            return set(await scene.witness.dead()) == {"log_truncated"}
+            return set(await scene.recorder.dead()) == {"log_truncated"}
 
         await eventually(is_told, timedelta(seconds=20))
-        for person in scene.crowd.members:
-            await scene.crowd.say(person)
+        for person in scene.users.members:
+            await scene.users.say(person)
         await scene.until_all_is_heard()
-        dead = await scene.witness.fetch(
+        dead = await scene.recorder.fetch(
             "SELECT log, partition, sequence, detail FROM dead_letters ORDER BY partition"
         )
         assert {row[0] for row in dead} == {"inbound"}
@@ -153,7 +153,7 @@ async def test_a_log_that_was_cut_off_is_told_and_passed_over(
         assert all(row[3].startswith(f"sequences {row[2]} to ") for row in dead)
 
         async def are_told() -> bool:
-            return len(await scene.witness.stream("DEAD")) == len(dead)
+            return len(await scene.recorder.stream("DEAD")) == len(dead)
 
         await eventually(are_told)
         scene.require_running()
@@ -161,5 +161,5 @@ async def test_a_log_that_was_cut_off_is_told_and_passed_over(
 
 async def _everybody_writes(scene: Scene) -> None:
     for _ in range(MESSAGES):
-        for person in scene.crowd.members:
-            await scene.crowd.say(person)
+        for person in scene.users.members:
+            await scene.users.say(person)

@@ -22,7 +22,7 @@ import pytest
 from chatlane.bus.tasks import end_task
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
-from tests.support.points import (
+from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,
     ONCE,
     REACHED_WITHIN,
@@ -30,8 +30,8 @@ from tests.support.points import (
     open_short_leased_scene,
     until_dead,
 )
-from tests.support.scene import Scene
-from tests.support.service import Process
+from tests.support.service.processes import Process
+from tests.support.service.scene import Scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
@@ -167,13 +167,13 @@ async def open_deaths(
     """Set a stage on which a worker and a subscriber stay; nothing may be wrong in the end."""
     async with open_short_leased_scene(directory, nats_url, database_url, PEOPLE) as scene:
         scene.service.subscriber("subscriber 1")
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             yield Deaths(scene, Random(seed))  # noqa: S311 # the same every time
         await scene.verify()
 
 
 def _count(deaths: Deaths, pairs: int) -> str:
-    messages = len(deaths.scene.crowd.sent)
+    messages = len(deaths.scene.users.sent)
     return f"{pairs} pairs, {len(deaths.reached)} deaths, {messages} messages, {deaths.others} others killed"
 
 

@@ -14,8 +14,13 @@ import pytest
 
 from chatlane.crash_points import POINTS, RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
-from tests.support.points import AFTER_DEATHS, WHEN_STOPPED, open_short_leased_scene, until_dead
-from tests.support.scene import Scene
+from tests.support.service.failpoint_scene import (
+    AFTER_DEATHS,
+    WHEN_STOPPED,
+    open_short_leased_scene,
+    until_dead,
+)
+from tests.support.service.scene import Scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -81,7 +86,7 @@ async def test_a_death_at_any_point_costs_nothing_but_time(
 ) -> None:
     async with open_short_leased_scene(tmp_path, nats_url, database_url, PEOPLE) as scene:
         await scene.start(routers=1, workers=1)
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             # Who waits for the death of others is there from the start.
             for point in AFTER_DEATHS:
@@ -93,5 +98,5 @@ async def test_a_death_at_any_point_costs_nothing_but_time(
             scene.service.worker("worker-victim")
             await die_of_others(scene)
         await scene.verify()
-        again = await scene.witness.value("SELECT count(*) FROM turns WHERE attempt > 1")
-        tell(f"{len(POINTS)} points, {len(scene.crowd.sent)} messages, {again} turns tried again")
+        again = await scene.recorder.value("SELECT count(*) FROM turns WHERE attempt > 1")
+        tell(f"{len(POINTS)} points, {len(scene.users.sent)} messages, {again} turns tried again")

@@ -17,10 +17,10 @@ from chatlane.dev.servers import NatsServer
 from chatlane.errors import BusUnavailableError
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
-from tests.support.crowd import people
 from tests.support.eventually import eventually
-from tests.support.nats_cluster import NatsCluster, open_nats_cluster
-from tests.support.scene import Scene, open_scene
+from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster
+from tests.support.service.load_users import people
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -111,7 +111,7 @@ async def test_a_replica_with_damaged_files_that_comes_to_lead_costs_nothing(
         await scene.start()
         # Nobody is connected to the last one.
         name, server = list(cluster.servers.items())[-1]
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             await server.kill()
             count = damage(server.directory / "store", *damaged)
@@ -137,7 +137,7 @@ async def test_a_replica_that_cannot_trust_its_snapshots_is_made_anew_amid_traff
         scene.patience = PATIENCE
         await scene.start()
         name, server = list(cluster.servers.items())[-1]
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             await server.kill()
             assert damage(server.directory / "store", "_js_/S-R3F-*/snapshots/*", flip)
@@ -174,18 +174,18 @@ async def test_what_a_lone_server_loses_of_what_was_dealt_with_is_told_and_repea
         await scene.start(routers=1, workers=1, subscribers=1)
         await _everybody_writes(scene)
         await scene.verify()
-        said = {its.envelope_id for its in scene.crowd.sent}
+        said = {its.envelope_id for its in scene.users.sent}
         await alone.kill()
         for stream in STREAMS:
             assert damage(alone.directory / "store", f"streams/{stream}/msgs/*.blk", how)
         await alone.start()
         await _everybody_writes(scene)
-        await scene.witness.until_settled(scene.crowd)
+        await scene.recorder.until_settled(scene.users)
         await scene.process("router 1").until_told("log_replaced")
-        history = await scene.witness.history(scene.crowd)
+        history = await scene.recorder.history(scene.users)
         lost = said - set(history.inbound)
         assert lost
-        assert {its.envelope_id for its in scene.crowd.sent} - set(history.inbound) == lost
+        assert {its.envelope_id for its in scene.users.sent} - set(history.inbound) == lost
         known = replace(history, inbound=[*history.inbound, *lost], routed=(), outbound=())
         found = [line for line in problems(known) if not _tells_of_what_is_lost(line)]
         assert found == []
@@ -198,4 +198,4 @@ def _tells_of_what_is_lost(line: str) -> bool:
 
 async def _everybody_writes(scene: Scene) -> None:
     for _ in range(MESSAGES):
-        await asyncio.gather(*(scene.crowd.say(person) for person in scene.crowd.members))
+        await asyncio.gather(*(scene.users.say(person) for person in scene.users.members))

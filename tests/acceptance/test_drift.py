@@ -9,8 +9,8 @@ import pytest
 
 from chatlane.bus.jetstream import JetStream
 from tests.support.eventually import eventually
-from tests.support.scene import Scene
-from tests.support.service import TURN_AGENT, apply_topology
+from tests.support.service.processes import TURN_AGENT, apply_topology
+from tests.support.service.scene import Scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -38,7 +38,7 @@ async def test_a_durable_that_is_deleted_is_noticed_and_made_again(scene: Scene)
     await scene.start(routers=1, workers=1, subscribers=1)
     router = scene.process("router 1")
     port = (await router.until_told("router_started"))["port"]
-    async with scene.crowd.talking(30):
+    async with scene.users.talking(30):
         await scene.until_answers_flow(10)
         jetstream = JetStream(scene.client)
         await jetstream.request(f"CONSUMER.DELETE.TURNS.{TURN_AGENT}")

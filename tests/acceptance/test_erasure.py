@@ -10,12 +10,18 @@ import pytest
 
 from chatlane.dev.servers import NatsServer
 from chatlane_client import SessionApi
-from tests.support.backends import RunningPostgres, RunningServer
-from tests.support.databases import open_database
 from tests.support.eventually import eventually
-from tests.support.forgetting import ANN, BOB, MORE, World, open_world
-from tests.support.remains import on_disk, stored
-from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, config_text, open_service
+from tests.support.servers.backends import RunningPostgres, RunningServer
+from tests.support.servers.databases import open_database
+from tests.support.service.leftover_scan import on_disk, stored
+from tests.support.service.person_world import ANN, BOB, MORE, World, open_world
+from tests.support.service.processes import (
+    ACCOUNT,
+    PLATFORM,
+    STREAM_AGENT,
+    config_text,
+    open_service,
+)
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 

@@ -21,17 +21,17 @@ import pytest
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems, unwatched
-from tests.support.chronicle import Chronicle
 from tests.support.eventually import eventually
-from tests.support.points import (
+from tests.support.service.event_log import EventLog
+from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,
     ONCE,
     REACHED_WITHIN,
     WHEN_STOPPED,
     open_short_leased_scene,
 )
-from tests.support.scene import Scene
-from tests.support.service import Process
+from tests.support.service.processes import Process
+from tests.support.service.scene import Scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -60,7 +60,7 @@ class Freezes:
 
     scene: Scene
     chance: Random
-    tells: Chronicle
+    tells: EventLog
     frozen: list[Point] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
 
@@ -121,25 +121,25 @@ async def open_freezes(
     directory: Path, nats_url: str, database_url: str, seed: int
 ) -> AsyncIterator[Freezes]:
     """Set a stage with one of each that stays awake; nothing may be wrong in the end."""
-    path = directory / "chronicle.jsonl"
+    path = directory / "event_log.jsonl"
     async with open_short_leased_scene(
         directory, nats_url, database_url, PEOPLE, duplicate_window=DUPLICATE_WINDOW
     ) as scene:
-        scene.service.chronicle = path
-        scene.crowd.chronicle = Chronicle(path, "crowd")
+        scene.service.event_log = path
+        scene.users.event_log = EventLog(path, "users")
         await scene.start(routers=1, workers=1)
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow(FEW)
-            yield Freezes(scene, Random(seed), Chronicle(path, "test"))  # noqa: S311 # a seed
-        await scene.witness.until_settled(scene.crowd, scene.patience)
+            yield Freezes(scene, Random(seed), EventLog(path, "test"))  # noqa: S311 # a seed
+        await scene.recorder.until_settled(scene.users, scene.patience)
         history = await scene.watched_history(path)
         found = [*unwatched(history), *problems(history)]
         assert not found, "\n".join(found)
 
 
 async def _told(freezes: Freezes, tell: Tell) -> None:
-    late = len(await freezes.scene.witness.late())
-    sent = len(freezes.scene.crowd.sent)
+    late = len(await freezes.scene.recorder.late())
+    sent = len(freezes.scene.users.sent)
     tell(f"{len(freezes.frozen)} frozen, {sent} messages, {late} late results")
 
 

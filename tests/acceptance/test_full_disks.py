@@ -13,12 +13,12 @@ import pytest
 from chatlane.dev.binaries import server_directory, unprivileged_identity
 from chatlane.dev.servers import NatsServer, PostgresServer
 from tests.acceptance.conftest import Tell
-from tests.support.crowd import Person
-from tests.support.databases import migrated
+from tests.acceptance.small_disk import SmallDisk, open_small_disk
 from tests.support.eventually import eventually
-from tests.support.postgres_pair import execute
-from tests.support.scene import Scene, open_scene, seconds_since
-from tests.support.small_disk import SmallDisk, open_small_disk
+from tests.support.servers.databases import migrated
+from tests.support.servers.postgres_pair import execute
+from tests.support.service.load_users import Person
+from tests.support.service.scene import Scene, open_scene, seconds_since
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long, pytest.mark.timeout(180)]
 
@@ -68,12 +68,12 @@ async def test_without_room_for_nats_adapters_are_told_and_nothing_is_lost(
     server, disk = small_nats
     async with open_scene(tmp_path, server.url, database_url) as scene:
         await scene.start()
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             disk.fill()
             await scene.until_unheard(UNHEARD)
             impatient = asyncio.create_task(_say_until_put_off(scene))
-            await eventually(lambda: scene.crowd.put_off, timedelta(seconds=30))
+            await eventually(lambda: scene.users.put_off, timedelta(seconds=30))
             disk.empty()
             await server.stop()
             await server.start()
@@ -83,15 +83,15 @@ async def test_without_room_for_nats_adapters_are_told_and_nothing_is_lost(
             await impatient
         await scene.verify()
         scene.require_running()
-    assert scene.crowd.put_off[0] < 2 * TOLD_WITHIN.total_seconds()
+    assert scene.users.put_off[0] < 2 * TOLD_WITHIN.total_seconds()
     tell(f"answers flow {flow} after the restart")
 
 
 async def _say_until_put_off(scene: Scene) -> None:
     """Write as an adapter does that has to answer its platform soon."""
     person = Person("impatient")
-    while not scene.crowd.put_off:
-        await scene.crowd.say(person, give_up_after=TOLD_WITHIN)
+    while not scene.users.put_off:
+        await scene.users.say(person, give_up_after=TOLD_WITHIN)
 
 
 async def test_without_room_for_postgres_messages_wait_in_the_log(
@@ -102,7 +102,7 @@ async def test_without_room_for_postgres_messages_wait_in_the_log(
     await migrated(server.dsn(DATABASE))
     async with open_scene(tmp_path, nats_url, server.dsn(DATABASE)) as scene:
         await scene.start()
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             disk.fill()
             await _until_nothing_is_written(server)

@@ -12,7 +12,7 @@ from chatlane.bus.jetstream import JetStream
 from chatlane_schemas.streams import StreamName
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
-from tests.support.scene import Scene, open_scene
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -65,18 +65,18 @@ async def test_what_leads_to_a_full_stream_waits_and_all_goes_on_with_room(
     scene.patience = PATIENCE
     await scene.start(routers=1, workers=2, subscribers=1)
     port = (await scene.process("router 1").until_told("router_started"))["port"]
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow(10)
         await limit(scene, stream, ROOM)
         await eventually(complains(port, is_full=True), PATIENCE)
         await eventually(lambda: held_back(port, stream), PATIENCE)
         # What waits in the log fills it, and then who writes is told.
         await limit(scene, StreamName.INBOUND, ROOM)
-        await eventually(lambda: scene.crowd.refused, PATIENCE)
+        await eventually(lambda: scene.users.refused, PATIENCE)
         await limit(scene, StreamName.INBOUND, ENOUGH)
         await limit(scene, stream, ENOUGH)
         await scene.until_answers_flow(50)
         await eventually(complains(port, is_full=False), PATIENCE)
     await scene.verify()
     scene.require_running()
-    tell(f"{len(scene.crowd.sent)} messages, refused {scene.crowd.refused} times")
+    tell(f"{len(scene.users.sent)} messages, refused {scene.users.refused} times")

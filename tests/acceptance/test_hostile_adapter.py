@@ -16,9 +16,9 @@ from chatlane.bus.jetstream import JetStream
 from chatlane_client import open_connection
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
-from tests.support.hostile_adapter import MARKER, attack
-from tests.support.scene import Scene, open_scene
-from tests.support.service import PLATFORM
+from tests.support.service.hostile_adapter import MARKER, attack
+from tests.support.service.processes import PLATFORM
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 
@@ -80,12 +80,12 @@ async def test_only_the_adapter_that_floods_pays_for_it(scene: Scene) -> None:
     await scene.start(routers=2, workers=2, subscribers=1)
     started = [await scene.process(name).until_told("router_started") for name in ROUTERS]
     ports = [its["port"] for its in started]
-    async with scene.crowd.talking(TALK_PER_SECOND):
+    async with scene.users.talking(TALK_PER_SECOND):
         await scene.until_answers_flow(10)
     before = memory(scene)
     stop = asyncio.Event()
     looking = asyncio.create_task(states_during(ports, stop))
-    async with scene.crowd.talking(TALK_PER_SECOND):
+    async with scene.users.talking(TALK_PER_SECOND):
         published = await attack(
             scene.service.nats_url, PLATFORM, HOSTILE, per_second=PER_SECOND, seconds=SECONDS
         )
@@ -94,17 +94,17 @@ async def test_only_the_adapter_that_floods_pays_for_it(scene: Scene) -> None:
     told = await looking
 
     assert published.total() > PER_SECOND * SECONDS / 2
-    assert scene.crowd.refused == 0, "what others publish is taken"
-    heard = Counter(text for one in scene.crowd.received for text in one.heard)
-    assert heard == Counter({sent.text: 1 for sent in scene.crowd.sent}), "answered once each"
+    assert scene.users.refused == 0, "what others publish is taken"
+    heard = Counter(text for one in scene.users.received for text in one.heard)
+    assert heard == Counter({sent.text: 1 for sent in scene.users.sent}), "answered once each"
     assert {its["state"] for its in told} == {"ready"}, [its for its in told if its["complaints"]]
     await eventually(lambda: are_named(ports), PATIENCE)
     grown = {name: size - before[name] for name, size in memory(scene).items()}
     assert max(grown.values()) < 150 * MIB, grown
-    kept = await scene.witness.value("SELECT count(*) FROM dead_letters WHERE body IS NOT NULL")
+    kept = await scene.recorder.value("SELECT count(*) FROM dead_letters WHERE body IS NOT NULL")
     # Two routers that decide at the same time may keep a batch more each.
     assert kept < 2 * LETTERS
-    assert await scene.witness.value("SELECT sum(length(body)) FROM dead_letters") < 8 * MIB
+    assert await scene.recorder.value("SELECT sum(length(body)) FROM dead_letters") < 8 * MIB
     shown = "".join([await metrics(port) for port in ports])
     assert f'chatlane_log_trimmed_total{{log="inbound",owner="{OWNER}"}}' in shown
     assert f'chatlane_dead_letters_dropped_total{{log="inbound",owner="{OWNER}"}}' in shown
@@ -129,13 +129,13 @@ async def test_a_log_that_one_adapter_filled_has_room_again_within_seconds(scene
     await scene.start(routers=2, workers=2, subscribers=1)
     jetstream = JetStream(scene.client)
     await jetstream.request("STREAM.UPDATE.INBOUND", await with_limit(jetstream, SMALL_LOG))
-    async with scene.crowd.talking(TALK_PER_SECOND):
+    async with scene.users.talking(TALK_PER_SECOND):
         await scene.until_answers_flow(5)
         await fill(scene.service.nats_url)
         await scene.until_answers_flow(50)
     await scene.until_all_is_heard()
-    heard = Counter(text for one in scene.crowd.received for text in one.heard)
-    assert heard == Counter({sent.text: 1 for sent in scene.crowd.sent})
+    heard = Counter(text for one in scene.users.received for text in one.heard)
+    assert heard == Counter({sent.text: 1 for sent in scene.users.sent})
 
     async def has_room() -> bool:
         state = (await scene.client.jetstream().stream_info("INBOUND")).state

@@ -14,13 +14,13 @@ from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import NatsServer, open_nats
 from chatlane_client import SessionApi
 from chatlane_schemas import subjects
-from tests.support.backends import RunningPostgres
-from tests.support.crowd import Person, people
-from tests.support.databases import open_database
 from tests.support.eventually import eventually
-from tests.support.raw_publisher import publish_raw
-from tests.support.scene import Scene, open_scene
-from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
+from tests.support.servers.backends import RunningPostgres
+from tests.support.servers.databases import open_database
+from tests.support.service.load_users import Person, people
+from tests.support.service.processes import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
+from tests.support.service.raw_publisher import publish_raw
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
@@ -172,7 +172,7 @@ class Fortress:
         query = "SELECT cursor FROM partitions WHERE log = $1 AND id = $2"
 
         async def is_decided() -> bool:
-            cursor = await self.scene.witness.value(query, LOGS[kind], int(partition))
+            cursor = await self.scene.recorder.value(query, LOGS[kind], int(partition))
             assert cursor >= sequence, f"{sequence} of {stored.subject!r} waits behind {cursor}"
             return True
 
@@ -204,10 +204,10 @@ async def fortress(
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_a_router_keeps_its_connection_and_goes_on(fortress: Fortress, name: str) -> None:
     attack, scene = ATTACKS[name], fortress.scene
-    before, dead_before = await fortress.connections(), await scene.witness.dead()
+    before, dead_before = await fortress.connections(), await scene.recorder.dead()
     verdict = await publish_raw(scene.service.nats_url, attack.subject, attack.body, attack.headers)
-    for person in scene.crowd.members:
-        await scene.crowd.say(person)
+    for person in scene.users.members:
+        await scene.users.say(person)
     await scene.until_all_is_heard()
     if verdict.sequence is not None:
         stream = "RESULTS" if attack.subject.startswith(RESULT) else "INBOUND"
@@ -215,7 +215,7 @@ async def test_a_router_keeps_its_connection_and_goes_on(fortress: Fortress, nam
     expected = [attack.reason] if attack.reason and verdict.sequence is not None else []
 
     async def is_buried() -> bool:
-        assert [*(await scene.witness.dead() - dead_before).elements()] == expected
+        assert [*(await scene.recorder.dead() - dead_before).elements()] == expected
         return True
 
     await eventually(is_buried)
@@ -230,8 +230,8 @@ async def test_what_the_server_itself_cannot_find_holds_nobody_up(
 ) -> None:
     before = await fortress.connections()
     await publish_raw(fortress.scene.service.nats_url, INBOUND + token)
-    for person in fortress.scene.crowd.members:
-        await fortress.scene.crowd.say(person)
+    for person in fortress.scene.users.members:
+        await fortress.scene.users.say(person)
     await fortress.scene.until_all_is_heard()
     assert await fortress.connections() == before
     fortress.scene.require_running()
@@ -240,11 +240,11 @@ async def test_what_the_server_itself_cannot_find_holds_nobody_up(
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_a_router_keeps_answering(fortress: Fortress, name: str) -> None:
     request, scene = REQUESTS[name], fortress.scene
-    before, dead_before = await fortress.connections(), await scene.witness.dead()
+    before, dead_before = await fortress.connections(), await scene.recorder.dead()
     its = request.subject, request.body, request.headers
     await publish_raw(scene.service.nats_url, *its, reply=request.reply)
     assert await SessionApi(scene.client, principal="tests").peek("nobody") is None
-    assert await scene.witness.dead() == dead_before
+    assert await scene.recorder.dead() == dead_before
     assert await fortress.connections() == before
     scene.require_running()
 
@@ -272,13 +272,13 @@ async def test_what_comes_out_larger_than_it_went_in_is_set_aside(
             before = await Fortress(scene, server).connections()
             for person, room in zip(members, sorted([*ROOM_LEFT, *ROOM_LEFT]), strict=True):
                 size = LITTLE - room - len(person.event("", uuid4().hex).model_dump_json())
-                await scene.crowd.say(person, "x" * size)
-            scene.crowd.unheard.clear()
-            await scene.witness.until_taken(len(members))
-            await scene.witness.until_settled(scene.crowd)
+                await scene.users.say(person, "x" * size)
+            scene.users.unheard.clear()
+            await scene.recorder.until_taken(len(members))
+            await scene.recorder.until_settled(scene.users)
             for person in members:
-                await scene.crowd.say(person)
+                await scene.users.say(person)
             await scene.until_all_is_heard()
-            assert (await scene.witness.dead()).keys() <= {"oversized_outbound", "turn_failed"}
+            assert (await scene.recorder.dead()).keys() <= {"oversized_outbound", "turn_failed"}
             assert await Fortress(scene, server).connections() == before
             scene.require_running()

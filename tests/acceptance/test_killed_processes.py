@@ -7,7 +7,7 @@ import pytest
 
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
-from tests.support.scene import ALL_PARTITIONS, Scene, seconds_since
+from tests.support.service.scene import ALL_PARTITIONS, Scene, seconds_since
 
 pytestmark = pytest.mark.acceptance
 
@@ -18,11 +18,11 @@ THOUGHT = timedelta(milliseconds=200)
 
 async def test_a_killed_router_costs_nothing_but_time(scene: Scene, tell: Tell) -> None:
     await scene.start()
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow()
         killed_at = monotonic()
         await scene.process("router 1").kill()
-        await scene.witness.until_owned(ALL_PARTITIONS)
+        await scene.recorder.until_owned(ALL_PARTITIONS)
         taken_over = seconds_since(killed_at)
         await scene.until_answers_flow()
     await scene.verify()
@@ -33,7 +33,7 @@ async def test_a_killed_worker_leaves_its_turns_to_the_other(scene: Scene, tell:
     await scene.start(workers=0)
     for name in ("worker-1", "worker-2"):
         scene.service.worker(name, think=THOUGHT)
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow()
         killed_at = monotonic()
         while True:
@@ -44,7 +44,7 @@ async def test_a_killed_worker_leaves_its_turns_to_the_other(scene: Scene, tell:
             scene.process("worker-1").start()
         await scene.until_answers_flow()
     await scene.verify()
-    again = await scene.witness.value(
+    again = await scene.recorder.value(
         "SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND attempt = 2", held
     )
     assert again >= 1

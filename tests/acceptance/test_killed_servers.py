@@ -10,9 +10,9 @@ from time import monotonic
 import pytest
 
 from tests.acceptance.conftest import Tell
-from tests.support.backends import RunningPostgres, RunningServer
-from tests.support.databases import migrated, open_database
-from tests.support.scene import Scene, open_scene, seconds_since
+from tests.support.servers.backends import RunningPostgres, RunningServer
+from tests.support.servers.databases import migrated, open_database
+from tests.support.service.scene import Scene, open_scene, seconds_since
 
 pytestmark = pytest.mark.acceptance
 
@@ -48,7 +48,7 @@ async def test_a_killed_postgres_costs_nothing_but_time(
 
 async def _kill_amid_traffic(scene: Scene, server: RunningServer, tell: Tell) -> None:
     await scene.start()
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow()
         killed_at = monotonic()
         await server.kill()

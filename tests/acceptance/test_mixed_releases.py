@@ -16,12 +16,16 @@ import pytest
 from chatlane.store.migrations import known_versions
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
-from tests.support.chronicle import Chronicle, read_chronicle
-from tests.support.databases import grant_rights
-from tests.support.migrations import apply_each
-from tests.support.previous_release import HistoryMissingError, PreviousRelease, unpack
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import Process
+from tests.support.servers.databases import grant_rights
+from tests.support.servers.migrations import apply_each
+from tests.support.service.event_log import EventLog, read_event_log
+from tests.support.service.previous_release import (
+    HistoryMissingError,
+    PreviousRelease,
+    unpack,
+)
+from tests.support.service.processes import Process
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
@@ -99,8 +103,8 @@ class Stage:
     async def kill(self, *names: str) -> None:
         """End processes as a broken machine would."""
         for name in names:
-            if chronicle := self.scene.service.chronicle:
-                Chronicle(chronicle, "test").note("killed", name)
+            if event_log := self.scene.service.event_log:
+                EventLog(event_log, "test").note("killed", name)
             await self._process(name).kill()
 
     def _process(self, name: str) -> Process:
@@ -108,7 +112,7 @@ class Stage:
 
     async def until_work_flows(self, *counts: int) -> None:
         """Wait until partitions are shared out so, and then for answers of every agent."""
-        await self.scene.witness.until_owned(*counts)
+        await self.scene.recorder.until_owned(*counts)
         await self.scene.until_answers_flow(ANSWERS)
         self.scene.require_running()
 
@@ -128,14 +132,14 @@ async def test_two_releases_share_the_work_on_the_way_up_and_back(
         turn_lease=LEASE,
         max_attempts=MAX_ATTEMPTS,
     ) as scene:
-        scene.service.chronicle = tmp_path / "chronicle.jsonl"
+        scene.service.event_log = tmp_path / "event_log.jsonl"
         stage = Stage(scene, previous)
         await _install(stage)
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await _upgrade(stage)
             await _go_back(stage)
         await _verify(stage)
-        tell(f"{len(scene.crowd.sent)} messages, {await _answers(scene)}")
+        tell(f"{len(scene.users.sent)} messages, {await _answers(scene)}")
 
 
 async def _install(stage: Stage) -> None:
@@ -199,22 +203,22 @@ async def _go_back(stage: Stage) -> None:
 
 async def _verify(stage: Stage) -> None:
     scene = stage.scene
-    await scene.witness.until_settled(scene.crowd)
-    assert scene.service.chronicle is not None
-    spells = read_chronicle(scene.service.chronicle).spells
-    found = problems(replace(await scene.witness.history(scene.crowd), spells=spells))
+    await scene.recorder.until_settled(scene.users)
+    assert scene.service.event_log is not None
+    spells = read_event_log(scene.service.event_log).spells
+    found = problems(replace(await scene.recorder.history(scene.users), spells=spells))
     assert not found, "\n".join(found)
     assert await _answers(scene) > Counter({"old": ANSWERS, "new": ANSWERS})
 
 
 async def _schema(scene: Scene) -> set[str]:
-    rows = await scene.witness.fetch("SELECT version FROM schema_migrations")
+    rows = await scene.recorder.fetch("SELECT version FROM schema_migrations")
     return {row[0] for row in rows}
 
 
 async def _answers(scene: Scene) -> Counter[str]:
     """Return how many turns the workers of each release answered."""
-    rows = await scene.witness.fetch("SELECT worker FROM turns WHERE state = 'done'")
+    rows = await scene.recorder.fetch("SELECT worker FROM turns WHERE state = 'done'")
     return Counter(row[0].partition("-")[0] for row in rows)
 
 

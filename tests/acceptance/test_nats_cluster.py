@@ -10,10 +10,10 @@ import pytest
 
 from chatlane.dev.binaries import server_directory
 from tests.acceptance.conftest import Tell
-from tests.support.nats_cluster import NatsCluster, open_nats_cluster
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import USERS
-from tests.support.user_nats import Keys, with_keys
+from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster
+from tests.support.servers.nats_users import Keys, with_keys
+from tests.support.service.processes import USERS
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -105,7 +105,7 @@ async def start(scene: Scene, cluster: NatsCluster) -> None:
     service.subscriber("subscriber 1")
     service.subscriber("subscriber 2", variables={"NATS_URL": second})
     await service.until_started(*routers)
-    await scene.witness.until_owned(*[ALL_PARTITIONS // 2] * 2)
+    await scene.recorder.until_owned(*[ALL_PARTITIONS // 2] * 2)
 
 
 async def strike(
@@ -139,7 +139,7 @@ async def verify(cluster: NatsCluster, scene: Scene) -> None:
 async def test_a_leader_that_is_killed_costs_nothing_but_time(
     cluster: NatsCluster, clustered: Scene, tell: Tell
 ) -> None:
-    async with clustered.crowd.talking(PER_SECOND):
+    async with clustered.users.talking(PER_SECOND):
         gap = await strike(cluster, clustered, kill, "INBOUND", tell)
     await verify(cluster, clustered)
     assert gap < LEADER_KILL_WITHIN
@@ -154,7 +154,7 @@ async def test_a_leader_that_is_killed_costs_nothing_but_time(
 async def test_a_server_that_falls_silent_costs_nothing_but_time(
     cluster: NatsCluster, clustered: Scene, tell: Tell, fault: Fault, victim: str
 ) -> None:
-    async with clustered.crowd.talking(PER_SECOND):
+    async with clustered.users.talking(PER_SECOND):
         gap = await strike(cluster, clustered, fault, victim, tell)
     await verify(cluster, clustered)
     assert gap < SILENCE_WITHIN
@@ -165,7 +165,7 @@ async def test_a_server_that_falls_silent_costs_nothing_but_time(
 async def test_leaders_that_are_killed_one_after_the_other_cost_nothing_but_time(
     cluster: NatsCluster, clustered: Scene, tell: Tell
 ) -> None:
-    async with clustered.crowd.talking(PER_SECOND):
+    async with clustered.users.talking(PER_SECOND):
         gaps = [
             await strike(cluster, clustered, kill, victim, tell) for victim in ("meta", *STREAMS)
         ]

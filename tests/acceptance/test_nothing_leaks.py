@@ -22,14 +22,20 @@ from chatlane_client import RefusedRequestError, SessionApi
 from chatlane_schemas import encode, subjects
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.inbound import Attachment, Kind
-from tests.support.backends import RunningPostgres
-from tests.support.crowd import Person
-from tests.support.databases import with_login
 from tests.support.eventually import eventually
-from tests.support.locked_servers import LockedNats, Secrets, login_with
-from tests.support.raw_publisher import publish_raw
-from tests.support.scene import Scene, open_scene
-from tests.support.service import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT, Process
+from tests.support.servers.backends import RunningPostgres
+from tests.support.servers.databases import with_login
+from tests.support.servers.locked_servers import LockedNats, Secrets, login_with
+from tests.support.service.load_users import Person
+from tests.support.service.processes import (
+    ACCOUNT,
+    PLATFORM,
+    STREAM_AGENT,
+    TURN_AGENT,
+    Process,
+)
+from tests.support.service.raw_publisher import publish_raw
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 
@@ -177,12 +183,12 @@ async def publish(scene: Scene, subject: str, body: bytes, headers: bytes | None
 async def say_everything(scene: Scene) -> None:
     """Let people and programs do what is right, what is wrong, and what fails."""
     for person in (ANN, BOB):
-        await scene.crowd.say(person)
-        await scene.crowd.say(person, f"{CANARY} tells a secret to {person.agent}")
+        await scene.users.say(person)
+        await scene.users.say(person, f"{CANARY} tells a secret to {person.agent}")
     await scene.until_all_is_heard()
     for command in (f"/title {CANARY} title", "/status", "/sessions", f"/resume {CANARY}", "/new"):
-        await scene.crowd.say(ANN, command)
-        scene.crowd.unheard.pop(command, None)
+        await scene.users.say(ANN, command)
+        scene.users.unheard.pop(command, None)
     place = subjects.inbound(PLATFORM, ACCOUNT, subjects.chat_token(ANN.name))
     whole = ANN.event(f"{CANARY} text", f"{CANARY}-id")
     for body in (
@@ -208,20 +214,20 @@ async def say_everything(scene: Scene) -> None:
 async def fail_in_the_database(scene: Scene) -> None:
     """Let the database say what it was given, and go away."""
     for statement in REFUSE_SQL.split(";"):
-        await scene.witness.fetch(statement)
+        await scene.recorder.fetch(statement)
     for person in (ANN, BOB):
-        await scene.crowd.say(person, f"{CANARY}: refuse this")
-    scene.crowd.unheard.clear()
+        await scene.users.say(person, f"{CANARY}: refuse this")
+    scene.users.unheard.clear()
     await eventually(lambda: _count_dead(scene, "internal_error", 2))
     log = scene.process("router 1").log_path
 
     async def is_noticed() -> bool:
-        await scene.witness.fetch(HANG_UP_SQL)
+        await scene.recorder.fetch(HANG_UP_SQL)
         return "postgres unavailable" in log.read_text("utf-8")
 
     await eventually(is_noticed)
     for person in (ANN, BOB):
-        await scene.crowd.say(person)
+        await scene.users.say(person)
     await scene.until_all_is_heard()
 
 
@@ -272,7 +278,7 @@ async def _mistype(stage: Stage, command: str, variable: str, value: str) -> Non
 
 
 async def _count_dead(scene: Scene, reason: str, count: int) -> bool:
-    dead = await scene.witness.dead()
+    dead = await scene.recorder.dead()
     assert dead[reason] == count, dead
     return True
 
@@ -284,9 +290,9 @@ async def everything_told(stage: Stage, collector: Collector) -> dict[str, str]:
     started = await scene.process("router 1").until_told("router_started")
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{started['port']}") as client:
         told = {path: (await client.get(path)).text for path in ("/metrics", "/readyz", "/livez")}
-    told["dead letters"] = "\n".join(row[0] for row in await scene.witness.fetch(TOLD_SQL))
-    told["turns"] = "\n".join(row[0] for row in await scene.witness.fetch(TURNS_SQL))
-    told["DEAD"] = "\n".join(raw.data.decode() for raw in await scene.witness.stream("DEAD"))
+    told["dead letters"] = "\n".join(row[0] for row in await scene.recorder.fetch(TOLD_SQL))
+    told["turns"] = "\n".join(row[0] for row in await scene.recorder.fetch(TURNS_SQL))
+    told["DEAD"] = "\n".join(raw.data.decode() for raw in await scene.recorder.stream("DEAD"))
     for name in ("router 1", "worker-1"):
         await scene.process(name).stop()
     told |= {path.name: path.read_text("utf-8") for path in scene.service.directory.glob("*.log")}

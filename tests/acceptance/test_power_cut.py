@@ -19,12 +19,12 @@ from chatlane.dev.servers import EmbeddedServer, NatsServer, PostgresServer
 from chatlane.errors import BusUnavailableError
 from chatlane_client import open_connection
 from tests.acceptance.conftest import Tell
-from tests.support.databases import migrated
+from tests.acceptance.lossy_fs import LossyFs, open_lossy_fs
 from tests.support.eventually import eventually
-from tests.support.forgetful_disk import ForgetfulDisk, open_forgetful_disk
-from tests.support.nats_cluster import open_nats_cluster
-from tests.support.postgres_pair import DATABASE, execute
-from tests.support.scene import Scene, open_scene, seconds_since
+from tests.support.servers.databases import migrated
+from tests.support.servers.nats_cluster import open_nats_cluster
+from tests.support.servers.postgres_pair import DATABASE, execute
+from tests.support.service.scene import Scene, open_scene, seconds_since
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -39,13 +39,13 @@ BODY: Final = b"x" * 500
 
 
 @pytest.fixture
-async def disk() -> AsyncIterator[ForgetfulDisk]:
+async def disk() -> AsyncIterator[LossyFs]:
     with server_directory() as directory:
-        async with open_forgetful_disk(directory) as its:
+        async with open_lossy_fs(directory) as its:
             yield its
 
 
-async def cut(disk: ForgetfulDisk, *servers: EmbeddedServer) -> None:
+async def cut(disk: LossyFs, *servers: EmbeddedServer) -> None:
     """Cut the power of servers and their disk, and start them again."""
     # Nobody goes on for a moment longer than the others.
     for server in servers:
@@ -85,7 +85,7 @@ async def kept(url: str) -> int:
         return (await eventually(look, timedelta(seconds=60)))[0]
 
 
-async def test_a_server_that_syncs_always_keeps_what_it_acknowledged(disk: ForgetfulDisk) -> None:
+async def test_a_server_that_syncs_always_keeps_what_it_acknowledged(disk: LossyFs) -> None:
     server = NatsServer(disk.directory / "nats", sync_always=True)
     await server.start()
     try:
@@ -98,7 +98,7 @@ async def test_a_server_that_syncs_always_keeps_what_it_acknowledged(disk: Forge
 
 
 async def test_a_server_that_syncs_now_and_then_loses_what_it_acknowledged(
-    disk: ForgetfulDisk,
+    disk: LossyFs,
 ) -> None:
     """Shows that the disk forgets; it is also why production syncs always."""
     server = NatsServer(disk.directory / "nats", sync_always=False)
@@ -118,7 +118,7 @@ async def test_a_server_that_syncs_now_and_then_loses_what_it_acknowledged(
 
 
 async def test_a_cluster_that_loses_power_as_a_whole_keeps_what_it_acknowledged(
-    disk: ForgetfulDisk,
+    disk: LossyFs,
 ) -> None:
     async with open_nats_cluster(disk.directory) as cluster:
         url = cluster.urls[0]
@@ -130,7 +130,7 @@ async def test_a_cluster_that_loses_power_as_a_whole_keeps_what_it_acknowledged(
 
 @pytest.mark.parametrize("commit", ["on", "off"])
 async def test_a_database_keeps_what_it_committed_where_commits_are_synced(
-    disk: ForgetfulDisk, commit: str
+    disk: LossyFs, commit: str
 ) -> None:
     """The one that does not sync shows that the disk forgets what Postgres writes, too."""
     # Else it would be synced every 200 ms, and the test a matter of luck.
@@ -154,7 +154,7 @@ async def test_a_database_keeps_what_it_committed_where_commits_are_synced(
         await postgres.kill()
 
 
-async def made_long_ago(disk: ForgetfulDisk, **settings: str) -> PostgresServer:
+async def made_long_ago(disk: LossyFs, **settings: str) -> PostgresServer:
     """Return a server whose database is all on the disk; it is not running."""
     made = PostgresServer(disk.kept / "postgres")
     await made.start()
@@ -170,7 +170,7 @@ async def made_long_ago(disk: ForgetfulDisk, **settings: str) -> PostgresServer:
 
 @pytest.mark.timeout(600)
 async def test_a_service_that_loses_power_as_a_whole_loses_no_message(
-    disk: ForgetfulDisk, tmp_path: Path, tell: Tell
+    disk: LossyFs, tmp_path: Path, tell: Tell
 ) -> None:
     """Only the platforms go on: they have what was not acknowledged, and what they were told."""
     nats = NatsServer(disk.directory / "nats", sync_always=True)
@@ -190,7 +190,7 @@ async def test_a_service_that_loses_power_as_a_whole_loses_no_message(
         )
         scene.patience = SLOW_DISK
         await scene.start()
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             for _ in range(CUTS):
                 await scene.until_answers_flow()
                 await cut_all(disk, scene, nats, postgres)
@@ -201,7 +201,7 @@ async def test_a_service_that_loses_power_as_a_whole_loses_no_message(
         scene.require_running()
 
 
-async def cut_all(disk: ForgetfulDisk, scene: Scene, *servers: EmbeddedServer) -> None:
+async def cut_all(disk: LossyFs, scene: Scene, *servers: EmbeddedServer) -> None:
     """Cut the power of every process, too; they come back once their servers have."""
     processes = scene.service.processes.values()
     for process in processes:

@@ -12,10 +12,10 @@ from nats.aio.client import Client
 from chatlane_client import open_connection
 from chatlane_schemas import Chat, InboundEvent, Sender, encode, subjects
 from tests.acceptance.conftest import Tell
-from tests.support.crowd import Person, people
 from tests.support.eventually import eventually
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import ACCOUNT, PLATFORM, TURN_AGENT
+from tests.support.service.load_users import Person, people
+from tests.support.service.processes import ACCOUNT, PLATFORM, TURN_AGENT
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -38,9 +38,9 @@ async def test_c28_items_that_wait_in_a_client_are_not_given_to_another(
         await _shorten_the_ack_wait(scene.client)
         for name in ("worker-1", "worker-2"):
             scene.service.worker(name, think=LONGER, slots=SLOTS)
-        await asyncio.gather(*(scene.crowd.say(person) for person in members))
+        await asyncio.gather(*(scene.users.say(person) for person in members))
         await scene.verify()
-        turns = await scene.witness.fetch("SELECT attempt, worker FROM turns")
+        turns = await scene.recorder.fetch("SELECT attempt, worker FROM turns")
         assert Counter(turn[0] for turn in turns) == {1: ITEMS}
         shares = Counter(turn[1] for turn in turns)
         assert shares.keys() == {"worker-1", "worker-2"}
@@ -62,18 +62,18 @@ async def test_c29_first_messages_at_the_same_instant_open_one_session(
         open_connection(nats_url, name="second adapter") as other,
     ):
         await scene.start(routers=2, workers=0, subscribers=0)
-        said = Counter({_key(thread): scene.crowd.chance.randint(2, 8) for thread in THREADS})
+        said = Counter({_key(thread): scene.users.chance.randint(2, 8) for thread in THREADS})
         publishing = asyncio.create_task(_say_at_once(said, [scene.client, other]))
         # Partitions change hands twice while the conversations begin.
         await scene.process("router 2").stop()
         scene.process("router 2").start()
         await publishing
-        await scene.witness.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
+        await scene.recorder.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
         assert await _until_waiting(scene, said.total()) == said
-        keys = [row[0] for row in await scene.witness.fetch("SELECT session_key FROM sessions")]
+        keys = [row[0] for row in await scene.recorder.fetch("SELECT session_key FROM sessions")]
         assert sorted(keys) == sorted(said)
-        assert await scene.witness.value("SELECT count(*) FROM turns") == len(THREADS)
-        assert await scene.witness.dead() == {}
+        assert await scene.recorder.value("SELECT count(*) FROM turns") == len(THREADS)
+        assert await scene.recorder.dead() == {}
 
 
 def _group(thread: int) -> str:
@@ -115,7 +115,7 @@ async def _until_waiting(scene: Scene, count: int) -> Counter[str]:
     """Wait until so many messages wait; return how many of each conversation do."""
 
     async def waiting() -> Counter[str]:
-        rows = await scene.witness.fetch(
+        rows = await scene.recorder.fetch(
             "SELECT sessions.session_key, count(*) FROM waiting"
             " JOIN sessions ON sessions.id = session_id GROUP BY sessions.session_key"
         )

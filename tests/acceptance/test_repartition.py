@@ -10,8 +10,8 @@ import pytest
 
 from chatlane.crash_points import ChangePoint
 from tests.acceptance.conftest import Tell
-from tests.support.scene import Scene, open_scene
-from tests.support.service import Process, Service
+from tests.support.service.processes import Process, Service
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -40,7 +40,7 @@ async def repartition(service: Service, count: int, crash_at: ChangePoint | None
 
 
 async def require_divided(scene: Scene, count: int) -> None:
-    rows = await scene.witness.fetch("SELECT log, id FROM partitions ORDER BY log, id")
+    rows = await scene.recorder.fetch("SELECT log, id FROM partitions ORDER BY log, id")
     numbers = range(count)
     assert [tuple(row) for row in rows] == [
         (log, number) for log in ("inbound", "results") for number in numbers
@@ -63,8 +63,8 @@ async def test_partitions_become_more_and_fewer_while_everything_may_die(
         scene.service.worker("worker-1")
         scene.service.worker("worker-2")
         scene.service.subscriber("subscriber 1")
-        await scene.witness.until_owned(FEW, FEW)
-        async with scene.crowd.talking(PER_SECOND):
+        await scene.recorder.until_owned(FEW, FEW)
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             began_at = monotonic()
             for point in OF_COMMAND:
@@ -74,7 +74,7 @@ async def test_partitions_become_more_and_fewer_while_everything_may_die(
             assert await repartition(scene.service, MANY) == 0
             await require_divided(scene, MANY)
             died = await start_router(scene, "router 3", f"{ChangePoint.REACHED}:1")
-            await scene.witness.until_owned(12, 10, 10)
+            await scene.recorder.until_owned(12, 10, 10)
             assert await repartition(scene.service, 2) == 0
             await require_divided(scene, 2)
             assert died.exit_code == -signal.SIGKILL

@@ -9,10 +9,10 @@ from typing import Literal
 import pytest
 
 from tests.acceptance.conftest import Tell
-from tests.support.crowd import Person, people
 from tests.support.eventually import eventually
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene, seconds_since
-from tests.support.service import TURN_AGENT, TURN_LEASE
+from tests.support.service.load_users import Person, people
+from tests.support.service.processes import TURN_AGENT, TURN_LEASE
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene, seconds_since
 
 pytestmark = pytest.mark.acceptance
 
@@ -38,17 +38,17 @@ async def test_c17_what_was_accepted_runs_once_wherever_the_router_dies(
             await _die_amid(scene, members[number * NEWCOMERS : (number + 1) * NEWCOMERS])
             router.start()
             await router.until_told("router_started", number + 2)
-            await scene.witness.until_owned(ALL_PARTITIONS)
-            await scene.witness.until_settled(scene.crowd)
+            await scene.recorder.until_owned(ALL_PARTITIONS)
+            await scene.recorder.until_settled(scene.users)
         await scene.verify()
-        turns = await scene.witness.value("SELECT count(*) FROM turns")
+        turns = await scene.recorder.value("SELECT count(*) FROM turns")
         assert turns == ROUNDS * NEWCOMERS
         tell(f"{ROUNDS} deaths within {LONGEST_LIFE} of a message, {seconds_since(began_at)}")
 
 
 async def _die_amid(scene: Scene, newcomers: list[Person]) -> None:
     """Let people write at random moments before the router is killed at a random one."""
-    chance = scene.crowd.chance
+    chance = scene.users.chance
     life = chance.uniform(0, LONGEST_LIFE.total_seconds())
     speaking = [
         asyncio.create_task(_say_after(scene, person, chance.uniform(0, life)))
@@ -61,7 +61,7 @@ async def _die_amid(scene: Scene, newcomers: list[Person]) -> None:
 
 async def _say_after(scene: Scene, person: Person, seconds: float) -> None:
     await asyncio.sleep(seconds)
-    await scene.crowd.say(person)
+    await scene.users.say(person)
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
@@ -76,12 +76,12 @@ async def test_c18_messages_behind_a_running_turn_survive_a_restart(
         scene.service.worker("worker-1", think=timedelta(seconds=1.5))
         await _begin_a_long_job(scene)
         for _ in range(10):
-            await scene.crowd.say(ANN)
+            await scene.users.say(ANN)
         await _until_waiting(scene, 10)
         await _end(scene, "router 1", end)
         scene.process("router 1").start()
         await scene.verify()
-        heard = [text for answer in scene.crowd.received for text in answer.heard]
+        heard = [text for answer in scene.users.received for text in answer.heard]
         assert heard == ["long job", *(f"ann {number}" for number in range(2, 12))]
 
 
@@ -90,20 +90,20 @@ async def test_c19_what_the_platform_replays_after_a_restart_starts_nothing(
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, [ANN]) as scene:
         await scene.start(routers=1, workers=1, subscribers=0)
-        sent = [await scene.crowd.say(ANN) for _ in range(5)]
-        await scene.witness.until_settled(scene.crowd)
-        dead = await scene.witness.owners()
+        sent = [await scene.users.say(ANN) for _ in range(5)]
+        await scene.recorder.until_settled(scene.users)
+        dead = await scene.recorder.owners()
         await _end(scene, "router 1", "SIGKILL")
-        scene.crowd.restart_adapter()
+        scene.users.restart_adapter()
         scene.process("router 1").start()
         for one in sent:
-            await scene.crowd.repeat(ANN, one)
+            await scene.users.repeat(ANN, one)
         await scene.process("router 1").until_told("router_started", 2)
-        await scene.witness.until_owned(ALL_PARTITIONS, besides=dead)
+        await scene.recorder.until_owned(ALL_PARTITIONS, besides=dead)
         written_at = monotonic()
-        await scene.crowd.say(ANN, "new one")
+        await scene.users.say(ANN, "new one")
         await scene.verify()
-        assert scene.crowd.slowest_since(written_at) < STARTS_WITHIN
+        assert scene.users.slowest_since(written_at) < STARTS_WITHIN
 
 
 async def test_c20_a_turn_of_dead_processes_holds_nobody_up_beyond_its_lease(
@@ -117,25 +117,25 @@ async def test_c20_a_turn_of_dead_processes_holds_nobody_up_beyond_its_lease(
         scene.process("router 1").start()
         scene.service.worker("worker-2")
         written_at = monotonic()
-        await scene.crowd.say(ANN, "hello?")
+        await scene.users.say(ANN, "hello?")
         await scene.verify()
-        assert await scene.witness.value("SELECT count(*) FROM sessions") == 1
+        assert await scene.recorder.value("SELECT count(*) FROM sessions") == 1
         tell(f"both were answered after {seconds_since(written_at)}, the lease being {TURN_LEASE}")
 
 
 async def _begin_a_long_job(scene: Scene) -> None:
-    await scene.crowd.say(ANN, "long job")
+    await scene.users.say(ANN, "long job")
 
     async def is_claimed() -> bool:
         query = "SELECT EXISTS (SELECT FROM turns WHERE state = 'claimed')"
-        return bool(await scene.witness.value(query))
+        return bool(await scene.recorder.value(query))
 
     await eventually(is_claimed)
 
 
 async def _until_waiting(scene: Scene, count: int) -> None:
     async def are_waiting() -> bool:
-        return (await scene.witness.left_over())["waiting messages"] == count
+        return (await scene.recorder.left_over())["waiting messages"] == count
 
     await eventually(are_waiting)
 

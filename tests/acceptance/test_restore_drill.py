@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from tests.acceptance.conftest import Tell
+from tests.support.backups.restore_drill import PATIENCE, Drill, open_drill
 from tests.support.checker import problems
-from tests.support.crowd import Person, people
 from tests.support.eventually import eventually
-from tests.support.forgetting import ANN, MORE, World
 from tests.support.history import History, Sent
-from tests.support.restore_drill import PATIENCE, Drill, open_drill
+from tests.support.service.load_users import Person, people
+from tests.support.service.person_world import ANN, MORE, World
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
@@ -43,31 +43,31 @@ async def test_a_database_older_than_the_streams_decides_again_what_they_have(
     drill: Drill, tell: Tell
 ) -> None:
     await drill.start()
-    async with drill.crowd.talking(PER_SECOND):
+    async with drill.users.talking(PER_SECOND):
         await drill.scene.until_answers_flow(ANSWERS)
         await drill.back_up_database()
-        at_backup = len(drill.crowd.sent)
+        at_backup = len(drill.users.sent)
         await drill.scene.until_answers_flow(ANSWERS)
         await drill.stop()
-        since = len(drill.crowd.sent)
-        await eventually(lambda: len(drill.crowd.sent) >= since + UNREAD, PATIENCE)
+        since = len(drill.users.sent)
+        await eventually(lambda: len(drill.users.sent) >= since + UNREAD, PATIENCE)
     await drill.restore_database()
     await drill.widen_window()
     answered = await _answers(drill)
-    async with drill.crowd.talking(PER_SECOND):
+    async with drill.users.talking(PER_SECOND):
         await drill.catch_up()
         await drill.scene.until_answers_flow(ANSWERS)
     history = await drill.history()
     found = _found(history)
     assert not found, "\n".join(found)
-    assert await drill.scene.witness.late() == frozenset()
+    assert await drill.scene.recorder.late() == frozenset()
     # What had been answered was not asked again: whoever answered it then is in the database now.
-    kept = {row[0] for row in await drill.scene.witness.fetch("SELECT result_id FROM turns")}
+    kept = {row[0] for row in await drill.scene.recorder.fetch("SELECT result_id FROM turns")}
     assert answered <= kept
     recalled = len(drill.scene.process("router 1").events("claim_recalled"))
     assert recalled > 0
     tell(
-        f"{since - at_backup} of {len(drill.crowd.sent)} messages decided twice, "
+        f"{since - at_backup} of {len(drill.users.sent)} messages decided twice, "
         f"{recalled} forgotten claims recalled, nothing lost or repeated"
     )
 
@@ -76,27 +76,27 @@ async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
     drill: Drill, tell: Tell
 ) -> None:
     await _begin(drill, drill.back_up_streams)
-    decided = len(drill.crowd.sent)
+    decided = len(drill.users.sent)
     await drill.stop()
-    async with drill.crowd.talking(PER_SECOND):
-        await eventually(lambda: len(drill.crowd.sent) >= decided + UNREAD, PATIENCE)
-    lost = drill.crowd.forget(decided)
+    async with drill.users.talking(PER_SECOND):
+        await eventually(lambda: len(drill.users.sent) >= decided + UNREAD, PATIENCE)
+    lost = drill.users.forget(decided)
     await drill.restore_streams()
     await drill.widen_window()
     await drill.catch_up()
-    async with drill.crowd.talking(PER_SECOND):
+    async with drill.users.talking(PER_SECOND):
         await drill.scene.until_answers_flow(ANSWERS)
     await drill.scene.process("router 1").until_told("log_replaced")
     history = await drill.history()
     # The end of each stream went; what had been decided before is known all the same.
-    gone = {its.envelope_id for its in drill.crowd.sent} - set(history.inbound)
-    assert gone <= {its.envelope_id for its in drill.crowd.sent[:decided]}
-    found = _found(_whole(history, drill.crowd.sent, gone))
+    gone = {its.envelope_id for its in drill.users.sent} - set(history.inbound)
+    assert gone <= {its.envelope_id for its in drill.users.sent[:decided]}
+    found = _found(_whole(history, drill.users.sent, gone))
     assert not found, "\n".join(found)
     assert not _messages(history) & {its.message_id for its in lost}
     tell(
         f"{len(gone)} messages gone from the log and known, {len(lost)} that only its lost part "
-        f"had, of {len(drill.crowd.sent) + len(lost)}"
+        f"had, of {len(drill.users.sent) + len(lost)}"
     )
 
 
@@ -105,22 +105,22 @@ async def test_both_older_at_different_moments_lose_what_neither_has(
 ) -> None:
     await _begin(drill, drill.back_up_database)
     await drill.back_up_streams()
-    kept = len(drill.crowd.sent)
+    kept = len(drill.users.sent)
     answered = await _answers(drill)
-    async with drill.crowd.talking(PER_SECOND):
+    async with drill.users.talking(PER_SECOND):
         await drill.scene.until_answers_flow(ANSWERS)
     await drill.settle()
     await drill.stop()
-    lost = drill.crowd.forget(kept)
+    lost = drill.users.forget(kept)
     await drill.restore_database()
     await drill.restore_streams()
     await drill.widen_window()
     # Whoever remembers numbers of the lost part would take new answers for repeats.
-    drill.crowd.stop_adapter()
-    drill.crowd.restart_adapter()
-    async with drill.crowd.listening():
+    drill.users.stop_adapter()
+    drill.users.restart_adapter()
+    async with drill.users.listening():
         await drill.catch_up()
-        async with drill.crowd.talking(PER_SECOND):
+        async with drill.users.talking(PER_SECOND):
             await drill.scene.until_answers_flow(ANSWERS)
         history = await drill.history()
     texts = {its.text for its in lost}
@@ -128,9 +128,9 @@ async def test_both_older_at_different_moments_lose_what_neither_has(
     found = _found(replace(history, received=remembered))
     assert not found, "\n".join(found)
     assert not _messages(history) & {its.message_id for its in lost}
-    results = {row[0] for row in await drill.scene.witness.fetch("SELECT result_id FROM turns")}
+    results = {row[0] for row in await drill.scene.recorder.fetch("SELECT result_id FROM turns")}
     assert answered <= results
-    tell(f"{len(lost)} of {len(drill.crowd.sent) + len(lost)} messages were in neither backup")
+    tell(f"{len(lost)} of {len(drill.users.sent) + len(lost)} messages were in neither backup")
 
 
 @pytest.mark.long
@@ -138,7 +138,7 @@ async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell
     ann = Person(ANN)
     async with open_drill(tmp_path, [ann, *people(12)], more=MORE) as drill:
         await drill.start()
-        async with drill.crowd.talking(PER_SECOND):
+        async with drill.users.talking(PER_SECOND):
             await drill.scene.until_answers_flow(ANSWERS)
             await drill.back_up_database()
             await drill.scene.until_answers_flow(ANSWERS)
@@ -149,7 +149,7 @@ async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell
         await world.erase(ANN)
         assert (await world.run("people", "erasure-list", "-o", str(listed)))[0] == 0
         await connection.close()
-        drill.crowd.let_go(ann)
+        drill.users.let_go(ann)
         await drill.stop()
         await drill.restore_database()
         assert (await world.found(ANN)).keys() == {"database"}
@@ -158,7 +158,7 @@ async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell
         assert "1 people of the list were found" in said
         assert await world.found(ANN) == {}
         await drill.widen_window()
-        async with drill.crowd.talking(PER_SECOND):
+        async with drill.users.talking(PER_SECOND):
             await drill.catch_up()
             await drill.scene.until_answers_flow(ANSWERS)
         history = await drill.history()
@@ -170,13 +170,13 @@ async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell
         assert [
             name for name in ("log_truncated", "log_messages_deleted") if router.events(name)
         ] == []
-        tell(f"nothing of one person is back, of {len(drill.crowd.sent)} messages of others all is")
+        tell(f"nothing of one person is back, of {len(drill.users.sent)} messages of others all is")
 
 
 async def _begin(drill: Drill, back_up: Callable[[], Awaitable[None]]) -> None:
     """Take a backup while people write, and let everything from before and after it be answered."""
     await drill.start()
-    async with drill.crowd.talking(PER_SECOND):
+    async with drill.users.talking(PER_SECOND):
         await drill.scene.until_answers_flow(ANSWERS)
         await back_up()
         await drill.scene.until_answers_flow(ANSWERS)
@@ -210,5 +210,5 @@ def _messages(history: History) -> set[str]:
 
 async def _answers(drill: Drill) -> set[str]:
     """Return the ids of the results of turns in their log."""
-    history = await drill.scene.witness.history(drill.crowd)
+    history = await drill.scene.recorder.history(drill.users)
     return {its.id for its in history.results}

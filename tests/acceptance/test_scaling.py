@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from tests.acceptance.conftest import Tell
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import PARTITIONS, Process
+from tests.support.service.processes import PARTITIONS, Process
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -41,24 +41,24 @@ async def test_routers_are_added_and_taken_away_under_load(
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, lease=LONG_LEASE) as scene:
         await scene.start(routers=1, workers=2, subscribers=1)
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             grew_at = monotonic()
             # Each takes seconds of the processors that they share here, and pods do not.
             routers = []
             for number in range(2, MOST + 1):
                 routers += await add_routers(scene, number)
-            await scene.witness.until_owned(*shares(MOST))
+            await scene.recorder.until_owned(*shares(MOST))
             await scene.until_answers_flow()
             grown = scene.recovery(grew_at)
 
             shrank_at = monotonic()
             exits = [await stop(router) for router in routers[1:]]
-            await scene.witness.until_owned(*shares(2))
+            await scene.recorder.until_owned(*shares(2))
             await scene.until_answers_flow()
         assert exits == [0] * (MOST - 2)
         await scene.verify()
-        assert scene.crowd.slowest_since(grew_at) < LONG_LEASE
+        assert scene.users.slowest_since(grew_at) < LONG_LEASE
         require_no_take_overs(scene)
         tell(f"1 to {MOST}: {grown}; {MOST} to 2: {scene.recovery(shrank_at)}")
 
@@ -69,18 +69,18 @@ async def test_all_routers_are_replaced_one_by_one_under_load(
     async with open_scene(tmp_path, nats_url, database_url, lease=LONG_LEASE) as scene:
         await scene.start(routers=1, workers=2, subscribers=1)
         await add_routers(scene, 2, 3)
-        await scene.witness.until_owned(*shares(3))
-        async with scene.crowd.talking(PER_SECOND):
+        await scene.recorder.until_owned(*shares(3))
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             began_at = monotonic()
             for number in (1, 2, 3):
                 router = scene.process(f"router {number}")
                 assert await stop(router) == 0
                 router.start()
-                await scene.witness.until_owned(*shares(3))
+                await scene.recorder.until_owned(*shares(3))
             await scene.until_answers_flow()
         await scene.verify()
-        assert scene.crowd.slowest_since(began_at) < LONG_LEASE
+        assert scene.users.slowest_since(began_at) < LONG_LEASE
         require_no_take_overs(scene)
         tell(scene.recovery(began_at))
 
@@ -94,12 +94,12 @@ async def test_more_routers_than_partitions_share_the_work_and_stand_by(
         await add_routers(scene, 1, 2, 3, 4)
         scene.service.worker("worker-1")
         scene.service.subscriber("subscriber 1")
-        await scene.witness.until_owned(2, 2)
-        async with scene.crowd.talking(PER_SECOND):
+        await scene.recorder.until_owned(2, 2)
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
-            busy = sorted(await scene.witness.owners())
+            busy = sorted(await scene.recorder.owners())
             await scene.process(await named(scene, busy[0])).kill()
-            await scene.witness.until_owned(2, 2)
+            await scene.recorder.until_owned(2, 2)
             await scene.until_answers_flow()
         await scene.verify()
 

@@ -20,8 +20,8 @@ from chatlane_schemas import InboundEvent, OutboundMessage, new_envelope_id
 from chatlane_schemas.inbound import Chat, Sender
 from chatlane_schemas.people import Person
 from tests.support.eventually import eventually
-from tests.support.installation import CONFIG, Installation
-from tests.support.secured_nats import SecuredNats, open_secured_nats
+from tests.support.servers.secured_nats import SecuredNats, open_secured_nats
+from tests.support.service.installation import CONFIG, Installation
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 

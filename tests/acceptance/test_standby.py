@@ -14,8 +14,8 @@ from chatlane.dev.binaries import postgres_programs, server_directory, unprivile
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
 from tests.support.eventually import eventually
-from tests.support.postgres_pair import PostgresPair, open_postgres_pair
-from tests.support.scene import Scene, open_scene, seconds_since
+from tests.support.servers.postgres_pair import PostgresPair, open_postgres_pair
+from tests.support.service.scene import Scene, open_scene, seconds_since
 
 pytestmark = pytest.mark.acceptance
 
@@ -49,7 +49,7 @@ async def paired(nats_url: str, pair: PostgresPair, tmp_path: Path) -> AsyncIter
 async def test_a_demoted_primary_that_answers_reads_is_left(
     pair: PostgresPair, paired: Scene, tell: Tell
 ) -> None:
-    async with paired.crowd.talking(PER_SECOND):
+    async with paired.users.talking(PER_SECOND):
         await paired.until_answers_flow()
         await pair.demote()
         await paired.until_unheard(UNHEARD)
@@ -63,7 +63,7 @@ async def test_a_demoted_primary_that_answers_reads_is_left(
 
         await eventually(is_left, LEFT_WITHIN)
         left = seconds_since(promoted_at)
-    paired.witness.close()
+    paired.recorder.close()
     await paired.verify()
     paired.require_running()
     tell(f"answers flow {flow} after the promotion, nobody at the old primary after {left}")
@@ -73,7 +73,7 @@ async def test_a_demoted_primary_that_answers_reads_is_left(
 async def test_a_primary_that_is_killed_loses_nothing_that_was_committed(
     pair: PostgresPair, paired: Scene, tell: Tell
 ) -> None:
-    async with paired.crowd.talking(PER_SECOND):
+    async with paired.users.talking(PER_SECOND):
         await paired.until_answers_flow()
         await pair.primary.kill()
         await paired.until_unheard(UNHEARD)
@@ -100,7 +100,7 @@ async def test_a_standby_that_is_behind_takes_over_and_every_message_is_answered
     """Routers notice that the database went back, and say so; adapters deliver what comes of it."""
     async with open_scene(tmp_path, nats_url, loose_pair.dsn) as scene:
         await scene.start()
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             await loose_pair.hold_back_standby()
             # This is answered and then forgotten.
@@ -117,5 +117,5 @@ async def test_a_standby_that_is_behind_takes_over_and_every_message_is_answered
         assert told["ready"], told
         assert "database_regressed" in told["complaints"]
         scene.require_running()
-        history = await scene.witness.history(scene.crowd)
+        history = await scene.recorder.history(scene.users)
         tell("\n".join(problems(history)) or "nothing was wrong")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene, seconds_since
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene, seconds_since
 
 pytestmark = pytest.mark.acceptance
 
@@ -42,26 +42,26 @@ async def test_what_is_stopped_hands_over_at_once(
 
 async def _stop_amid_traffic(scene: Scene, tell: Tell) -> None:
     await scene.start()
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow()
         stopped_at = monotonic()
         router = scene.process("router 1")
         router.send(signal.SIGTERM)
-        await scene.witness.until_owned(ALL_PARTITIONS, timeout=LONG_LEASE / 2)
+        await scene.recorder.until_owned(ALL_PARTITIONS, timeout=LONG_LEASE / 2)
         handed_over = seconds_since(stopped_at)
         await eventually(lambda: router.exit_code is not None)
         router_exit = router.exit_code
         ended = seconds_since(stopped_at)
         await scene.process("worker-1").stop()
         router.start()
-        await scene.witness.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
+        await scene.recorder.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
         await scene.until_answers_flow()
     assert [router_exit, scene.process("worker-1").exit_code] == [0, 0]
     claims = scene.process("router 2").events("partitions_claimed")
     assert [its["taken_over"] for its in claims] == [0] * len(claims)
     assert await redelivered(scene) == 0
     await scene.verify()
-    assert scene.crowd.slowest_since(stopped_at) < LONG_LEASE
+    assert scene.users.slowest_since(stopped_at) < LONG_LEASE
     tell(f"handed over after {handed_over}, exit 0 after {ended}, {scene.recovery(stopped_at)}")
 
 
@@ -70,7 +70,7 @@ async def test_a_router_that_wakes_up_after_its_lease_changes_nothing(
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, lease=SHORT_LEASE) as scene:
         await scene.start()
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             for number in range(1, ROUNDS + 1):
                 await scene.until_answers_flow()
                 tell(f"taken over after {await _freeze_until_forgotten(scene, number)}")
@@ -83,12 +83,12 @@ async def _freeze_until_forgotten(scene: Scene, number: int) -> str:
     frozen = scene.process("router 1")
     frozen_at = monotonic()
     frozen.send(signal.SIGSTOP)
-    await scene.witness.until_owned(ALL_PARTITIONS)
+    await scene.recorder.until_owned(ALL_PARTITIONS)
     taken_over = seconds_since(frozen_at)
     await scene.until_answers_flow()
     frozen.send(signal.SIGCONT)
     await frozen.until_told("partitions_lost", number)
-    await scene.witness.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
+    await scene.recorder.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
     return taken_over
 
 
@@ -98,7 +98,7 @@ async def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
     await scene.start(workers=0)
     frozen = scene.service.worker("worker-1", think=LONG_THOUGHT)
     scene.service.worker("worker-2", think=LONG_THOUGHT)
-    async with scene.crowd.talking(PER_SECOND):
+    async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow(10)
         await eventually(lambda: scene.claimed_by("worker-1"))
         frozen.send(signal.SIGSTOP)
@@ -106,11 +106,11 @@ async def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
 
         async def are_answered() -> bool:
             query = "SELECT count(*) FROM turns WHERE state = 'done' AND id = ANY($1::uuid[])"
-            return bool(await scene.witness.value(query, held) == len(held))
+            return bool(await scene.recorder.value(query, held) == len(held))
 
         await eventually(are_answered, timedelta(seconds=20))
         frozen.send(signal.SIGCONT)
         await scene.until_answers_flow(10)
     await scene.verify()
-    late = await scene.witness.value("SELECT count(*) FROM late_results")
+    late = await scene.recorder.value("SELECT count(*) FROM late_results")
     tell(f"{len(held)} turns were held, {late} late results")

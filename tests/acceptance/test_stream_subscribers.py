@@ -9,11 +9,11 @@ import pytest
 
 from tests.acceptance.conftest import Tell
 from tests.support.checked_streams import overlaps
-from tests.support.chronicle import read_handed
-from tests.support.crowd import people
 from tests.support.history import Handed
-from tests.support.scene import Scene, open_scene
-from tests.support.service import STREAM_AGENT, Process
+from tests.support.service.event_log import read_handed
+from tests.support.service.load_users import people
+from tests.support.service.processes import STREAM_AGENT, Process
+from tests.support.service.scene import Scene, open_scene
 
 pytestmark = pytest.mark.acceptance
 
@@ -26,7 +26,7 @@ async def test_a_killed_subscriber_loses_no_message_and_no_order(
     members = people(20, [STREAM_AGENT])
     async with open_scene(tmp_path, nats_url, database_url, members) as scene:
         await scene.start(routers=1, workers=0, subscribers=2)
-        async with scene.crowd.talking(PER_SECOND):
+        async with scene.users.talking(PER_SECOND):
             await scene.until_answers_flow()
             killed_at, held = await _kill_one_that_holds_something(scene)
             await scene.until_answers_flow(200)
@@ -80,4 +80,4 @@ def _held(notes: list[Handed], pid: int | None) -> Iterator[Handed]:
 
 
 async def _routed(scene: Scene) -> list[dict[str, str]]:
-    return [json.loads(raw.data) for raw in await scene.witness.stream("ROUTED")]
+    return [json.loads(raw.data) for raw in await scene.recorder.stream("ROUTED")]

@@ -19,10 +19,17 @@ from typing import Any, Final
 
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import open_nats, open_postgres
-from tests.support.databases import migrated, open_database
-from tests.support.forgetting import ANN, BOB, MORE, SETTLED_WITHIN, World, open_world
-from tests.support.remains import on_disk
-from tests.support.service import STREAM_AGENT, open_service
+from tests.support.servers.databases import migrated, open_database
+from tests.support.service.leftover_scan import on_disk
+from tests.support.service.person_world import (
+    ANN,
+    BOB,
+    MORE,
+    SETTLED_WITHIN,
+    World,
+    open_world,
+)
+from tests.support.service.processes import STREAM_AGENT, open_service
 
 RESULT: Final = Path("var/erasure.json")
 MESSAGES: Final = 10_000

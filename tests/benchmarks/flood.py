@@ -2,7 +2,7 @@
 
 Quiet chats write steadily, first alone, then while one chat has 10,000 messages in the log, then
 while a thousand chats of one account have as many together, then while the adapter of another account
-publishes garbage (`tests/support/hostile_adapter.py`). What is compared is the time from the
+publishes garbage (`tests/support/service/hostile_adapter.py`). What is compared is the time from the
 acknowledgement by the log to the notification of the turn. Those quiet chats that are in the
 flooded partition count, and are shown by themselves as well.
 """
@@ -21,7 +21,7 @@ from chatlane.dev.programs import Program
 from chatlane.dev.waiting import until
 from tests.benchmarks import generator
 from tests.benchmarks.rig import HOSTILE, PATIENCE, PYTHONPATH, Rig, open_rig
-from tests.support import hostile_adapter
+from tests.support.service import hostile_adapter
 
 RESULT: Final = Path("var/flood.json")
 FLOOD: Final = 10_000

@@ -34,7 +34,7 @@ from chatlane_schemas import Chat, InboundEvent, Kind, Sender, encode, new_envel
 from tests.benchmarks import bare_loop
 from tests.benchmarks.figures import percentiles
 from tests.benchmarks.mix import Arrival, arrivals
-from tests.support.user_nats import arguments_of
+from tests.support.servers.nats_users import arguments_of
 
 PLATFORM: Final = "telegram"
 ACCOUNT: Final = "bot"

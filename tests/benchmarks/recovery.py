@@ -27,11 +27,11 @@ from rich.table import Table
 from chatlane.dev.binaries import server_directory
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
 from chatlane_client.crash_points import WorkerPoint
-from tests.support.databases import migrated, open_database
 from tests.support.eventually import eventually
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import ROUTER_LEASE, STREAM_ACK_WAIT, Process
-from tests.support.watched_subscriber import GIVEN
+from tests.support.servers.databases import migrated, open_database
+from tests.support.service.processes import ROUTER_LEASE, STREAM_ACK_WAIT, Process
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
+from tests.support.service.watched_subscriber import GIVEN
 
 RESULT: Final = Path("var/recovery.json")
 PER_SECOND: Final = 30
@@ -71,7 +71,7 @@ class Stage:
         # Who was told to stop may be on its way to the end.
         for process in self.scene.service.processes.values():
             process.start()
-        owners = await self.scene.witness.owners()
+        owners = await self.scene.recorder.owners()
         return sorted(owners.values()) == [_HALF, _HALF]
 
 
@@ -190,19 +190,19 @@ async def open_stage(directory: Path) -> AsyncIterator[Stage]:
 
 async def longest_wait(stage: Stage, fault: Fault) -> float:
     """Make a fault, and return how many seconds somebody waited for an answer because of it."""
-    crowd = stage.scene.crowd
+    users = stage.scene.users
     await stage.until_steady()
     at = await fault.make(stage)
     last = at + (fault.target + _MARGIN).total_seconds()
     await asyncio.sleep(last - monotonic())
 
     def is_heard() -> bool:
-        return not any(written <= last for written in crowd.unheard.values())
+        return not any(written <= last for written in users.unheard.values())
 
     await eventually(is_heard, _ANSWERED_WITHIN)
     return max(
         written + seconds - max(written, at)
-        for written, seconds in crowd.seconds
+        for written, seconds in users.seconds
         if written <= last and written + seconds >= at
     )
 
@@ -210,7 +210,7 @@ async def longest_wait(stage: Stage, fault: Fault) -> float:
 async def measure(stage: Stage, faults: Sequence[Fault], rounds: int) -> dict[str, list[float]]:
     """Return the longest waits by fault, in the order of the rounds."""
     waits: dict[str, list[float]] = {fault.name: [] for fault in faults}
-    async with stage.scene.crowd.talking(PER_SECOND):
+    async with stage.scene.users.talking(PER_SECOND):
         for _ in range(rounds):
             for fault in faults:
                 waits[fault.name].append(await longest_wait(stage, fault))

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.existing import fill
-from tests.support.crowd import people
-from tests.support.restore_drill import Drill, open_drill
+from tests.support.backups.restore_drill import Drill, open_drill
+from tests.support.service.load_users import people
 
 RESULT: Final = Path("var/restore.json")
 ROWS_EACH: Final = 100
@@ -75,7 +75,7 @@ async def measure(rows: int) -> tuple[int, dict[str, float]]:
         async with open_drill(Path(directory), people(12)) as drill:
             await _fill(drill, rows // ROWS_EACH)
             await drill.start()
-            async with drill.crowd.talking(PER_SECOND):
+            async with drill.users.talking(PER_SECOND):
                 await drill.scene.until_answers_flow(ANSWERS)
                 async with clock.step("dump the database"):
                     await drill.back_up_database()
@@ -89,15 +89,15 @@ async def measure(rows: int) -> tuple[int, dict[str, float]]:
                 await drill.restore_streams()
                 await drill.widen_window()
             # One that remembers numbers may take new answers for repeats.
-            drill.crowd.stop_adapter()
-            drill.crowd.restart_adapter()
-            async with drill.crowd.listening():
+            drill.users.stop_adapter()
+            drill.users.restart_adapter()
+            async with drill.users.listening():
                 async with clock.step("read what is newer"):
                     await drill.catch_up()
-                async with clock.step("answer"), drill.crowd.talking(PER_SECOND):
+                async with clock.step("answer"), drill.users.talking(PER_SECOND):
                     await drill.scene.until_answers_flow(ANSWERS)
                 await drill.settle()
-            return await drill.scene.witness.value(_COUNT_SQL), clock.seconds
+            return await drill.scene.recorder.value(_COUNT_SQL), clock.seconds
 
 
 async def _fill(drill: Drill, sessions: int) -> None:

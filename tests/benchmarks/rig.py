@@ -25,8 +25,8 @@ from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nat
 from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
 from chatlane.surroundings import bus_options, declared_topology
-from tests.support.databases import login_of, migrated
-from tests.support.user_nats import Keys, with_keys
+from tests.support.servers.databases import login_of, migrated
+from tests.support.servers.nats_users import Keys, with_keys
 
 _HERE: Final = Path(__file__).parent
 PYTHONPATH: Final = {"PYTHONPATH": str(_HERE.parents[1])}

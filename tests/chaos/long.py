@@ -2,7 +2,7 @@
 
 What each run came to is a line in `var/chaos-long.jsonl`. Runs that are there already are not
 made again, so that a series which was interrupted goes on where it was; `--fresh` begins anew. Of a
-run with findings everything is kept in `var/chaos-long/`: the chronicle, the logs of all processes, the data
+run with findings everything is kept in `var/chaos-long/`: the event log, the logs of all processes, the data
 of both servers.
 
 Usage: `make chaos-long`, or `make chaos-long ARGS="--runs 1 --seed 17"` to see one again.

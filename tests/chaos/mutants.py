@@ -18,8 +18,8 @@ from chatlane.dev.binaries import server_directory
 from tests.chaos.mutant_router import MUTANTS
 from tests.support.chaos import Outcome, Plan, Stage, run_chaos
 from tests.support.eventually import eventually
-from tests.support.scene import ALL_PARTITIONS
-from tests.support.service import apply_topology
+from tests.support.service.processes import apply_topology
+from tests.support.service.scene import ALL_PARTITIONS
 
 _ROUTER: Final = Path(__file__).with_name("mutant_router.py")
 _MESSAGES: Final = 1_700
@@ -45,7 +45,7 @@ async def _freeze_a_relay_with_rows(stage: Stage) -> None:
     """Freeze a router whose rows NATS has not taken, until the stream has forgotten their ids."""
     scene, nats = stage.scene, stage.servers["nats"]
     frozen = scene.process("router 2")
-    async with scene.crowd.talking(65):
+    async with scene.users.talking(65):
         await scene.until_answers_flow()
         for _ in range(3):
             nats.pause()
@@ -62,8 +62,8 @@ async def _freeze_a_router_with_batches(stage: Stage) -> None:
     scene = stage.scene
     frozen = scene.process("router 1")
     # Slowly, for damage that is done may last until nobody is answered any more.
-    async with scene.crowd.talking(30):
-        while len(scene.crowd.sent) < 800:
+    async with scene.users.talking(30):
+        while len(scene.users.sent) < 800:
             await eventually(lambda: frozen.is_frozen, timedelta(seconds=30))
             # Longer than a lease: the other router reads on, and decides.
             await asyncio.sleep(1.6)
@@ -78,12 +78,12 @@ async def _leave_rows_behind(stage: Stage) -> None:
     for _ in range(5):
         await doomed.kill()
         doomed.start_armed(f"{RouterPoint.OUTBOX_COMMITTED}:2")
-        await scene.witness.until_owned(*[ALL_PARTITIONS // 2] * 2)
-        async with scene.crowd.talking(45):
+        await scene.recorder.until_owned(*[ALL_PARTITIONS // 2] * 2)
+        async with scene.users.talking(45):
             # At once, so that its second transaction is one of many messages.
-            await asyncio.gather(*map(scene.crowd.say, scene.crowd.members * 4))
+            await asyncio.gather(*map(scene.users.say, scene.users.members * 4))
             await doomed.wait(timedelta(seconds=60))
-            await scene.witness.until_owned(ALL_PARTITIONS)
+            await scene.recorder.until_owned(ALL_PARTITIONS)
             await scene.until_answers_flow(10)
     doomed.start()
 
@@ -91,15 +91,15 @@ async def _leave_rows_behind(stage: Stage) -> None:
 async def _make_the_log_anew(stage: Stage) -> None:
     """Delete both logs and make them again, with everything in them answered."""
     scene = stage.scene
-    async with scene.crowd.talking(100):
-        await eventually(lambda: len(scene.crowd.sent) >= 500, timedelta(seconds=30))
-    await scene.witness.until_settled(scene.crowd)
-    stage.earlier.extend((await scene.witness.history(scene.crowd)).inbound)
+    async with scene.users.talking(100):
+        await eventually(lambda: len(scene.users.sent) >= 500, timedelta(seconds=30))
+    await scene.recorder.until_settled(scene.users)
+    stage.earlier.extend((await scene.recorder.history(scene.users)).inbound)
     for name in ("INBOUND", "RESULTS"):
         await scene.client.jetstream().delete_stream(name)
     await apply_topology(scene.service.settings)
-    async with scene.crowd.talking(100):
-        await eventually(lambda: len(scene.crowd.sent) >= 700, timedelta(seconds=30))
+    async with scene.users.talking(100):
+        await eventually(lambda: len(scene.users.sent) >= 700, timedelta(seconds=30))
 
 
 def _dying_at(*points: RouterPoint) -> Plan:

@@ -19,9 +19,9 @@ from chatlane.store import partitions, routers
 from chatlane.store.partitions import Advance, Claim, Tenure
 from chatlane.store.pool import Store, open_store
 from tests.support.eventually import eventually
-from tests.support.log_streams import PARTITIONS, LogStreams, open_logs
-from tests.support.memory_logs import MemoryAccess, MemoryLogs
-from tests.support.memory_store import MemoryDatabase, MemoryStore
+from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs
+from tests.support.worlds.memory_logs import MemoryAccess, MemoryLogs
+from tests.support.worlds.memory_store import MemoryDatabase, MemoryStore
 
 ME, OTHER = UUID(int=1), UUID(int=2)
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)

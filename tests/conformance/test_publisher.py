@@ -15,9 +15,9 @@ from chatlane.bus.publisher import Publisher as BusPublisher
 from chatlane.bus.publisher import open_publisher
 from chatlane.errors import BusUnavailableError, MalformedMessageError, OversizedMessageError
 from chatlane.routing.pipeline import Publisher
-from tests.support.backends import Backends, RunningServer, open_test_nats
 from tests.support.eventually import eventually
-from tests.support.fake_streams import FakePublisher, FakeStream
+from tests.support.servers.backends import Backends, RunningServer, open_test_nats
+from tests.support.worlds.fake_streams import FakePublisher, FakeStream
 
 SUBJECT = "chat.v1.outbound.telegram.main_bot.none"
 MAX_PAYLOAD = 1024 * 1024

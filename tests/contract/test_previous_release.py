@@ -10,7 +10,7 @@ import pytest
 from chatlane_schemas import decode, encode
 from chatlane_schemas.channels import messages
 from chatlane_schemas.documents import message_schema
-from tests.support.previous_release import HistoryMissingError, PreviousRelease, unpack
+from tests.support.service.previous_release import HistoryMissingError, PreviousRelease, unpack
 
 MODELS: Final = {model.__name__: model for model in messages()}
 OURS: Final = sorted((Path(__file__).parent / "messages").glob("*.json"))

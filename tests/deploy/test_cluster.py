@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
+from tests.deploy.compose_stack import ran
 from tests.support.eventually import eventually
-from tests.support.stack import ran
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 

@@ -10,8 +10,8 @@ import pytest
 
 from chatlane_client import AdapterClient, open_connection
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
+from tests.deploy.compose_stack import Stack, open_stack, ran
 from tests.support.eventually import eventually
-from tests.support.stack import Stack, open_stack, ran
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 

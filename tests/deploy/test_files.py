@@ -10,7 +10,7 @@ import yaml
 
 from chatlane.durations import parse_duration
 from chatlane.settings import load_settings
-from tests.support import containers
+from tests.support.servers import containers
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())

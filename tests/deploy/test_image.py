@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.compose_stack import inspected, ran
 from tests.support.eventually import eventually
-from tests.support.stack import inspected, ran
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 

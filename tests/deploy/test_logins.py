@@ -13,7 +13,7 @@ from chatlane.dev.servers import PostgresServer, open_postgres
 from chatlane.store.grants import Roles, differences, grant
 from chatlane.store.migrations import migrate
 from chatlane.store.pool import open_store
-from tests.support.databases import migrated, with_login
+from tests.support.servers.databases import migrated, with_login
 
 pytestmark = pytest.mark.integration
 

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from chatlane.metrics import METRICS
+from tests.deploy.metric_queries import SERIES, check_asks_for_what_is_shown, series_asked
 from tests.integration.client.real_router import real_router
 from tests.support.eventually import eventually
-from tests.support.queries import SERIES, check_asks_for_what_is_shown, series_asked
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "deploy/observability"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.stack import ran
+from tests.deploy.compose_stack import ran
 
 ROOT: Final = Path(__file__).parents[2]
 SCRIPT: Final = ROOT / "deploy/bump_images.py"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.benchmarks import existing, naive_worker
 from tests.benchmarks.generator import Backlog, fill
-from tests.support.log_streams import PARTITIONS, open_logs
+from tests.support.servers.log_streams import PARTITIONS, open_logs
 
 pytestmark = pytest.mark.integration
 

@@ -28,7 +28,7 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
-BOTH_SERVERS = Path(__file__).parents[1] / "support" / "both_servers.py"
+BOTH_SERVERS = Path(__file__).with_name("both_servers.py")
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ from tests.integration.client.routing import (
     delivering,
     said,
 )
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
+from tests.support.servers.backends import RunningServer
 
 pytestmark = pytest.mark.integration
 

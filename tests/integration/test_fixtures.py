@@ -4,7 +4,7 @@ import asyncpg
 import nats
 import pytest
 
-from tests.support.backends import RunningPostgres, RunningServer
+from tests.support.servers.backends import RunningPostgres, RunningServer
 
 pytestmark = pytest.mark.integration
 

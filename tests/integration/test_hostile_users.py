@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from chatlane_schemas import subjects
-from tests.support.hostile_users import (
+from tests.integration.hostile_users import (
     ENVIRONMENT,
     Scene,
     State,

@@ -26,9 +26,9 @@ from chatlane_schemas.streams import (
     declared_streams,
     outbound_durable,
 )
+from tests.integration.hostile_users import in_one_account
 from tests.support.eventually import eventually
-from tests.support.hostile_users import in_one_account
-from tests.support.secured_nats import (
+from tests.support.servers.secured_nats import (
     SHIPPED,
     Connection,
     SecuredNats,

@@ -40,16 +40,16 @@ from chatlane_schemas.streams import (
     declared_streams,
     outbound_durable,
 )
-from tests.support import permission_matrix
+from tests.integration import permission_matrix
+from tests.support.backups.stream_backup import back_up, restore
 from tests.support.eventually import eventually
-from tests.support.secured_nats import (
+from tests.support.servers.secured_nats import (
     SHIPPED,
     Connection,
     SecuredNats,
     connected,
     open_secured_nats,
 )
-from tests.support.stream_backup import back_up, restore
 
 pytestmark = pytest.mark.integration
 

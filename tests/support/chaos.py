@@ -19,15 +19,15 @@ import asyncpg
 from chatlane.crash_points import RouterPoint, WorkerPoint
 from chatlane.dev.servers import EmbeddedServer, open_nats, open_postgres
 from tests.support.checker import LONGEST_WAIT, problems, unwatched
-from tests.support.chronicle import Chronicle
-from tests.support.crowd import Crowd, people
-from tests.support.databases import migrated, open_database
 from tests.support.eventually import eventually
-from tests.support.lossy_link import LossyLink, through
 from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
-from tests.support.scene import ALL_PARTITIONS, Scene, open_scene
-from tests.support.service import DUPLICATE_WINDOW, USERS
-from tests.support.user_nats import with_keys
+from tests.support.servers.databases import migrated, open_database
+from tests.support.servers.lossy_link import LossyLink, through
+from tests.support.servers.nats_users import with_keys
+from tests.support.service.event_log import EventLog
+from tests.support.service.load_users import LoadUsers, people
+from tests.support.service.processes import DUPLICATE_WINDOW, USERS
+from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
 LEASE: Final = timedelta(seconds=1)
 TURN_LEASE: Final = timedelta(seconds=1)
@@ -160,7 +160,7 @@ class Stage:
         service.subscriber("subscriber 1")
         service.subscriber("subscriber 2")
         await service.until_started(*routers)
-        await self.scene.witness.until_owned(*[ALL_PARTITIONS // 2] * 2)
+        await self.scene.recorder.until_owned(*[ALL_PARTITIONS // 2] * 2)
 
 
 async def _notice_deadlocks(dsn: str, database: str) -> None:
@@ -207,28 +207,28 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
     """Let people write and things break, wait until all is quiet, and judge.
 
     Args:
-        directory: Empty; for servers, logs and the chronicle.
+        directory: Empty; for servers, logs and the event log.
         plan: What to do.
     """
-    path = directory / "chronicle.jsonl"
+    path = directory / "event_log.jsonl"
     async with _open_stage(directory, plan) as stage:
         scene = stage.scene
-        scene.service.chronicle = path
-        scene.crowd.chronicle = Chronicle(path, "crowd")
-        scene.crowd.repeated = plan.repeated
-        scene.crowd.most_unheard = plan.most_unheard
+        scene.service.event_log = path
+        scene.users.event_log = EventLog(path, "users")
+        scene.users.repeated = plan.repeated
+        scene.users.most_unheard = plan.most_unheard
         await stage.start(plan)
         nemesis = Nemesis(
             scene.service.processes,
             stage.servers,
             stage.links,
             Random(plan.seed),  # noqa: S311 - the same every time
-            Chronicle(path, "nemesis"),
+            EventLog(path, "nemesis"),
             plan.weights,
             plan.points,
         )
-        nemesis.has_mercy = lambda: _have_enough(scene.crowd, nemesis, plan)
-        scene.crowd.chance = Random(plan.seed)  # noqa: S311 - the same every time
+        nemesis.has_mercy = lambda: _have_enough(scene.users, nemesis, plan)
+        scene.users.chance = Random(plan.seed)  # noqa: S311 - the same every time
         stuck = []
         if plan.script:
             stuck = await _play(plan.script, stage)
@@ -238,13 +238,13 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
         return replace(outcome, problems=(*stuck, *outcome.problems))
 
 
-def _have_enough(crowd: Crowd, nemesis: Nemesis, plan: Plan) -> bool:
+def _have_enough(users: LoadUsers, nemesis: Nemesis, plan: Plan) -> bool:
     """Return whether a slow machine has so much to make up for that nothing more may be broken.
 
     Most of what counts as a stall is left for it; what does not come by then is found all the same.
     """
-    is_early = nemesis.fault_count * plan.messages_per_fault > len(crowd.sent)
-    return is_early or crowd.longest_wait > _PATIENCE_OF_ALL
+    is_early = nemesis.fault_count * plan.messages_per_fault > len(users.sent)
+    return is_early or users.longest_wait > _PATIENCE_OF_ALL
 
 
 async def _play(script: Script, stage: Stage) -> list[str]:
@@ -259,10 +259,10 @@ async def _play(script: Script, stage: Stage) -> list[str]:
 async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
     breaking = asyncio.create_task(nemesis.run(plan.pause))
     try:
-        async with scene.crowd.talking(plan.per_second):
+        async with scene.users.talking(plan.per_second):
             await eventually(
                 lambda: (
-                    len(scene.crowd.sent) >= plan.messages and nemesis.fault_count >= plan.faults
+                    len(scene.users.sent) >= plan.messages and nemesis.fault_count >= plan.faults
                 ),
                 plan.patience,
             )
@@ -272,15 +272,15 @@ async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
 
 
 async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outcome:
-    """Ask the chronicle, the streams and the database, and nobody else."""
+    """Ask the event log, the streams and the database, and nobody else."""
     begin, scene = monotonic(), stage.scene
     try:
-        await scene.witness.until_settled(scene.crowd, plan.settled_within)
+        await scene.recorder.until_settled(scene.users, plan.settled_within)
         found = []
     except AssertionError as error:
         found = [f"never settled: {error}"]
     settled_after = monotonic() - begin
-    unread = await scene.witness.until_read()
+    unread = await scene.recorder.until_read()
     history = await scene.watched_history(path)
     history = replace(
         history,
@@ -293,7 +293,7 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         ended=tuple(nemesis.ended),
         slowest=max((wait.seconds for wait in history.waits), default=0.0),
         settled_after=settled_after,
-        held_back=scene.crowd.held_back.total_seconds(),
+        held_back=scene.users.held_back.total_seconds(),
         problems=(
             *found,
             *unwatched(history),

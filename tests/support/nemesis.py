@@ -10,8 +10,8 @@ from random import Random
 from typing import Final, Protocol
 
 from chatlane.crash_points import RouterPoint, WorkerPoint
-from tests.support.chronicle import Chronicle
-from tests.support.lossy_link import LossyLink
+from tests.support.servers.lossy_link import LossyLink
+from tests.support.service.event_log import EventLog
 
 # How likely each fault is; what costs a new process is dear on a small machine.
 WEIGHTS: Final[Mapping[str, int]] = {
@@ -87,7 +87,7 @@ class Nemesis:
     servers: Mapping[str, Server]
     links: Mapping[str, LossyLink]
     chance: Random
-    chronicle: Chronicle
+    event_log: EventLog
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
     points: Sequence[RouterPoint | WorkerPoint] = POINTS
     has_mercy: Callable[[], bool] = lambda: False
@@ -120,7 +120,7 @@ class Nemesis:
         for name, process in self.processes.items():
             if name not in self._in_trouble and not process.is_running:
                 self.ended.append((name, process.exit_code))
-                self.chronicle.note("killed", name)
+                self.event_log.note("killed", name)
                 process.start()
 
     def _break_something(self) -> None:
@@ -130,7 +130,7 @@ class Nemesis:
         kind = self.chance.choices(kinds, [self.weights[kind] for kind in kinds])[0]
         target = self.chance.choice(self._targets(kind))
         self.made[kind] += 1
-        self.chronicle.note("fault", kind=kind, target=target)
+        self.event_log.note("fault", kind=kind, target=target)
         self._in_trouble.add(target)
         task = asyncio.create_task(self._trouble(target, self._act(kind, target)))
         self._tasks.add(task)
@@ -181,7 +181,7 @@ class Nemesis:
         return acts[kind]
 
     async def _kill(self, name: str, away: float) -> None:
-        self.chronicle.note("killed", name)
+        self.event_log.note("killed", name)
         await self.processes[name].kill()
         await asyncio.sleep(away)
         self.processes[name].start()
@@ -189,7 +189,7 @@ class Nemesis:
     async def _crash(self, name: str, crash_at: str) -> None:
         """Let a new life of the process end at a point, or by our hand when it does not get there."""
         process = self.processes[name]
-        self.chronicle.note("killed", name)
+        self.event_log.note("killed", name)
         await process.kill()
         process.start_armed(crash_at)
         await self._until_ended(process)
@@ -212,15 +212,15 @@ class Nemesis:
 
     async def _terminate(self, name: str) -> None:
         await self.processes[name].stop()
-        self.chronicle.note("killed", name)
+        self.event_log.note("killed", name)
         self.processes[name].start()
 
     async def _freeze(self, name: str, seconds: float) -> None:
-        self.chronicle.note("frozen", name)
+        self.event_log.note("frozen", name)
         self.processes[name].send(signal.SIGSTOP)
         await asyncio.sleep(seconds)
         # Noted first: what it does from now on it does awake.
-        self.chronicle.note("thawed", name)
+        self.event_log.note("thawed", name)
         self.processes[name].send(signal.SIGCONT)
 
     async def _cut(self, name: str, mute_seconds: float) -> None:

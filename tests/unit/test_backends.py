@@ -1,8 +1,8 @@
 import pytest
 
-from tests.support import containers
-from tests.support.backends import Backend, Backends, chosen_backends
-from tests.support.databases import with_database
+from tests.support.servers import containers
+from tests.support.servers.backends import Backend, Backends, chosen_backends
+from tests.support.servers.databases import with_database
 
 NATS_URL = {"CHATLANE_TEST_NATS_URL": "nats://127.0.0.1:4222"}
 POSTGRES_URL = {"CHATLANE_TEST_POSTGRES_URL": "postgres://127.0.0.1/postgres"}

@@ -1,10 +1,10 @@
-"""What a chronicle tells, from lines made by hand."""
+"""The report that an event log yields, from lines made by hand."""
 
 from pathlib import Path
 from typing import Any
 
-from tests.support.chronicle import Chronicle, read_chronicle, told
 from tests.support.history import Spell, Wait
+from tests.support.service.event_log import EventLog, read_event_log, told
 
 
 def line(at: float, op: str, actor: str = "worker-1", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -25,10 +25,10 @@ def received(at: float, text: str) -> dict[str, Any]:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    chronicle = Chronicle(tmp_path / "run.jsonl", "nemesis")
-    chronicle.note("fault", kind="kill")
-    Chronicle(tmp_path / "run.jsonl", "worker-1").note("killed")
-    assert read_chronicle(tmp_path / "run.jsonl").faults == 1
+    event_log = EventLog(tmp_path / "run.jsonl", "nemesis")
+    event_log.note("fault", kind="kill")
+    EventLog(tmp_path / "run.jsonl", "worker-1").note("killed")
+    assert read_event_log(tmp_path / "run.jsonl").faults == 1
 
 
 def test_a_turn_is_worked_on_from_its_begin_to_its_end() -> None:
@@ -47,7 +47,7 @@ def test_a_killed_and_a_frozen_worker_work_on_nothing() -> None:
 
 
 def test_a_text_waits_until_it_is_first_mentioned() -> None:
-    lines = [line(1, "saying", "crowd", text="hi"), line(2, "saying", "crowd", text="lost")]
+    lines = [line(1, "saying", "users", text="hi"), line(2, "saying", "users", text="lost")]
     lines += [received(5, "#1 heard: hi"), received(7, "#1 heard: hi")]
     assert told(lines).waits == (Wait("hi", 4),)
 

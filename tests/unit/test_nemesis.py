@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.support.chronicle import Chronicle
-from tests.support.lossy_link import LossyLink
 from tests.support.nemesis import CRASH_POINT, WEIGHTS, Nemesis
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.servers.lossy_link import LossyLink
+from tests.support.service.event_log import EventLog
+from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 PAUSE: Final = timedelta(seconds=1)
 # So long every kind of fault takes its turn.
@@ -110,8 +110,8 @@ def stage(
     processes = {name: Fake(ends_with) for name in names}
     servers = {"nats": FakeServer(), "postgres": FakeServer()}
     links = {"nats link": LossyLink("nats://127.0.0.1:1")}
-    chance, chronicle = Random(seed), Chronicle(path, "nemesis")  # noqa: S311 # the same every time
-    nemesis = Nemesis(processes, servers, links, chance, chronicle, weights)
+    chance, event_log = Random(seed), EventLog(path, "nemesis")  # noqa: S311 # the same every time
+    nemesis = Nemesis(processes, servers, links, chance, event_log, weights)
     return Stage(nemesis, processes, servers, path)
 
 

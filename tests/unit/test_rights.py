@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chatlane.store.grants import Right, Roles, rights, script
-from tests.support.previous_release import HistoryMissingError, unpack
+from tests.support.service.previous_release import HistoryMissingError, unpack
 from tests.support.statements import (
     Declared,
     Need,

@@ -8,10 +8,10 @@ import pytest
 
 from chatlane.dev.servers import free_port
 from chatlane.settings import load_settings
-from tests.support.databases import login_of
 from tests.support.eventually import eventually
-from tests.support.installation import CONFIG, Installation
-from tests.support.service import apply_topology
+from tests.support.servers.databases import login_of
+from tests.support.service.installation import CONFIG, Installation
+from tests.support.service.processes import apply_topology
 
 
 @pytest.fixture

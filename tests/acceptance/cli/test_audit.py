@@ -15,7 +15,7 @@ import typer.main
 from chatlane.cli.commands import app
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
-from tests.support.installation import CONFIG, Installation
+from tests.support.service.installation import CONFIG, Installation
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(240)]
 

@@ -13,7 +13,7 @@ import pytest
 from chatlane.dev.servers import free_port
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
-from tests.support.installation import Installation
+from tests.support.service.installation import Installation
 
 # Each command is a process of its own, and starting Python takes its time on a busy machine.
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(180)]

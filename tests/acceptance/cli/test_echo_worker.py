@@ -6,7 +6,7 @@ import pytest
 
 from chatlane.dev.servers import free_port
 from tests.support.eventually import eventually
-from tests.support.installation import Installation
+from tests.support.service.installation import Installation
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 

@@ -12,7 +12,7 @@ from chatlane_client import TranscriptApi, open_connection
 from chatlane_schemas.results import Role
 from chatlane_schemas.transcripts import AppendedRow
 from tests.support.eventually import eventually
-from tests.support.installation import Installation
+from tests.support.service.installation import Installation
 
 # Each command is a process of its own, and starting Python takes its time on a busy machine.
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(180)]

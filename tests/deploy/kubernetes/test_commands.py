@@ -4,7 +4,7 @@ import pytest
 import typer.main
 
 from chatlane.cli.commands import app
-from tests.support.manifests import RENDERED, workloads
+from tests.deploy.kubernetes.manifests import RENDERED, workloads
 
 
 def parsed(arguments: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Final
 import trustme
 
 from chatlane.dev.binaries import nats_server_program
-from tests.support.manifests import FOLDER, ROOT, objects
+from tests.deploy.kubernetes.manifests import FOLDER, ROOT, objects
 
 TLS: Final = "/etc/nats/tls/"
 

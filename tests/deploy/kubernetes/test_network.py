@@ -4,8 +4,15 @@ from typing import Final
 
 import pytest
 
-from tests.support.manifests import RENDERED, Workload, matches, objects, rendered, workloads
-from tests.support.reachability import Place, reachable
+from tests.deploy.kubernetes.manifests import (
+    RENDERED,
+    Workload,
+    matches,
+    objects,
+    rendered,
+    workloads,
+)
+from tests.deploy.kubernetes.reachability import Place, reachable
 
 CLIENTS: Final = {"chatlane/clients": "allowed"}
 OUTSIDE: Final = "10.0.0.0/8"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from chatlane.settings import Settings, load_settings
-from tests.support.manifests import (
+from tests.deploy.kubernetes.manifests import (
     INSTALLATIONS,
     RENDERED,
     ROOT,

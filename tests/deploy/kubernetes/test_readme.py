@@ -9,7 +9,14 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.support.manifests import FOLDER, INSTALLATIONS, RENDERED, ROOT, rendered, workloads
+from tests.deploy.kubernetes.manifests import (
+    FOLDER,
+    INSTALLATIONS,
+    RENDERED,
+    ROOT,
+    rendered,
+    workloads,
+)
 
 README: Final = (FOLDER / "README.md").read_text()
 RULES: Final = yaml.safe_load((ROOT / "deploy/observability/alerts.yaml").read_text())

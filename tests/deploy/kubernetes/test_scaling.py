@@ -11,8 +11,8 @@ import yaml
 from chatlane.durations import parse_duration
 from chatlane.settings import PostgresSettings, Settings, load_settings
 from chatlane_schemas.streams import StreamName
-from tests.support.custom_resources import is_custom, validate
-from tests.support.manifests import (
+from tests.deploy.kubernetes.custom_resources import is_custom, validate
+from tests.deploy.kubernetes.manifests import (
     FOLDER,
     INSTALLATIONS,
     RENDERED,
@@ -22,7 +22,7 @@ from tests.support.manifests import (
     rendered,
     workloads,
 )
-from tests.support.queries import check_asks_for_what_is_shown
+from tests.deploy.metric_queries import check_asks_for_what_is_shown
 
 # For jobs, people, and whatever else connects.
 SPARE_CONNECTIONS: Final = 20

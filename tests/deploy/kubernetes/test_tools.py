@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.custom_resources import is_custom
-from tests.support.manifests import FOLDER, RENDERED, rendered, rendered_text, tool
+from tests.deploy.kubernetes.custom_resources import is_custom
+from tests.deploy.kubernetes.manifests import FOLDER, RENDERED, rendered, rendered_text, tool
 
 VERSIONS: Final = ("1.35", "1.36", "1.37")
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from tests.integration.adoption.conftest import OldHome
-from tests.support.databases import login_of
+from tests.support.servers.databases import login_of
 
 pytestmark = pytest.mark.integration
 

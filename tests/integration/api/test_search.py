@@ -40,7 +40,7 @@ from chatlane_schemas.transcripts import (
     TranscriptRewind,
     TranscriptSearch,
 )
-from tests.support.kernel import event, open_kernel, transcript_desk
+from tests.support.worlds.kernel import event, open_kernel, transcript_desk
 
 pytestmark = pytest.mark.integration
 

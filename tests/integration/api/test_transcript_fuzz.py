@@ -31,7 +31,7 @@ from chatlane_schemas.transcripts import (
     TranscriptReply,
     TranscriptRewind,
 )
-from tests.support.kernel import transcript_desk
+from tests.support.worlds.kernel import transcript_desk
 
 pytestmark = pytest.mark.integration
 

@@ -39,7 +39,7 @@ from chatlane_schemas.transcripts import (
     TranscriptRewind,
 )
 from tests.support.eventually import eventually
-from tests.support.kernel import transcript_desk
+from tests.support.worlds.kernel import transcript_desk
 
 pytestmark = pytest.mark.integration
 

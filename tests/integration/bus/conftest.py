@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.log_streams import LogStreams, open_logs
+from tests.support.servers.log_streams import LogStreams, open_logs
 
 
 @pytest.fixture

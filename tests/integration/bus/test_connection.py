@@ -10,8 +10,8 @@ from chatlane.bus.connection import Bus, BusOptions, forget_unsent, open_bus
 from chatlane.bus.jetstream import JetStream
 from chatlane.dev.servers import NatsServer, open_nats
 from chatlane.errors import BusUnavailableError
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
+from tests.support.servers.backends import RunningServer
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from chatlane.bus.inspection import (
 )
 from chatlane.domain.log import LogPosition
 from chatlane.errors import BusUnavailableError
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
-from tests.support.log_streams import PARTITIONS, LogStreams, open_logs
+from tests.support.servers.backends import RunningServer
+from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from chatlane.bus.erasing import StreamErasure
 from chatlane.bus.one_pass import open_pass
 from chatlane.errors import BusUnavailableError
 from chatlane_schemas.streams import StreamName
-from tests.support.log_streams import LogStreams
+from tests.support.servers.log_streams import LogStreams
 
 pytestmark = pytest.mark.integration
 

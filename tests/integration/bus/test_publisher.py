@@ -15,9 +15,9 @@ from chatlane.errors import (
     OversizedMessageError,
     StreamFullError,
 )
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
-from tests.support.log_streams import LogStreams, chat_in, open_logs
+from tests.support.servers.backends import RunningServer
+from tests.support.servers.log_streams import LogStreams, chat_in, open_logs
 
 pytestmark = pytest.mark.integration
 

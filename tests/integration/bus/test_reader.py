@@ -13,9 +13,9 @@ from chatlane.bus.reader import LogReader, ReaderLimits, Section, open_reader
 from chatlane.domain.log import PartitionId
 from chatlane.errors import BusUnavailableError
 from chatlane_schemas import subjects
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
-from tests.support.log_streams import LogStreams, message_id_of, open_logs
+from tests.support.servers.backends import RunningServer
+from tests.support.servers.log_streams import LogStreams, message_id_of, open_logs
 
 pytestmark = pytest.mark.integration
 

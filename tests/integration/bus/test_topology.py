@@ -19,7 +19,7 @@ from chatlane_schemas.streams import (
     declared_durables,
     declared_streams,
 )
-from tests.support.log_streams import PARTITIONS, LogStreams, log_specs
+from tests.support.servers.log_streams import PARTITIONS, LogStreams, log_specs
 
 pytestmark = pytest.mark.integration
 

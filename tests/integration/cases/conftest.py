@@ -7,17 +7,9 @@ import asyncpg
 import pytest
 
 from chatlane.domain.catalog import Catalog
-from tests.support.backends import RunningPostgres
-from tests.support.databases import empty, open_database
-from tests.support.kernel import Kernel, open_kernel
-
-
-@pytest.fixture(scope="session")
-async def shared_database_url(
-    postgres_server: RunningPostgres, template_database: str
-) -> AsyncIterator[str]:
-    async with open_database(postgres_server.url, template_database) as name:
-        yield postgres_server.dsn(name)
+from tests.support.servers.backends import RunningPostgres
+from tests.support.servers.databases import empty, open_database
+from tests.support.worlds.kernel import Kernel, open_kernel
 
 
 @pytest.fixture

@@ -12,7 +12,16 @@ from chatlane.routing.retrying import Retrying
 from chatlane.routing.sweeper import Upkeep
 from chatlane_schemas.inbound import InboundEvent
 from tests.integration.cases.test_dead_letters import Log
-from tests.support.kernel import DAY, SLOTS, Fields, Kernel, catalog, event, open_kernel, texts
+from tests.support.worlds.kernel import (
+    DAY,
+    SLOTS,
+    Fields,
+    Kernel,
+    catalog,
+    event,
+    open_kernel,
+    texts,
+)
 
 pytestmark = pytest.mark.integration
 

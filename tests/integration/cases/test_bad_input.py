@@ -10,7 +10,7 @@ import pytest
 from chatlane.domain.catalog import Catalog
 from chatlane.domain.policy import KeyRules
 from chatlane_schemas.envelope import MAX_BODY_BYTES
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ import pytest
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import ResetPolicy
-from tests.support.babble import random_event
-from tests.support.kernel import DAY, Kernel, catalog
+from tests.integration.cases.random_events import random_event
+from tests.support.worlds.kernel import DAY, Kernel, catalog
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from chatlane.domain.admission import Limit
 from chatlane.domain.catalog import Catalog
 from chatlane.store import bots
 from chatlane_schemas.inbound import InboundEvent
-from tests.support.kernel import Fields, Kernel, at, catalog, event
+from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from chatlane.domain.catalog import Agent, BusyMode, Catalog
 from chatlane.domain.turns import MAX_TURN_MESSAGES
 from chatlane.routing.steering import take_in
 from chatlane_schemas.turns import ClaimReply, TakeReply, TurnTake
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import KeyRules, ResetPolicy
-from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

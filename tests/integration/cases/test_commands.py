@@ -10,7 +10,7 @@ from chatlane.domain.catalog import Agent
 from chatlane.domain.commands import CommandName, CommandRules
 from chatlane.domain.policy import ResetPolicy
 from tests.integration.cases.test_resets import KernelWith
-from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,7 @@ import pytest
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.keys import parse_session_key
 from chatlane.domain.policy import KeyRules
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -18,8 +18,8 @@ from chatlane.domain.log import LogMessage
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.deciding import Deciding, decoded
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
-from tests.support.faults import DyingStore, KilledError, refuse_once
-from tests.support.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
+from tests.integration.cases.faulty_store import DyingStore, KilledError, refuse_once
+from tests.support.worlds.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from chatlane.routing.retrying import NotRetriedError, Retrying
 from chatlane.routing.sweeper import Upkeep
 from chatlane.store import dead_letters
 from chatlane_schemas import subjects
-from tests.support.kernel import DAY, Fields, Kernel, catalog, event, open_kernel
+from tests.support.worlds.kernel import DAY, Fields, Kernel, catalog, event, open_kernel
 
 pytestmark = pytest.mark.integration
 

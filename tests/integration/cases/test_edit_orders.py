@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.kernel import Kernel, at
-from tests.support.what_is_said import EVENTS, Rule, Said
+from tests.support.worlds.edit_model import EVENTS, Rule, Said
+from tests.support.worlds.kernel import Kernel, at
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.transcripts import RowState
 from chatlane_schemas.turns import ClaimStatus
-from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

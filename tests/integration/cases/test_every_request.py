@@ -24,7 +24,7 @@ from chatlane_schemas.channels import REQUESTS, Channel
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply
-from tests.support.kernel import SLOTS, Kernel, event
+from tests.support.worlds.kernel import SLOTS, Kernel, event
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ import pytest
 
 from chatlane_schemas.sessions import ApiErrorCode, SessionReply, SessionView
 from tests.integration.cases.test_session_changes import ANN, Caller
-from tests.support.kernel import Fields, Kernel, event
+from tests.support.worlds.kernel import Fields, Kernel, event
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import MAX_BODY_BYTES, new_envelope_id
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply
 from tests.integration.cases.test_every_request import CHANNELS, Api, message_of
-from tests.support.kernel import Kernel
+from tests.support.worlds.kernel import Kernel
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.transcripts import TranscriptLoad, TranscriptReply
 from tests.integration.cases.test_transcript_changes import Caller
-from tests.support.kernel import DAY, Fields, Kernel, event, texts
+from tests.support.worlds.kernel import DAY, Fields, Kernel, event, texts
 
 if TYPE_CHECKING:
     from chatlane_schemas.turns import ClaimReply

@@ -8,7 +8,7 @@ from chatlane.domain.catalog import Agent
 from chatlane_schemas.turns import ClaimReply
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, BEN, Caller
-from tests.support.kernel import Fields, Kernel, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from chatlane.domain.catalog import Catalog
-from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

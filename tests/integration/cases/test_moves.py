@@ -14,7 +14,7 @@ from chatlane.domain.policy import ResetPolicy
 from chatlane.routing.deciding import Deciding, decoded
 from chatlane.store import aliases
 from tests.support.eventually import eventually
-from tests.support.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from chatlane.domain.policy import KeyRules
 from tests.integration.cases.test_commands import ANN, BEN, GROUP, everything, lane
 from tests.integration.cases.test_crashes import Stage, in_the_end
 from tests.integration.cases.test_resets import KernelWith
-from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ from tests.integration.cases.test_session_changes import (
     request,
 )
 from tests.integration.cases.test_switched_sessions import compacted
-from tests.support.kernel import DAY, Kernel, catalog, event
+from tests.support.worlds.kernel import DAY, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from chatlane.errors import TransientError
 from chatlane_schemas.sessions import ApiErrorCode
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, Caller
-from tests.support.kernel import DAY, Kernel, at, catalog, event
+from tests.support.worlds.kernel import DAY, Kernel, at, catalog, event
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chatlane.domain.catalog import Agent, BusyMode, Catalog
-from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 
 if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage

@@ -25,7 +25,7 @@ from chatlane_schemas.session_changes import SessionEnd
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply, SessionGet
 from chatlane_schemas.transcripts import TranscriptLoad
 from tests.integration.cases.test_resets import KernelWith
-from tests.support.kernel import DAY, SLOTS, Kernel, catalog, event
+from tests.support.worlds.kernel import DAY, SLOTS, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 

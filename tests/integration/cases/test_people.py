@@ -35,13 +35,13 @@ from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionFilter
 from chatlane_schemas.streams import StreamName
+from tests.integration.cases.memory_streams import MemoryStreams
 from tests.integration.cases.test_moves import KernelWith
 from tests.integration.cases.test_opened_sessions import create
 from tests.integration.cases.test_session_changes import Caller
 from tests.integration.cases.test_transcript_changes import Caller as TranscriptCaller
-from tests.support.kernel import DAY, Fields, Kernel, Placed, catalog, event
-from tests.support.memory_streams import MemoryStreams
 from tests.support.people_world import Ask, HandOver, Say, Somebody, Split, Step, World
+from tests.support.worlds.kernel import DAY, Fields, Kernel, Placed, catalog, event
 
 pytestmark = pytest.mark.integration
 

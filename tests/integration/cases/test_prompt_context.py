@@ -11,7 +11,7 @@ from chatlane.domain.policy import KeyRules
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.turns import TurnTake
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event
 
 pytestmark = pytest.mark.integration
 

@@ -30,7 +30,7 @@ from tests.integration.cases.test_session_changes import (
     request,
 )
 from tests.integration.cases.test_switched_sessions import six_rows
-from tests.support.kernel import DAY, Kernel, event
+from tests.support.worlds.kernel import DAY, Kernel, event
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ import pytest
 from chatlane.domain.catalog import Catalog
 from chatlane.domain.dedupe import digests
 from chatlane.domain.sources import address_of
-from tests.support.kernel import Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import pytest
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
 from chatlane_schemas.turns import TurnTake
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

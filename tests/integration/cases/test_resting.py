@@ -12,7 +12,7 @@ from chatlane.domain.effects import Effects
 from chatlane.routing.stopping import stop_session
 from chatlane.store import sessions
 from chatlane_schemas.turns import CancelReason
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

@@ -26,7 +26,7 @@ from chatlane_schemas.codec import decode
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply, SessionReply, SessionView
 from tests.integration.cases.test_resets import KernelWith
-from tests.support.kernel import DAY, SLOTS, Fields, Kernel, catalog, event
+from tests.support.worlds.kernel import DAY, SLOTS, Fields, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 

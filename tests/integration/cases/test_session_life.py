@@ -28,7 +28,7 @@ from tests.integration.cases.test_session_changes import (
     request,
     spoiled,
 )
-from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event
+from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from chatlane.routing.retrying import NotRetriedError, Retrying
 from chatlane.routing.sweeper import Upkeep
 from chatlane.routing.writing import Writer
 from chatlane.store import dead_letter_shares
-from tests.support.kernel import Kernel, at
+from tests.support.worlds.kernel import Kernel, at
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from chatlane.store.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.sessions import SessionReply
 from chatlane_schemas.turns import ClaimReply, StopReply
-from tests.support.kernel import DAY, SLOTS, Fields, Kernel, Placed, at, event, texts
+from tests.support.worlds.kernel import DAY, SLOTS, Fields, Kernel, Placed, at, event, texts
 
 pytestmark = pytest.mark.integration
 

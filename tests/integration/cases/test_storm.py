@@ -9,8 +9,8 @@ import pytest
 from chatlane.errors import TransientError
 from chatlane_schemas.codec import decode
 from chatlane_schemas.inbound import InboundEvent
-from tests.support.babble import random_event
-from tests.support.kernel import DAY, Kernel, message_id_of
+from tests.integration.cases.random_events import random_event
+from tests.support.worlds.kernel import DAY, Kernel, message_id_of
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -10,7 +10,16 @@ import pytest
 from chatlane.domain.catalog import Agent
 from chatlane.domain.policy import ResetPolicy
 from chatlane_schemas.subjects import slot_of
-from tests.support.kernel import SLOTS, Fields, Kernel, Placed, at, catalog, event, open_kernel
+from tests.support.worlds.kernel import (
+    SLOTS,
+    Fields,
+    Kernel,
+    Placed,
+    at,
+    catalog,
+    event,
+    open_kernel,
+)
 
 pytestmark = pytest.mark.integration
 

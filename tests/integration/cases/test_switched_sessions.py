@@ -22,7 +22,7 @@ from tests.integration.cases.test_session_changes import (
     person,
     request,
 )
-from tests.support.kernel import DAY, Kernel, catalog, event
+from tests.support.worlds.kernel import DAY, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from chatlane.domain.policy import KeyRules
 from chatlane_client import thread_opened
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.outbound import OutboundMessage
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

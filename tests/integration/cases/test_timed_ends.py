@@ -14,7 +14,7 @@ from chatlane.routing.timed_ends import TimedEnds, committed_until
 from chatlane_schemas import subjects
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, BEN, Caller
-from tests.support.kernel import Fields, Kernel, catalog, event
+from tests.support.worlds.kernel import Fields, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from chatlane.metrics import Metrics
 from chatlane_schemas.codec import decode
 from chatlane_schemas.sessions import ApiErrorCode
 from chatlane_schemas.transcripts import TranscriptChanged
-from tests.support.kernel import (
+from tests.support.worlds.kernel import (
     DAY,
     Fields,
     Kernel,

@@ -10,7 +10,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.turns import MAX_TURN_BYTES, MAX_TURN_MESSAGES
-from tests.support.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 if TYPE_CHECKING:
     from chatlane_schemas.turns import ClaimReply

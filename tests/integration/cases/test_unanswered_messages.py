@@ -22,7 +22,7 @@ from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.transcripts import TranscriptEntry
 from tests.integration.cases.test_commands import ANN, lane
 from tests.integration.cases.test_stopping import Caller
-from tests.support.kernel import DAY, Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
 

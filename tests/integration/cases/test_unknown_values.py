@@ -15,7 +15,7 @@ from chatlane.store.stored_values import UNKNOWN_VALUES
 from chatlane_schemas.turns import ClaimReply
 from tests.integration.cases.test_every_request import CHANNELS, Api, message_of
 from tests.integration.cases.test_session_changes import Caller
-from tests.support.kernel import Fields, Kernel, event
+from tests.support.worlds.kernel import Fields, Kernel, event
 
 pytestmark = pytest.mark.integration
 

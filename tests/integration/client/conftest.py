@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from chatlane_client import open_connection
 from tests.integration.client.fake_router import FakeRouter
 from tests.integration.client.routing import AGENTS, SLOTS, apply_topology
-from tests.support.backends import RunningServer
+from tests.support.servers.backends import RunningServer
 
 
 @pytest.fixture

@@ -42,9 +42,9 @@ from tests.integration.client.routing import (
     running,
     said,
 )
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
-from tests.support.lossy_link import LossyLink
+from tests.support.servers.backends import RunningServer
+from tests.support.servers.lossy_link import LossyLink
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,8 @@ from chatlane_client.pulling import Pull, open_pull
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import StreamName
 from tests.integration.client.routing import MAIN
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
+from tests.support.servers.backends import RunningServer
 
 pytestmark = pytest.mark.integration
 

@@ -22,8 +22,8 @@ from tests.integration.client.routing import (
     said,
     working,
 )
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
+from tests.support.servers.backends import RunningServer
 
 pytestmark = pytest.mark.integration
 

@@ -35,8 +35,8 @@ from chatlane_schemas import (
     subjects,
 )
 from chatlane_schemas.streams import declared_durables, declared_streams
-from tests.support.backends import RunningPostgres, RunningServer
 from tests.support.eventually import eventually
+from tests.support.servers.backends import RunningPostgres, RunningServer
 
 pytestmark = pytest.mark.integration
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatlane.store.pool import Store, open_store
-from tests.support.log_streams import LogStreams, open_logs
-from tests.support.small_router import prepare
+from tests.support.servers.log_streams import LogStreams, open_logs
+from tests.support.worlds.small_router import prepare
 
 OWNED = 32
 

@@ -23,8 +23,8 @@ from chatlane.store import blockers, partitions, seen_days
 from chatlane.store.blockers import Blocker
 from chatlane.store.pool import Store, open_store
 from tests.support.eventually import eventually
-from tests.support.kernel import DAY, PARTITIONS, SLOTS, Kernel, catalog, event
 from tests.support.logs import restored_logging
+from tests.support.worlds.kernel import DAY, PARTITIONS, SLOTS, Kernel, catalog, event
 
 if TYPE_CHECKING:
     from chatlane.bus.log_access import LogAccess

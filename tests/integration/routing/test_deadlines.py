@@ -10,8 +10,8 @@ import pytest
 from chatlane.errors import StoreUnavailableError
 from chatlane.logs import configure_logging
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
-from tests.support.kernel import Kernel, event, open_kernel
 from tests.support.logs import restored_logging
+from tests.support.worlds.kernel import Kernel, event, open_kernel
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from chatlane.metrics import Metrics
 from chatlane.routing.drift import DriftWatch
 from chatlane.store.log_trims import Holes
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
-from tests.support.log_streams import PARTITIONS, LogStreams, open_logs
+from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ from chatlane.app import open_app, route
 from chatlane.routing import batch
 from chatlane.settings import load_settings
 from chatlane_client import AdapterClient, open_connection
-from tests.support.crowd import Person
-from tests.support.databases import login_of
-from tests.support.service import ACCOUNT, PLATFORM, apply_topology, config_text
+from tests.support.servers.databases import login_of
+from tests.support.service.load_users import Person
+from tests.support.service.processes import ACCOUNT, PLATFORM, apply_topology, config_text
 
 pytestmark = pytest.mark.integration
 

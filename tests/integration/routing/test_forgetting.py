@@ -17,7 +17,7 @@ from chatlane.routing.deciding import Deciding, decoded
 from chatlane.routing.forgetting import require_keys
 from chatlane.routing.losses import bury_loss
 from chatlane.store import erasures
-from tests.support.kernel import SLOTS, Kernel, event, open_kernel
+from tests.support.worlds.kernel import SLOTS, Kernel, event, open_kernel
 
 pytestmark = pytest.mark.integration
 

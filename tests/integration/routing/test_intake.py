@@ -14,11 +14,11 @@ from chatlane.bus.reader import ReaderLimits
 from chatlane.domain.log import LogName, PartitionId
 from chatlane.errors import BusUnavailableError
 from chatlane.store.pool import Store, open_store
-from tests.support.backends import RunningPostgres, RunningServer
-from tests.support.databases import migrated, open_database
 from tests.support.eventually import eventually
-from tests.support.log_streams import LogStreams, chat_in, message_id_of, open_logs
-from tests.support.small_router import SmallRouter, noted, open_routers, prepare
+from tests.support.servers.backends import RunningPostgres, RunningServer
+from tests.support.servers.databases import migrated, open_database
+from tests.support.servers.log_streams import LogStreams, chat_in, message_id_of, open_logs
+from tests.support.worlds.small_router import SmallRouter, noted, open_routers, prepare
 
 pytestmark = pytest.mark.integration
 

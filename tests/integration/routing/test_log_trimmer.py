@@ -21,8 +21,8 @@ from chatlane.routing.log_trimmer import LogTrimmer
 from chatlane.store import log_trims, partitions
 from chatlane.store.pool import Store, open_store
 from chatlane_schemas import subjects
-from tests.support.log_streams import PARTITIONS, LogStreams, log_specs, open_logs
-from tests.support.user_nats import arguments_of, with_keys
+from tests.support.servers.log_streams import PARTITIONS, LogStreams, log_specs, open_logs
+from tests.support.servers.nats_users import arguments_of, with_keys
 
 pytestmark = pytest.mark.integration
 

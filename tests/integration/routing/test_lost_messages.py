@@ -19,7 +19,7 @@ from chatlane.routing import lost_messages
 from chatlane.routing.lost_messages import LostMessages
 from chatlane.store import erasures
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
-from tests.support.kernel import SLOTS, Kernel, catalog, event, open_kernel
+from tests.support.worlds.kernel import SLOTS, Kernel, catalog, event, open_kernel
 
 pytestmark = pytest.mark.integration
 

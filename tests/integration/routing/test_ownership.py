@@ -10,8 +10,8 @@ from chatlane.domain.log import PartitionId
 from chatlane.store import partitions, routers
 from chatlane.store.pool import Store
 from tests.support.eventually import eventually
-from tests.support.log_streams import LogStreams
-from tests.support.small_router import LEASE, SmallRouter, noted, open_routers, shares
+from tests.support.servers.log_streams import LogStreams
+from tests.support.worlds.small_router import LEASE, SmallRouter, noted, open_routers, shares
 
 pytestmark = pytest.mark.integration
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.support.backends import RunningPostgres, RunningServer
-from tests.support.protocol_machine import ProtocolMachine, RealWorld
+from tests.support.servers.backends import RunningPostgres, RunningServer
+from tests.support.worlds.protocol_machine import ProtocolMachine, RealWorld
 
 pytestmark = pytest.mark.integration
 

@@ -17,8 +17,8 @@ from chatlane.routing.deciding import Deciding, decoded
 from chatlane.routing.recalling import InboundProgress
 from chatlane.store.pool import Store
 from chatlane_schemas.turns import ClaimReply
-from tests.support.databases import empty
-from tests.support.kernel import SLOTS, Kernel, at, event, open_kernel, texts
+from tests.support.servers.databases import empty
+from tests.support.worlds.kernel import SLOTS, Kernel, at, event, open_kernel, texts
 
 if TYPE_CHECKING:
     from chatlane.bus.log_access import LogAccess

@@ -24,8 +24,8 @@ from chatlane.routing.reconciling import Reconciler
 from chatlane.store import partitions
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import declared_durables, declared_streams
-from tests.support.kernel import DAY, SLOTS, Kernel, event, open_kernel
-from tests.support.raw_publisher import publish_raw
+from tests.support.service.raw_publisher import publish_raw
+from tests.support.worlds.kernel import DAY, SLOTS, Kernel, event, open_kernel
 
 pytestmark = pytest.mark.integration
 

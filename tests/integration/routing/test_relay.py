@@ -21,9 +21,9 @@ from chatlane.metrics import Metrics
 from chatlane.routing.relay import OutboxWriter, Relay
 from chatlane.store import outbox
 from chatlane.store.pool import Store, open_store
-from tests.support.backends import RunningServer
 from tests.support.eventually import eventually
-from tests.support.fake_streams import FakePublisher, FakeStream, Fate
+from tests.support.servers.backends import RunningServer
+from tests.support.worlds.fake_streams import FakePublisher, FakeStream, Fate
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy

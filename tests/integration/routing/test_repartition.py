@@ -24,8 +24,8 @@ from chatlane.store.partitions import Advance
 from chatlane.store.pool import Store, open_store
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
-from tests.support.log_streams import LogStreams, open_logs
-from tests.support.small_router import SmallRouter, open_routers, prepare
+from tests.support.servers.log_streams import LogStreams, open_logs
+from tests.support.worlds.small_router import SmallRouter, open_routers, prepare
 
 pytestmark = pytest.mark.integration
 

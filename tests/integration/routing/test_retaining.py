@@ -8,7 +8,7 @@ import pytest
 
 from chatlane.domain.ids import derived_id
 from chatlane.routing.retaining import Ages, Retaining
-from tests.support.kernel import Kernel, event, open_kernel
+from tests.support.worlds.kernel import Kernel, event, open_kernel
 
 pytestmark = pytest.mark.integration
 

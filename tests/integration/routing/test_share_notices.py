@@ -16,8 +16,8 @@ from chatlane.store import dead_letter_shares, log_trims
 from chatlane.store.dead_letter_shares import ShareRow
 from chatlane.store.log_trims import Trim
 from chatlane.store.pool import Store, open_store
-from tests.support.kernel import at
-from tests.support.log_streams import log_specs
+from tests.support.servers.log_streams import log_specs
+from tests.support.worlds.kernel import at
 
 pytestmark = pytest.mark.integration
 

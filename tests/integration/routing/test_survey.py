@@ -26,8 +26,8 @@ from chatlane.store.pool import Store
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import declared_durables, declared_streams
 from tests.support.eventually import eventually
-from tests.support.log_streams import LogStreams
-from tests.support.small_router import open_routers
+from tests.support.servers.log_streams import LogStreams
+from tests.support.worlds.small_router import open_routers
 
 pytestmark = pytest.mark.integration
 

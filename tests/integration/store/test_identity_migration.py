@@ -9,7 +9,7 @@ import pytest
 
 from chatlane.store import identities
 from chatlane_schemas.people import Person
-from tests.support.migrations import FILES, apply_each, version_of
+from tests.support.servers.migrations import FILES, apply_each, version_of
 
 pytestmark = pytest.mark.integration
 

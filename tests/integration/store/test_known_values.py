@@ -14,7 +14,7 @@ from chatlane_schemas.events import EndReason, ResetReason
 from chatlane_schemas.results import Outcome, Role
 from chatlane_schemas.transcripts import RowState, Unanswered
 from chatlane_schemas.turns import CancelReason
-from tests.support.migrations import apply_each
+from tests.support.servers.migrations import apply_each
 
 pytestmark = pytest.mark.integration
 

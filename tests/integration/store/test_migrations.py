@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from chatlane.store.migrations import MigrationError, migrate, run_dbmate
-from tests.support.migrations import apply_each, way_back
+from tests.support.servers.migrations import apply_each, way_back
 
 pytestmark = pytest.mark.integration
 

@@ -18,8 +18,8 @@ from chatlane.errors import StoreUnavailableError
 from chatlane.jobs import Job
 from chatlane.routing.sweeper import Sweeper
 from chatlane.store.pool import Store, open_store
-from tests.support.databases import execute, login_of, with_database, with_login
 from tests.support.eventually import eventually
+from tests.support.servers.databases import execute, login_of, with_database, with_login
 
 pytestmark = pytest.mark.integration
 

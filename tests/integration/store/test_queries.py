@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from chatlane.store.pool import Store, open_store
-from tests.support.backends import RunningPostgres
-from tests.support.databases import open_database
+from tests.support.servers.backends import RunningPostgres
+from tests.support.servers.databases import open_database
 from tests.support.statements import queries
 
 pytestmark = pytest.mark.integration

@@ -14,8 +14,8 @@ from chatlane.store.pool import Store, open_store
 from chatlane.store.search import Place, SearchReads
 from chatlane.store.transcripts import TranscriptReads
 from chatlane_schemas.people import Person
-from tests.support.backends import RunningPostgres
-from tests.support.databases import open_database
+from tests.support.servers.backends import RunningPostgres
+from tests.support.servers.databases import open_database
 
 pytestmark = pytest.mark.integration
 

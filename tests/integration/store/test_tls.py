@@ -14,7 +14,7 @@ from chatlane.errors import StoreUnavailableError
 from chatlane.settings import Settings, load_settings
 from chatlane.store.migrations import MigrationError, known_versions, migrate
 from chatlane.surroundings import store_of
-from tests.support.tls_front import tls_front
+from tests.integration.store.tls_proxy import tls_front
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from chatlane_client import AdapterClient
 from chatlane_schemas import InboundEvent, subjects
-from tests.support.crowd import Person
+from tests.support.service.load_users import Person
 
 # A subject with any of these tokens is stored, but in no partition or where no filter finds it.
 NOWHERE = ["", "*", ">", "a.b", "a*", "a\x7fb", "a b", "a\0b", "ä", "a" * 65]

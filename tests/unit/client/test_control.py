@@ -12,7 +12,7 @@ from chatlane_client.control import WIND_DOWN, Signals
 from chatlane_client.steering import Steering
 from chatlane_schemas import HistoryPointer, RenewStatus, Source, TurnMessage
 from chatlane_schemas.turns import CancelReason, TakeReply
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 AT = datetime(2026, 5, 11, 9, tzinfo=UTC)
 SOURCE = Source.model_validate({"platform": "test", "account": "bot"})

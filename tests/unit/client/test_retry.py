@@ -13,7 +13,7 @@ from chatlane_client.retry import (
     cancel_until_ended,
     was_set_within,
 )
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 
 def test_pauses_grow_to_a_limit_and_are_jittered() -> None:

@@ -14,7 +14,7 @@ from chatlane.domain.originals import Edit, Originals, is_older
 from chatlane.domain.policy import ResetPolicy
 from chatlane.domain.sources import address_of
 from chatlane_schemas.source import source_json
-from tests.support.what_is_said import EVENTS, Rule, Said
+from tests.support.worlds.edit_model import EVENTS, Rule, Said
 
 START = datetime(2026, 5, 11, 9, tzinfo=UTC)
 KEY = "agent:main:telegram:bot:dm:701"

@@ -8,7 +8,7 @@ import pytest
 from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
 from chatlane.routing.alarm import Alarm
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 
 def test_it_rings_for_the_earliest_first_and_for_the_others_too() -> None:

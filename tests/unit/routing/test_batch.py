@@ -19,7 +19,7 @@ from chatlane.routing.batch import Batches
 from chatlane.routing.deciding import Decoded
 from chatlane.routing.intake import Batch, Intake, Slice
 from tests.support.eventually import eventually
-from tests.support.kernel import catalog
+from tests.support.worlds.kernel import catalog
 
 if TYPE_CHECKING:
     from chatlane.metrics import Metrics

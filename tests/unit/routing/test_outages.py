@@ -9,10 +9,10 @@ from typing_extensions import override
 
 from chatlane.errors import StoreUnavailableError
 from chatlane.store import partitions
-from tests.support.memory_logs import MemoryAccess, MemoryLogs
-from tests.support.memory_store import MemoryConnection, MemoryDatabase, MemoryStore
-from tests.support.small_router import LEASE, CuttableAccess, SmallRouter
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.worlds.memory_logs import MemoryAccess, MemoryLogs
+from tests.support.worlds.memory_store import MemoryConnection, MemoryDatabase, MemoryStore
+from tests.support.worlds.small_router import LEASE, CuttableAccess, SmallRouter
+from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from chatlane.store.pool import Store

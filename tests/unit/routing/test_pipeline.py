@@ -25,7 +25,7 @@ from chatlane.routing.pipeline import Pipeline
 from chatlane.store.outbox import OutboxRow
 from chatlane_schemas.dead import DeadReason
 from tests.support.eventually import eventually
-from tests.support.fake_streams import FakePublisher, FakeStream, Fate
+from tests.support.worlds.fake_streams import FakePublisher, FakeStream, Fate
 
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
 SESSION = uuid4()

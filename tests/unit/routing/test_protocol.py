@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.support.protocol_machine import MemoryWorld, ProtocolMachine
+from tests.support.worlds.protocol_machine import MemoryWorld, ProtocolMachine
 
 # A thousand take about two minutes.
 EXAMPLES: Final = int(os.environ.get("CHATLANE_TEST_EXAMPLES", "40"))

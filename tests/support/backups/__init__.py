@@ -1,0 +1,1 @@
+"""Backups and restores as docs/operations.md describes them."""

@@ -1,0 +1,1 @@
+"""NATS and Postgres servers of the tests, their databases, users and links."""
