@@ -1,13 +1,14 @@
-"""Every table has an age, or a reason for having none; and the manual says the same."""
+"""Every table and column is classified, and the manual says the same of the ages of tables."""
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import asyncpg
 import pytest
 
-from chatlane.domain.retention import RULES, UNBOUNDED
+from chatlane.domain import export_records
+from chatlane.domain.retention import TABLES, Erasure
 from chatlane.settings import DeadLetterSettings, RetentionSettings, StreamsSettings
 from chatlane_schemas.streams import StreamName, declared_streams
 
@@ -17,27 +18,55 @@ MANUAL: Final = (Path(__file__).parents[2] / "docs/data-retention.md").read_text
 ROW: Final = re.compile(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 
-async def test_every_table_of_the_schema_has_a_rule_or_a_reason(database_url: str) -> None:
+COLUMNS_SQL: Final = """
+SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+  AND attnum > 0 AND NOT attisdropped
+"""
+
+
+async def test_every_column_of_the_schema_is_classified(database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     try:
-        found = await connection.fetch(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
-            " AND relkind IN ('r', 'p') AND NOT relispartition"
-        )
+        found = {tuple(row) for row in await connection.fetch(COLUMNS_SQL)}
     finally:
         await connection.close()
-    tables = {row["relname"] for row in found}
-    assert RULES.keys() | UNBOUNDED.keys() == tables
-    assert RULES.keys() & UNBOUNDED.keys() == set()
-    assert all(UNBOUNDED.values())
+    classified = [
+        (name, column)
+        for name, table in TABLES.items()
+        for column in (*table.personal, *table.technical)
+    ]
+    assert found - set(classified) == set(), "classify these in chatlane.domain.retention"
+    assert set(classified) - found == set(), "these columns do not exist"
+    assert len(classified) == len(set(classified))
+
+
+def test_what_is_kept_or_not_exported_has_a_reason() -> None:
+    for table in TABLES.values():
+        assert table.kept
+        for column in table.personal.values():
+            is_kept = column.erasure is Erasure.KEPT
+            assert bool(column.reason) == (is_kept or not column.exported)
+
+
+def test_every_export_field_that_a_column_names_exists() -> None:
+    records = {
+        record.model_fields["record"].default: record.model_fields.keys()
+        for record in get_args(export_records.ExportRecord)
+    }
+    named = {its.exported for table in TABLES.values() for its in table.personal.values()} - {""}
+    assert [
+        one for one in named if one.partition(".")[2] not in records[one.partition(".")[0]]
+    ] == []
 
 
 def test_the_manual_says_what_the_rules_say() -> None:
     assert {name: (kept, by) for name, kept, by in ROW.findall(MANUAL)} == {
-        name: (rule.kept, rule.by) for name, rule in RULES.items()
+        name: (table.kept, table.by) for name, table in TABLES.items() if table.by
     }
     unbounded = MANUAL.partition("Without an age:")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", unbounded)) == UNBOUNDED.keys()
+    without = {name for name, table in TABLES.items() if not table.by}
+    assert set(re.findall(r"`(\w+)`", unbounded)) == without
 
 
 def test_every_stream_is_in_the_manual_with_its_age() -> None:
@@ -58,8 +87,8 @@ def test_settings_that_rules_name_exist_with_these_defaults() -> None:
         "dead_letters": DeadLetterSettings(),
         "streams": StreamsSettings(),
     }
-    for rule in RULES.values():
-        for group, name, days in re.findall(r"`(\w+)\.(\w+)`(?: \((\d+) d\))?", rule.kept):
+    for table in TABLES.values():
+        for group, name, days in re.findall(r"`(\w+)\.(\w+)`(?: \((\d+) d\))?", table.kept):
             value = getattr(groups[group], name)
             if group != "streams":
                 assert (value.days if value else None) == (int(days) if days else None)

@@ -55,6 +55,9 @@ class SessionRecord(_Line):
     ended_at: datetime | None = None
     title: str | None = None
     note: str | None = Field(default=None, description="What it leaves to the next one.")
+    opening_note: str | None = Field(
+        default=None, description="The note of the session before, until a turn has read it."
+    )
 
 
 class RowRecord(_Line):

@@ -1,76 +1,543 @@
-"""How long each table keeps its rows, and who deletes them: one place for all of them. Pure data.
+"""What each table and column holds of people: one place for erasure, export and retention. Pure data.
 
-A test compares this with the tables of a migrated database, and another one with the table in
-docs/data-retention.md.
+Tests compare this with a migrated database, with what an erasure leaves and an export contains, and
+with the table in docs/data-retention.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class Subject(StrEnum):
+    """Whose personal data a column holds.
+
+    OWNER: the person of a session that nobody else shares. WRITER: the person who wrote the message,
+    or whom the row answers; also in sessions that several people share. OPERATOR: a person who runs
+    the service.
+    """
+
+    OWNER = "owner"
+    WRITER = "writer"
+    OPERATOR = "operator"
+
+
+class Erasure(StrEnum):
+    """What an erasure does to a column.
+
+    DELETED: it deletes the row. CLEARED: the row may stay, and the column loses what names or quotes
+    the person. KEPT: nothing; `Personal.reason` says why.
+    """
+
+    DELETED = "deleted"
+    CLEARED = "cleared"
+    KEPT = "kept"
+
+
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What becomes of the rows of a table.
+class Personal:
+    """A column that names, quotes or describes a person.
 
     Attributes:
-        kept: For how long; a setting is named in backquotes.
-        by: What deletes them: `routers` all the time, `retain` the command, `with sessions`.
+        subject: The person.
+        erasure: What an erasure does to the column.
+        exported: Record and field of the export, such as `row.text`; empty if it is not exported.
+        reason: Why it is kept, or why it is not exported.
+    """
+
+    subject: Subject
+    erasure: Erasure
+    exported: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a table holds, and how long.
+
+    Attributes:
+        kept: For how long, a setting in backquotes; or why there is no limit.
+        by: What deletes the rows: `routers` all the time, `retain` the command, `with sessions`;
+            empty if nothing does.
+        personal: Columns that hold personal data.
+        technical: Columns with ids of ours, times, counters, states and settings. A digest counts as
+            technical only if it is not one of a person.
     """
 
     kept: str
     by: str
+    personal: Mapping[str, Personal] = field(default_factory=dict)
+    technical: tuple[str, ...] = ()
 
 
-_WITH_SESSION: Final = Rule("as long as their session", "with sessions")
+def _owner(erasure: Erasure, exported: str = "", reason: str = "") -> Personal:
+    return Personal(Subject.OWNER, erasure, exported, reason)
 
-RULES: Final[Mapping[str, Rule]] = {
-    "admission": Rule("until an hour after the limit is full again", "routers"),
-    "api_requests": Rule("7 d", "routers"),
-    "audit": Rule("`retention.audit` (730 d)", "retain"),
-    "bot_budgets": Rule("until an hour after the bot was last heard", "routers"),
-    "dead_letter_shares": Rule("`dead_letters.keep` (30 d)", "routers"),
-    "dead_letters": Rule("`dead_letters.keep` (30 d)", "routers"),
-    "early_edits": Rule("3 d longer than `streams.replay_window` (6 d)", "routers"),
-    "erased_ids": Rule("90 d", "retain"),
-    "erased_messages": Rule("90 d", "retain"),
-    "lanes": Rule("as long as the session they lead to", "with sessions"),
-    "late_results": Rule("`dead_letters.keep` (30 d)", "routers"),
-    "log_marks": Rule("`streams.replay_window` (72 h)", "routers"),
-    "log_trims": Rule("twice `streams.replay_window` (6 d)", "routers"),
-    "message_revisions": Rule("`retention.revisions`, else as long as their session", "retain"),
-    "messages": _WITH_SESSION,
-    "outbox": Rule("until they are published, some milliseconds", "routers"),
-    "removed_messages": Rule("`retention.archive`, else as long as their session", "retain"),
-    "routed_changes": Rule("until ROUTED says so, about a second", "routers"),
-    "routers": Rule("10 min after a router was last seen", "routers"),
-    "search_progress": _WITH_SESSION,
-    "searchable": _WITH_SESSION,
-    "seen": Rule("2 d longer than `streams.replay_window` (5 d), by whole days", "routers"),
-    "session_holds": Rule("until they end, or as long as their session", "retain"),
-    "sessions": Rule("`retention.sessions` after they ended, else until removed", "retain"),
-    "shown_lists": Rule("7 d", "routers"),
-    "turns": Rule("`retention.turns` (90 d) after they ended", "retain"),
-    "waiting": Rule("until their turn is claimed", "routers"),
+
+def _writer(erasure: Erasure, exported: str = "", reason: str = "") -> Personal:
+    return Personal(Subject.WRITER, erasure, exported, reason)
+
+
+_DELETED: Final = Erasure.DELETED
+_CLEARED: Final = Erasure.CLEARED
+_KEPT: Final = Erasure.KEPT
+
+_WITH_SESSION: Final = "as long as their session"
+_IN_SOURCE: Final = "the exported `source` of the row says the same"
+_IN_KEY: Final = "the exported key of the session says the same"
+_FOR_AGENT: Final = "a worker's setting for the agent"
+_ERASURE_LIST: Final = "the erasure list: a keyed digest that keeps erased messages out"
+
+TABLES: Final[Mapping[str, Table]] = {
+    "admission": Table(
+        kept="until an hour after the limit is full again",
+        by="routers",
+        personal={"key": _writer(_KEPT, reason="a hash that expires within hours")},
+        technical=("full_at", "told_until"),
+    ),
+    "aliases": Table(
+        kept="one row for each id of a person; without them a person is another one. "
+        "`people erase` deletes them",
+        by="",
+        personal={
+            "alias": _owner(_DELETED, "alias.id"),
+            "canonical": _owner(_DELETED, "alias.canonical"),
+            "partner": _owner(_DELETED, reason="another id of theirs, which has its own record"),
+            "taken_from": _owner(_DELETED, reason="the name of an earlier holder of the id"),
+        },
+        technical=(
+            "platform",
+            "account",
+            "kind",
+            "first_seen_at",
+            "was_canonical",
+            "held_since",
+            "revision",
+        ),
+    ),
+    "api_requests": Table(
+        kept="7 d",
+        by="routers",
+        personal={"reply": _owner(_CLEARED, reason="repeats what other records say")},
+        technical=("principal", "id", "at", "digest"),
+    ),
+    "audit": Table(
+        kept="`retention.audit` (730 d)",
+        by="retain",
+        personal={
+            "detail": _owner(_CLEARED, reason="ids and numbers of an operator's action"),
+            "actor": Personal(
+                Subject.OPERATOR, _KEPT, reason="the audit shows who acted until it expires"
+            ),
+            "db_role": Personal(
+                Subject.OPERATOR, _KEPT, reason="the audit shows who acted until it expires"
+            ),
+        },
+        technical=("id", "at", "action", "session_id", "outcome"),
+    ),
+    "bot_budgets": Table(
+        kept="until an hour after the bot was last heard",
+        by="routers",
+        technical=("key", "opened_at", "last_at", "messages", "is_silenced"),
+    ),
+    "dead_letter_shares": Table(
+        kept="`dead_letters.keep` (30 d)",
+        by="routers",
+        technical=(
+            "log",
+            "owner",
+            "hour",
+            "reason",
+            "kept",
+            "kept_bytes",
+            "dropped",
+            "dropped_bytes",
+            "first_dropped",
+            "last_dropped",
+        ),
+    ),
+    "dead_letters": Table(
+        kept="`dead_letters.keep` (30 d)",
+        by="routers",
+        personal={
+            "body": _writer(_DELETED, "dead_letter.body"),
+            "detail": _writer(_DELETED, reason="why the body was refused"),
+            "subject": _writer(_DELETED, reason="a hash of the chat that the body names"),
+        },
+        technical=(
+            "id",
+            "at",
+            "stage",
+            "reason",
+            "log",
+            "partition",
+            "sequence",
+            "stored_at",
+            "session_id",
+            "digest",
+            "size_bytes",
+        ),
+    ),
+    "early_edits": Table(
+        kept="3 d longer than `streams.replay_window` (6 d)",
+        by="routers",
+        personal={
+            name: _writer(_DELETED, reason="the `event` record of the edit has it")
+            for name in ("digest", "content", "attachments")
+        },
+        technical=("version", "event_id", "size_bytes", "kept_at"),
+    ),
+    "erased_ids": Table(
+        kept="90 d",
+        by="retain",
+        technical=("id", "kind", "erasure", "erased_at"),
+    ),
+    "erased_messages": Table(
+        kept="90 d",
+        by="retain",
+        technical=("stream", "sequence", "stored_at", "generation", "noted_at", "erased_at"),
+    ),
+    "erased_people": Table(
+        kept="the erasure list: what it keeps out has no end",
+        by="",
+        personal={"digest": _owner(_KEPT, reason=_ERASURE_LIST)},
+        technical=("until", "erasure"),
+    ),
+    "erased_spans": Table(
+        kept="the same, for ids that belonged to somebody else before",
+        by="",
+        personal={"digest": _owner(_KEPT, reason=_ERASURE_LIST)},
+        technical=("since", "until", "is_past", "erasure"),
+    ),
+    "erasure_receipts": Table(
+        kept="proof that somebody was erased; some lines for each erasure",
+        by="",
+        technical=("id", "erasure", "store", "count", "ids"),
+    ),
+    "erasures": Table(
+        kept="the same: one line for each",
+        by="",
+        technical=("id", "begun_at", "until", "key_id", "is_fenced", "finished_at"),
+    ),
+    "former_ids": Table(
+        kept="one row for each time in which an id belonged to an earlier holder; without them the "
+        "next holder would be taken for that person. `people erase` deletes them",
+        by="",
+        personal={
+            "form": _owner(_DELETED, "alias.id"),
+            "identity": _owner(_DELETED, "alias.canonical"),
+        },
+        technical=("platform", "account", "since", "until"),
+    ),
+    "lane_aliases": Table(
+        kept="names from an import; nothing adds to them afterwards",
+        by="",
+        personal={
+            "alias": _owner(_DELETED, reason="the name of the lane in the system it came from"),
+            "session_key": _owner(_DELETED, reason="the `lane` record has it"),
+        },
+    ),
+    "lanes": Table(
+        kept="as long as the session they lead to",
+        by="with sessions",
+        personal={"session_key": _owner(_DELETED, "lane.session_key")},
+        technical=("session_id", "noted_at"),
+    ),
+    "late_results": Table(
+        kept="`dead_letters.keep` (30 d)",
+        by="routers",
+        personal={"body": _writer(_DELETED, reason="an answer that no chat received")},
+        technical=("id", "at", "session_id", "turn_id", "attempt", "reply_to"),
+    ),
+    "log_marks": Table(
+        kept="`streams.replay_window` (72 h)",
+        by="routers",
+        technical=("log", "generation", "at", "last_sequence"),
+    ),
+    "log_trims": Table(
+        kept="twice `streams.replay_window` (6 d)",
+        by="routers",
+        technical=(
+            "log",
+            "generation",
+            "owner",
+            "hour",
+            "first_seq",
+            "last_seq",
+            "noted",
+            "purged",
+            "trimmed_at",
+        ),
+    ),
+    "message_revisions": Table(
+        kept="`retention.revisions`, else as long as their session",
+        by="retain",
+        personal={
+            "content": _writer(_DELETED, "revision.text"),
+            "attachments": _writer(_DELETED, "revision.attachments"),
+            "platform_message_id": _writer(_DELETED, reason="the `row` of the message has it"),
+        },
+        technical=("id", "session_id", "message_id", "reason", "at"),
+    ),
+    "messages": Table(
+        kept=_WITH_SESSION,
+        by="with sessions",
+        personal={
+            "content": _writer(_CLEARED, "row.text"),
+            "details": _writer(_CLEARED, "row.details"),
+            "source": _writer(_CLEARED, "row.source"),
+            "author": _writer(_CLEARED, reason=_IN_SOURCE),
+            "platform_message_id": _writer(_CLEARED, reason=_IN_SOURCE),
+        },
+        technical=(
+            "session_id",
+            "seq",
+            "id",
+            "role",
+            "turn_id",
+            "reply_to",
+            "part",
+            "created_at",
+            "state",
+            "unanswered",
+        ),
+    ),
+    "outbox": Table(
+        kept="until they are published, some milliseconds",
+        by="routers",
+        personal={
+            "payload": _writer(_DELETED, reason="on its way into a stream"),
+            "subject": _writer(_DELETED, reason="on its way into a stream"),
+        },
+        technical=("id", "session_id", "stream", "router", "message_id", "created_at"),
+    ),
+    "partitions": Table(
+        kept="as many rows as partitions",
+        by="",
+        technical=(
+            "log",
+            "id",
+            "owner",
+            "epoch",
+            "lease_until",
+            "cursor",
+            "cursor_at",
+            "generation",
+            "dirty",
+            "suspect_seq",
+            "suspect_count",
+            "stop_before",
+            "next_count",
+            "changed_at",
+        ),
+    ),
+    "reconciliation": Table(
+        kept="one row",
+        by="",
+        personal={
+            "lanes_after": _owner(
+                _KEPT, reason="the key at which a walk is; its next step, in minutes, replaces it"
+            )
+        },
+        technical=("is_only", "looked_at", "found", "waiting_after", "lanes_astray"),
+    ),
+    "removed_messages": Table(
+        kept="`retention.archive`, else as long as their session",
+        by="retain",
+        personal={
+            "content": _writer(_DELETED, "row.text"),
+            "details": _writer(_DELETED, "row.details"),
+            "source": _writer(_DELETED, "row.source"),
+            "author": _writer(_DELETED, reason=_IN_SOURCE),
+            "platform_message_id": _writer(_DELETED, reason=_IN_SOURCE),
+        },
+        technical=(
+            "session_id",
+            "removal",
+            "seq",
+            "reason",
+            "removed_at",
+            "id",
+            "role",
+            "turn_id",
+            "reply_to",
+            "part",
+            "created_at",
+        ),
+    ),
+    "routed_changes": Table(
+        kept="until ROUTED says so, about a second",
+        by="routers",
+        technical=("message_id", "session_id", "noted_at"),
+    ),
+    "routers": Table(
+        kept="10 min after a router was last seen",
+        by="routers",
+        technical=(
+            "id",
+            "booted_at",
+            "version",
+            "seen_until",
+            "follows_changes",
+            "erasure_key",
+            "asks_erased_spans",
+        ),
+    ),
+    "schema_migrations": Table(kept="one row for each migration", by="", technical=("version",)),
+    "search_progress": Table(
+        kept=_WITH_SESSION,
+        by="with sessions",
+        personal={"marks": _owner(_DELETED, reason="made from the key and owner of the session")},
+        technical=("session_id", "seq", "removal", "removed_seq"),
+    ),
+    "searchable": Table(
+        kept=_WITH_SESSION,
+        by="with sessions",
+        personal={"terms": _writer(_DELETED, reason="made from the text of rows")},
+        technical=("session_id", "removal", "seq", "id"),
+    ),
+    "seen": Table(
+        kept="2 d longer than `streams.replay_window` (5 d), by whole days",
+        by="routers",
+        personal={
+            "digest": _writer(_KEPT, reason="the digest of a message keeps a second copy of it out")
+        },
+        technical=("day", "session_id", "arrival"),
+    ),
+    "session_holds": Table(
+        kept="until they end, or as long as their session",
+        by="retain",
+        technical=("session_id", "name", "held_until"),
+    ),
+    "sessions": Table(
+        kept="`retention.sessions` after they ended, else until removed",
+        by="retain",
+        personal={
+            "session_key": _owner(_DELETED, "session.session_key"),
+            "owner": _owner(_DELETED, reason="an `alias` record has the name"),
+            "title": _owner(_CLEARED, "session.title"),
+            "title_scope": _owner(_CLEARED, reason=_IN_KEY),
+            "carry_over": _owner(_CLEARED, "session.note"),
+            "opening_note": _owner(_CLEARED, "session.opening_note"),
+            "resume_reason": _owner(_DELETED, reason="why a worker was interrupted"),
+            "cwd": _owner(_DELETED, reason=_FOR_AGENT),
+            "config": _owner(_DELETED, reason=_FOR_AGENT),
+            "model_override": _owner(_DELETED, reason=_FOR_AGENT),
+        },
+        technical=(
+            "id",
+            "agent",
+            "platform",
+            "parent_id",
+            "link_kind",
+            "started_at",
+            "start_reason",
+            "ended_at",
+            "end_reason",
+            "last_activity_at",
+            "served_boundary",
+            "active_turn",
+            "next_seq",
+            "next_arrival",
+            "next_out_seq",
+            "user_messages",
+            "model",
+            "revision",
+            "seq_gaps",
+            "origin",
+            "archived_at",
+            "suspended_at",
+            "resume_marked_at",
+            "held_until",
+            "answers",
+            "usage",
+            "reset_had_activity",
+            "told_in",
+            "check_at",
+            "ending_at",
+            "interruptions",
+            "asked_turn_ended_at",
+        ),
+    ),
+    "shown_lists": Table(
+        kept="7 d",
+        by="routers",
+        personal={"key": _owner(_KEPT, reason="a hash that expires within days")},
+        technical=("shown_at", "session_ids"),
+    ),
+    "stream_marks": Table(
+        kept="two rows",
+        by="",
+        technical=(
+            "stream",
+            "generation",
+            "host",
+            "holes",
+            "first_seq",
+            "first_at",
+            "last_seq",
+            "last_at",
+            "search_after",
+            "search_until",
+        ),
+    ),
+    "turns": Table(
+        kept="`retention.turns` (90 d) after they ended",
+        by="retain",
+        personal={
+            "source": _writer(_CLEARED, reason="the `row` of the message has it"),
+            "error": _writer(_CLEARED, reason="the text of a worker's failure"),
+        },
+        technical=(
+            "id",
+            "session_id",
+            "agent",
+            "state",
+            "attempt",
+            "dispatch",
+            "due_at",
+            "claim_id",
+            "worker",
+            "token",
+            "created_at",
+            "claimed_at",
+            "ended_at",
+            "result_id",
+            "outcome",
+            "cancel",
+            "rest",
+            "interruptions",
+            "interrupted_at",
+            "is_begun",
+            "unbegun",
+            "is_asked",
+        ),
+    ),
+    "waiting": Table(
+        kept="until their turn is claimed",
+        by="routers",
+        personal={
+            "content": _writer(_DELETED, "waiting.text"),
+            "details": _writer(_DELETED, "waiting.details"),
+            "source": _writer(_DELETED, "waiting.source"),
+            "session_key": _writer(_DELETED, reason=_IN_KEY),
+            "author": _writer(_DELETED, reason=_IN_SOURCE),
+            "platform_message_id": _writer(_DELETED, reason=_IN_SOURCE),
+        },
+        technical=(
+            "session_id",
+            "arrival",
+            "message_id",
+            "size_bytes",
+            "stored_at",
+            "busy",
+            "ready_at",
+            "awaits_files",
+        ),
+    ),
 }
-
-UNBOUNDED: Final[Mapping[str, str]] = {
-    "aliases": "one row for each id of a person; without them a person is another one. "
-    "`people erase` deletes them",
-    "erased_people": "the erasure list: what it keeps out has no end",
-    "erased_spans": "the same, for ids that belonged to somebody else before",
-    "erasure_receipts": "proof that somebody was erased; some lines for each erasure",
-    "erasures": "the same: one line for each",
-    "former_ids": "one row for each time in which an id belonged to an earlier holder; without them "
-    "the next holder would be taken for that person. `people erase` deletes them",
-    "lane_aliases": "names from an import; nothing adds to them afterwards",
-    "partitions": "as many rows as partitions",
-    "reconciliation": "one row",
-    "schema_migrations": "one row for each migration",
-    "stream_marks": "two rows",
-}
-"""Tables without a rule, and why they need none."""

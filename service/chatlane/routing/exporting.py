@@ -136,6 +136,7 @@ class Export:
                 ended_at=its.ended_at,
                 title=its.title,
                 note=its.note,
+                opening_note=its.opening_note,
             )
         async for row in exporting.rows(self._transaction, session_id):
             yield _row(session_id, row, is_theirs=row.role == "user")

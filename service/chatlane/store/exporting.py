@@ -120,12 +120,13 @@ class Facts(NamedTuple):
     ended_at: "datetime | None"
     title: str | None
     note: str | None
+    opening_note: str | None
 
 
 FACTS_SQL: Final[LiteralString] = """
 -- sessions: what there is to know of some
-SELECT id, session_key, agent, platform, started_at, ended_at, title, carry_over FROM sessions
-WHERE id = ANY($1::uuid[]) ORDER BY id
+SELECT id, session_key, agent, platform, started_at, ended_at, title, carry_over, opening_note
+FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id
 """
 WAITING_SQL: Final[LiteralString] = """
 -- waiting: the line of a session
