@@ -86,7 +86,7 @@ unit: $(READY) ## Run the tests that need no server
 
 .PHONY: contract
 contract: $(READY) ## Write JSON Schema, AsyncAPI and .env.example from the code
-	$(BIN)/python -m chatlane.dev.contract write
+	$(BIN)/python -m chatlane_devkit.contract write
 
 .PHONY: permissions
 permissions: $(READY) ## Write schemas/permissions.csv: what each user of NATS may do, as a real server has it
@@ -100,7 +100,7 @@ docs: $(READY) ## Build the documentation site in var/site; fails for a broken l
 
 .PHONY: contract-check
 contract-check: $(READY) ## Fail where `make contract` would change something
-	$(BIN)/python -m chatlane.dev.contract check
+	$(BIN)/python -m chatlane_devkit.contract check
 
 .PHONY: manifests
 manifests: $(READY) ## Render and check what is in deploy/kubernetes; fetches the tools for it first
@@ -190,7 +190,7 @@ down: ## Stop them and remove their volumes
 
 .PHONY: cluster
 cluster: $(READY) ## Play the feed on three NATS, two Postgres, three routers in containers, and disturb them
-	@$(BIN)/python -m chatlane.dev.cluster
+	@$(BIN)/python -m chatlane_devkit.cluster
 
 .PHONY: image
 image: ## Build the container image
@@ -217,6 +217,7 @@ $(UV):
 	$(PYTHON) -m venv .venv-tools
 	.venv-tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-$(READY): $(UV) uv.lock pyproject.toml schemas/pyproject.toml client/pyproject.toml service/pyproject.toml
+$(READY): $(UV) uv.lock pyproject.toml schemas/pyproject.toml client/pyproject.toml \
+		service/pyproject.toml devkit/pyproject.toml
 	$(UV) sync --quiet --locked --all-packages --all-extras --python $(PYTHON)
 	@touch $@

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import NatsServer, open_nats
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import NatsServer, open_nats
 from tests.support.backups.stream_backup import back_up, restore
 from tests.support.checker import problems
 from tests.support.eventually import eventually

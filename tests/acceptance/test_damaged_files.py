@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 
 from chatlane.bus.jetstream import JetStream
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.processes import ServerStartError
-from chatlane.dev.servers import NatsServer
 from chatlane.errors import BusUnavailableError
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import NatsServer
+from chatlane_devkit.servers.processes import ServerStartError
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
 from tests.support.eventually import eventually

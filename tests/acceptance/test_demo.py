@@ -1,110 +1,21 @@
 """`chatlane demo` and `chatlane dev` as people run them: to the end, to Ctrl-C, to kill -9."""
 
-import asyncio
-import contextlib
 import json
-import os
-import secrets
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import psutil
 import pytest
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.day import DAY_FILE
-from tests.support.eventually import eventually
+from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
+from tests.support.command_run import started
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
 Tell = Callable[[str], None]
 
-STARTED_WITHIN: Final = timedelta(seconds=60)
-# Inherited by every process of a run, so that none can hide.
-MARK: Final = "DEMO_TEST_RUN"
 INTERRUPTED: Final = 130
-
-
-@dataclass
-class Run:
-    """A command that was started here, and all that it prints.
-
-    Attributes:
-        temporary: Where it makes its temporary files.
-    """
-
-    process: asyncio.subprocess.Process
-    temporary: Path
-    mark: str
-    output: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.output)
-
-    async def read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self.output.append(line.decode())
-
-    def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n".encode())
-
-    async def until_told(self, words: str) -> None:
-        def is_told_or_over() -> bool:
-            return words in self.text or self.process.returncode is not None
-
-        await eventually(is_told_or_over, timeout=STARTED_WITHIN)
-        assert words in self.text, self.text
-
-    def processes(self) -> list[str]:
-        """Return the command lines of all that this run started and that still lives."""
-        lines = map(self._line_of, psutil.process_iter())
-        return [line for line in lines if line is not None]
-
-    def _line_of(self, process: psutil.Process) -> str | None:
-        # One that ends while it is looked at has ended.
-        with contextlib.suppress(psutil.Error):
-            is_alive = process.status() != psutil.STATUS_ZOMBIE
-            if is_alive and process.environ().get(MARK) == self.mark:
-                return " ".join(process.cmdline())
-        return None
-
-    async def until_nothing_is_left(self) -> None:
-        await eventually(lambda: self.processes() == [], timeout=STARTED_WITHIN)
-
-
-@asynccontextmanager
-async def started(directory: Path, *arguments: str) -> AsyncIterator[Run]:
-    """Start Python with arguments and without a terminal; kill it at the end of the block."""
-    mark = secrets.token_hex(8)
-    with server_directory() as temporary:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *arguments,
-            cwd=directory,
-            env={**os.environ, MARK: mark, "COLUMNS": "200", "TMPDIR": str(temporary)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        run = Run(process, temporary, mark)
-        reading = asyncio.create_task(run.read())
-        try:
-            yield run
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            await run.until_nothing_is_left()
-            await reading
 
 
 async def test_the_demo_keeps_its_promises_while_everything_is_killed(
@@ -133,12 +44,12 @@ async def test_the_demo_keeps_its_promises_while_everything_is_killed(
 
 async def test_the_demo_fails_when_a_promise_is_not_kept(tmp_path: Path) -> None:
     """The same few messages, one of which is said to be a copy although it is none."""
-    lines = [json.loads(line) for line in DAY_FILE.read_text("utf-8").splitlines()[:12]]
+    lines = [json.loads(line) for line in SCENARIO_FILE.read_text("utf-8").splitlines()[:12]]
     lines[5] |= {"expect": "duplicate"}
     feed = tmp_path / "feed.jsonl"
     feed.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     code = (
-        "from pathlib import Path; from chatlane.dev.demo import main; "
+        "from pathlib import Path; from chatlane_devkit.demo.demo_run import main; "
         "raise SystemExit(main(feed=Path('feed.jsonl')))"
     )
     async with started(tmp_path, "-c", code) as run:

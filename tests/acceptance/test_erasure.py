@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from chatlane.dev.servers import NatsServer
 from chatlane_client import SessionApi
+from chatlane_devkit.servers.embedded import NatsServer
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres, RunningServer
 from tests.support.servers.databases import open_database

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from chatlane.dev.binaries import server_directory, unprivileged_identity
-from chatlane.dev.servers import NatsServer, PostgresServer
+from chatlane_devkit.servers.binaries import server_directory, unprivileged_identity
+from chatlane_devkit.servers.embedded import NatsServer, PostgresServer
 from tests.acceptance.conftest import Tell
 from tests.acceptance.small_disk import SmallDisk, open_small_disk
 from tests.support.eventually import eventually

@@ -10,9 +10,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import NatsServer, open_nats
 from chatlane_client import SessionApi
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import NatsServer, open_nats
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres

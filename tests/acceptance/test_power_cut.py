@@ -13,11 +13,11 @@ import asyncpg
 import pytest
 
 from chatlane.bus.jetstream import JetStream
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.processes import ServerStartError
-from chatlane.dev.servers import EmbeddedServer, NatsServer, PostgresServer
 from chatlane.errors import BusUnavailableError
 from chatlane_client import open_connection
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import EmbeddedServer, NatsServer, PostgresServer
+from chatlane_devkit.servers.processes import ServerStartError
 from tests.acceptance.conftest import Tell
 from tests.acceptance.lossy_fs import LossyFs, open_lossy_fs
 from tests.support.eventually import eventually

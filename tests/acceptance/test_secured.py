@@ -14,8 +14,8 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane.bus_users import new_seed
-from chatlane.dev.servers import free_port
 from chatlane_client import AdapterClient, Refusal, SessionApi, open_connection
+from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import InboundEvent, OutboundMessage, new_envelope_id
 from chatlane_schemas.inbound import Chat, Sender
 from chatlane_schemas.people import Person

@@ -10,7 +10,11 @@ from typing import Final
 import httpx
 import pytest
 
-from chatlane.dev.binaries import postgres_programs, server_directory, unprivileged_identity
+from chatlane_devkit.servers.binaries import (
+    postgres_programs,
+    server_directory,
+    unprivileged_identity,
+)
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems
 from tests.support.eventually import eventually

@@ -20,8 +20,8 @@ from typing import Final
 
 from rich.console import Console
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.programs import cancel_when_told_to_stop
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.programs import cancel_on_stop_signals
 from tests.benchmarks import cases, existing, tables
 from tests.benchmarks.cases import BUSY, CASES, STREAM, Case, Measured
 from tests.benchmarks.figures import Failure, Results, Sync
@@ -273,7 +273,7 @@ async def measure(plan: Plan, command: str, console: Console) -> Results:
 async def main(arguments: list[str]) -> int:
     """Measure, print, draw and write what the arguments ask for; return 1 where a part failed."""
     asked = parser().parse_args(arguments)
-    cancel_when_told_to_stop()
+    cancel_on_stop_signals()
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH)

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.programs import Program
-from chatlane.dev.waiting import until
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.conditions import until
+from chatlane_devkit.servers.programs import Program
 from tests.benchmarks import generator
 from tests.benchmarks.rig import HOSTILE, PATIENCE, PYTHONPATH, Rig, open_rig
 from tests.support.service import hostile_adapter

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final, LiteralString
 
-from chatlane.dev.waiting import until
+from chatlane_devkit.servers.conditions import until
 from tests.benchmarks import library
 from tests.benchmarks.figures import Latency, Percentiles, Reading
 from tests.benchmarks.rig import PATIENCE, Rig, Router

@@ -9,8 +9,8 @@ from functools import cache
 from itertools import count
 from typing import Final, Literal, NamedTuple
 
-from chatlane.dev.day import DAY_FILE
-from chatlane.dev.feed import Publication, publications, read_feed
+from chatlane_devkit.scenario.feed import Publication, publications, read_feed
+from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
 
 What = Literal["message", "command", "repeat", "reaction", "broken"]
 
@@ -41,7 +41,7 @@ class Arrival(NamedTuple):
 
 @cache
 def _day() -> tuple[Publication, ...]:
-    return publications(read_feed(DAY_FILE))
+    return publications(read_feed(SCENARIO_FILE))
 
 
 def shares() -> dict[str, float]:

@@ -20,11 +20,17 @@ from nats.aio.client import Client
 from chatlane.bus import topology
 from chatlane.bus.connection import open_bus
 from chatlane.bus.jetstream import JetStream
-from chatlane.dev.programs import Program
-from chatlane.dev.servers import NatsServer, PostgresServer, free_port, open_nats, open_postgres
-from chatlane.dev.waiting import until
 from chatlane.settings import Settings, load_settings
 from chatlane.surroundings import bus_options, declared_topology
+from chatlane_devkit.servers.conditions import until
+from chatlane_devkit.servers.embedded import (
+    NatsServer,
+    PostgresServer,
+    free_port,
+    open_nats,
+    open_postgres,
+)
+from chatlane_devkit.servers.programs import Program
 from tests.support.servers.databases import login_of, migrated
 from tests.support.servers.nats_users import Keys, with_keys
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from chatlane.crash_points import RouterPoint
-from chatlane.dev.binaries import server_directory
+from chatlane_devkit.servers.binaries import server_directory
 from tests.chaos.mutant_router import MUTANTS
 from tests.support.chaos import Outcome, Plan, Stage, run_chaos
 from tests.support.eventually import eventually

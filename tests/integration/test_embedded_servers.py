@@ -14,16 +14,16 @@ import nats
 import psutil
 import pytest
 
-from chatlane.dev import servers
-from chatlane.dev.binaries import (
+from chatlane_devkit.servers import embedded
+from chatlane_devkit.servers.binaries import (
     _copy_programs,
     postgres_programs,
     require_passable,
     server_directory,
     unprivileged_identity,
 )
-from chatlane.dev.processes import Identity, ServerStartError
-from chatlane.dev.servers import NatsServer, PostgresServer, open_nats, open_postgres
+from chatlane_devkit.servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
+from chatlane_devkit.servers.processes import Identity, ServerStartError
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -150,10 +150,10 @@ async def test_a_port_taken_meanwhile_is_replaced_by_another(
     directory: Path, monkeypatch: pytest.MonkeyPatch, kind: type[NatsServer | PostgresServer]
 ) -> None:
     """The port was free when chosen and taken when the server wanted it."""
-    taken = socket.create_server((servers.LOOPBACK, 0))
-    honest = servers.free_port
+    taken = socket.create_server((embedded.LOOPBACK, 0))
+    honest = embedded.free_port
     offers = iter([taken.getsockname()[1]])
-    monkeypatch.setattr(servers, "free_port", lambda: next(offers, None) or honest())
+    monkeypatch.setattr(embedded, "free_port", lambda: next(offers, None) or honest())
     server = kind(directory / "server")
     with taken:
         try:
@@ -169,7 +169,7 @@ async def test_a_paused_server_goes_on_when_resumed(directory: Path) -> None:
 
         async def is_silent() -> bool:
             try:
-                await asyncio.wait_for(servers._nats_greeting(server.port), 0.2)
+                await asyncio.wait_for(embedded._nats_greeting(server.port), 0.2)
             except TimeoutError:
                 return True
             return False
@@ -177,7 +177,7 @@ async def test_a_paused_server_goes_on_when_resumed(directory: Path) -> None:
         # A signal takes a moment to stop every thread.
         await eventually(is_silent)
         server.resume()
-        assert await asyncio.wait_for(servers._nats_greeting(server.port), 10)
+        assert await asyncio.wait_for(embedded._nats_greeting(server.port), 10)
 
 
 async def test_a_start_that_cannot_succeed_tells_the_log(directory: Path) -> None:
@@ -270,8 +270,10 @@ async def test_programs_that_the_other_user_cannot_reach_are_copied(
     hidden.mkdir(mode=0o700)
     installation = hidden / installed.parent.name / installed.name
     _copy_programs(installed, hidden)
-    monkeypatch.setattr("chatlane.dev.binaries._wheel_installation", lambda: installation)
-    monkeypatch.setattr("chatlane.dev.binaries._SHARED_CACHE", directory / "shared")
+    monkeypatch.setattr(
+        "chatlane_devkit.servers.binaries._wheel_installation", lambda: installation
+    )
+    monkeypatch.setattr("chatlane_devkit.servers.binaries._SHARED_CACHE", directory / "shared")
     copy = postgres_programs(identity)
     assert copy.is_relative_to(directory / "shared")
     assert copy == postgres_programs(identity)

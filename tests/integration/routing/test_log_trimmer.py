@@ -11,8 +11,6 @@ import pytest
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.log_shares import UNPARTITIONED, LogShares
 from chatlane.bus.topology import apply
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import open_nats
 from chatlane.domain.log import LogName
 from chatlane.metrics import Metrics
 from chatlane.routing.drift import DriftWatch
@@ -20,6 +18,8 @@ from chatlane.routing.forgetting import deleted_of_log
 from chatlane.routing.log_trimmer import LogTrimmer
 from chatlane.store import log_trims, partitions
 from chatlane.store.pool import Store, open_store
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas import subjects
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, log_specs, open_logs
 from tests.support.servers.nats_users import arguments_of, with_keys

@@ -9,9 +9,9 @@ from typing import Final
 
 import asyncpg
 
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.servers import NatsServer, PostgresServer, open_nats, open_postgres
 from chatlane.settings import load_settings
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
 from chatlane_schemas.streams import STREAMS_OF_PEOPLE
 from tests.support.backups.database_backup import dump, restore_database
 from tests.support.backups.point_in_time import PointInTime

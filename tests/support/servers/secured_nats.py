@@ -26,9 +26,9 @@ from chatlane.bus_users import (
     read_users,
     server_config,
 )
-from chatlane.dev.binaries import server_directory
-from chatlane.dev.contract import ACCOUNTS, REPOSITORY, USERS
-from chatlane.dev.servers import NatsServer, open_nats
+from chatlane_devkit.contract import ACCOUNTS, REPOSITORY, USERS
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.embedded import NatsServer, open_nats
 from tests.support.eventually import eventually
 from tests.support.servers.nats_cluster import open_nats_cluster
 

@@ -15,8 +15,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
 
-from chatlane.dev.launcher import die_with_parent
-from chatlane.dev.processes import ServerProcess
+from chatlane_devkit.servers.child_guard import die_with_parent
+from chatlane_devkit.servers.processes import ServerProcess
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 # What routers and workers import, where they do so only when they run.
@@ -24,7 +24,7 @@ _PRELOADED: Final = (
     "__main__",
     "chatlane.app",
     "chatlane.cli.serving",
-    "chatlane.dev.echo",
+    "chatlane.cli.echo_worker",
     "faststream.nats",
     "tests.support.service.event_log",
 )

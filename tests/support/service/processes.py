@@ -16,10 +16,10 @@ from typing_extensions import override
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
 from chatlane.crash_points import CRASH_VARIABLE, FREEZE_VARIABLE
-from chatlane.dev.programs import LogTail, Program
 from chatlane.settings import Settings, load_settings
 from chatlane.surroundings import declared_topology
 from chatlane_client import open_connection
+from chatlane_devkit.servers.programs import LogTail, Program
 from tests.support.eventually import eventually
 from tests.support.servers.databases import login_of
 from tests.support.servers.nats_users import Keys

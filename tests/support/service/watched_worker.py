@@ -7,15 +7,14 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from chatlane.cli import main
-from chatlane.dev import echo
+from chatlane.cli import echo_worker, main
 from chatlane_client.turn import Turn
 from tests.support.service.event_log import EventLog
 
 
 def watch(event_log: EventLog) -> None:
     """Tell of every turn that is worked on."""
-    think_and_echo = echo.think_and_echo
+    think_and_echo = echo_worker.think_and_echo
 
     async def watched(think: timedelta, turn: Turn) -> str:
         turn_id, attempt = str(turn.id), turn.attempt
@@ -26,7 +25,7 @@ def watch(event_log: EventLog) -> None:
         finally:
             event_log.note("turn_ended", turn_id=turn_id, attempt=attempt)
 
-    echo.think_and_echo = watched
+    echo_worker.think_and_echo = watched
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Tools for development: embedded servers, the demo, and the judge of a run."""

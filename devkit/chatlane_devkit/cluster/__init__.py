@@ -1,0 +1,1 @@
+"""Start the cluster in containers, disturb it, and replay the scenario in it."""

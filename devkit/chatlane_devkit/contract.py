@@ -1,0 +1,136 @@
+"""Writes what is generated from the code or from another file, and checks that it is up to date.
+
+Run as `python -m chatlane_devkit.contract write` or `check`. Needs no server and none of the
+packages that embedded servers come in.
+"""
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from chatlane.bus_users import read_users, server_config
+from chatlane.env_example import render_env_example
+from chatlane_schemas import documents
+from chatlane_schemas.channels import messages
+
+REPOSITORY: Final = Path(__file__).parents[2]
+JSON_SCHEMAS: Final = Path("schemas/json")
+ASYNCAPI: Final = Path("schemas/asyncapi.json")
+USERS: Final = Path("deploy/nats/users.toml")
+ACCOUNTS: Final = Path("deploy/nats/accounts.conf")
+ENV_EXAMPLE: Final = Path(".env.example")
+ALERTS: Final = Path("deploy/observability/alerts.yaml")
+PROMETHEUS_RULE: Final = Path("deploy/kubernetes/components/monitoring/prometheus-rule.yaml")
+
+BENCHMARKS: Final = Path("docs/benchmarks.md")
+CLUSTER_MANUAL: Final = Path("deploy/kubernetes/README.md")
+_CAPACITY_BEGINS: Final = "<!-- capacity: written by `make contract` from docs/benchmarks.md -->\n"
+_CAPACITY_ENDS: Final = "<!-- end of the capacity -->"
+_CPU_COLUMN: Final = 7
+# Kustomize puts no file into a field, so the rules are put into the resource here.
+_PROMETHEUS_RULE_HEAD: Final = """\
+# Written by `make contract` from deploy/observability/alerts.yaml.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: chatlane
+  labels: {chatlane/step: serve}
+spec:
+"""
+
+
+def generated_files() -> dict[Path, str]:
+    """Return the content of every generated file by its path in the repository."""
+    files = {
+        JSON_SCHEMAS / f"{message.__name__}.schema.json": _text(documents.message_schema(message))
+        for message in messages()
+    }
+    files[ASYNCAPI] = _text(documents.asyncapi())
+    files[ACCOUNTS] = server_config(read_users(REPOSITORY / USERS), datetime.now(UTC).date())
+    files[ENV_EXAMPLE] = render_env_example()
+    alerts = (REPOSITORY / ALERTS).read_text(encoding="utf-8")
+    files[PROMETHEUS_RULE] = _PROMETHEUS_RULE_HEAD + textwrap.indent(alerts, "  ")
+    files[CLUSTER_MANUAL] = _with_capacity(
+        (REPOSITORY / CLUSTER_MANUAL).read_text(encoding="utf-8"),
+        (REPOSITORY / BENCHMARKS).read_text(encoding="utf-8"),
+    )
+    return files
+
+
+def _with_capacity(manual: str, benchmarks: str) -> str:
+    """Return the manual with the figures that production is planned by."""
+    before, begins, rest = manual.partition(_CAPACITY_BEGINS)
+    _, ends, after = rest.partition(_CAPACITY_ENDS)
+    table = ["| what | set-up | figure | processor, µs for each message |", "|---|---|---|---|"]
+    table += [
+        f"| {what} | {setup} | {figure} | {processor} |"
+        for what, setup, figure, processor in _measured(benchmarks)
+        if "sync always" in setup or "1,000,000 sessions" in setup or "time to" in what
+    ]
+    return before + begins + "\n".join([*table, ends]) + after
+
+
+def _measured(benchmarks: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what the table of benchmarks has: what, set-up, figure, and processor time."""
+    for line in benchmarks.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) > _CPU_COLUMN and cells[2][:1].isdigit():
+            yield cells[0], cells[1], cells[2], cells[_CPU_COLUMN]
+
+
+def _text(document: documents.Document) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(root: Path) -> list[Path]:
+    """Write what differs, remove schemas of messages that are no more; return both."""
+    files = generated_files()
+    differing = differences(root)
+    for path in differing:
+        target = root / path
+        if path in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(files[path], encoding="utf-8")
+        else:
+            target.unlink()
+    return differing
+
+
+def differences(root: Path) -> list[Path]:
+    """Return the paths of files that are missing, out of date or left over."""
+    files = generated_files()
+    changed = [path for path, text in files.items() if _content(root / path) != text]
+    present = {path.relative_to(root) for path in (root / JSON_SCHEMAS).glob("*.json")}
+    return sorted([*changed, *(present - files.keys())])
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is 1 when `check` finds a difference."""
+    parser = argparse.ArgumentParser(prog="python -m chatlane_devkit.contract")
+    parser.add_argument("command", choices=["write", "check"])
+    parser.add_argument("--root", type=Path, default=REPOSITORY)
+    options = parser.parse_args(arguments)
+    if options.command == "write":
+        _report("wrote", write(options.root))
+        return 0
+    stale = differences(options.root)
+    _report("out of date (run `make contract`):", stale)
+    return 1 if stale else 0
+
+
+def _report(verdict: str, paths: Sequence[Path]) -> None:
+    for path in paths:
+        sys.stdout.write(f"{verdict} {path}\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

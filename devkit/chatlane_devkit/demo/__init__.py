@@ -1,0 +1,1 @@
+"""Run the scenario on a local stack, kill its processes, and report the outcome."""

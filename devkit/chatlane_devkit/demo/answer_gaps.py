@@ -1,0 +1,57 @@
+"""How long people waited while nobody at all was answered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+# Seconds. What is shorter is no silence but an agent that thinks.
+_SHORTEST: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A stretch in which somebody waited and no answer came to anybody; monotonic times."""
+
+    began_at: float
+    ended_at: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.ended_at - self.began_at
+
+
+@dataclass(slots=True)
+class AnswerGaps:
+    """Notes who is waiting, and every gap between two answers while somebody is.
+
+    Attributes:
+        gaps: In their order.
+    """
+
+    clock: Callable[[], float] = monotonic
+    gaps: list[Gap] = field(default_factory=list)
+    _waiting: int = 0
+    _since: float = 0.0
+
+    def begin(self) -> None:
+        """Somebody has said something that is to be answered."""
+        if not self._waiting:
+            self._since = self.clock()
+        self._waiting += 1
+
+    def end(self, count: int) -> None:
+        """So many messages were answered."""
+        if not count:
+            return
+        now = self.clock()
+        if self._waiting and now - self._since >= _SHORTEST:
+            self.gaps.append(Gap(self._since, now))
+        self._waiting = max(0, self._waiting - count)
+        self._since = now
+
+    def longest(self, began_at: float = float("-inf"), ended_at: float = float("inf")) -> Gap:
+        """Return the longest gap that touches a span; one of no length where there was none."""
+        touching = (gap for gap in self.gaps if gap.ended_at > began_at and gap.began_at < ended_at)
+        return max(touching, key=lambda gap: gap.seconds, default=Gap(0.0, 0.0))

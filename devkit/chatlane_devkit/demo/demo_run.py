@@ -1,0 +1,105 @@
+"""`chatlane demo`: the main job on real servers, with everything killed once, and a verdict."""
+
+import asyncio
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from chatlane_client.connection import open_connection
+from chatlane_devkit.demo.console import ConsoleOutput
+from chatlane_devkit.demo.faults import Faults
+from chatlane_devkit.demo.scenario_run import ScenarioRun, Stage, accounts_of, log_to
+from chatlane_devkit.demo.stack import open_stack
+from chatlane_devkit.judge.verdict import Verdict
+from chatlane_devkit.scenario.feed import Step, read_feed
+from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.processes import ServerStartError
+from chatlane_devkit.servers.programs import cancel_on_stop_signals
+
+REPORT: Final = Path("var/demo-report.json")
+LINES_PER_SECOND: Final = 110.0
+
+_THINK: Final = timedelta(milliseconds=60)
+_PATIENCE: Final = timedelta(seconds=45)
+_EXIT_INTERRUPTED: Final = 130
+
+
+def main(
+    *,
+    report: Path = REPORT,
+    feed: Path = SCENARIO_FILE,
+    lines_per_second: float = LINES_PER_SECOND,
+    is_kept: bool = False,
+) -> int:
+    """Run the demo and return its exit code: 0 only when every promise was kept.
+
+    Args:
+        report: Where the JSON report goes; logs of a run that failed go beside it.
+        feed: What is published.
+        lines_per_second: Its pace.
+        is_kept: Keep the logs even when all is well.
+    """
+    demo = _Demo(ConsoleOutput(Console()), report, lines_per_second, is_kept=is_kept)
+    try:
+        return asyncio.run(demo.run(read_feed(feed)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        demo.narrator.tell("interrupted; everything was stopped")
+        return _EXIT_INTERRUPTED
+
+
+class _Demo:
+    def __init__(
+        self, narrator: ConsoleOutput, report: Path, lines_per_second: float, *, is_kept: bool
+    ) -> None:
+        self.narrator = narrator
+        self._report = report
+        self._lines_per_second = lines_per_second
+        self._is_kept = is_kept
+
+    async def run(self, steps: tuple[Step, ...]) -> int:
+        cancel_on_stop_signals()
+        with server_directory() as directory:
+            log_to(directory / "adapters.log")
+            try:
+                verdict = await self._play(directory, steps)
+            except ServerStartError as error:
+                self.narrator.tell(str(error))
+                verdict = None
+            is_good = verdict is not None and verdict.is_good
+            if self._is_kept or not is_good:
+                self._keep_logs(directory)
+        return 0 if is_good else 1
+
+    async def _play(self, directory: Path, steps: tuple[Step, ...]) -> Verdict:
+        """Play the feed while things break, show what came of it, and return the verdict."""
+        self.narrator.headline("Two routers, two workers, one subscriber, real servers")
+        performance = ScenarioRun(self.narrator, steps)
+        async with open_stack(directory, self.narrator.tell, think=_THINK) as stack:
+            score = performance.score
+            faults = Faults(stack, self.narrator.tell, lambda: score.last_answer_at)
+            async with open_connection(stack.nats.url, name="demo adapters") as client:
+                clients = dict.fromkeys(accounts_of(stack.settings), client)
+                stage = Stage(stack.settings, stack.observer, clients, client, client)
+                history = await performance.play(
+                    stage,
+                    faults.happen,
+                    pace=lambda: self._lines_per_second,
+                    patience=_PATIENCE,
+                )
+        performance.seconds |= faults.seconds | {"total": self.narrator.seconds}
+        verdict = performance.judged(stage, history)
+        performance.show(history, verdict, self._report)
+        self.narrator.tell(f"report: {self._report}")
+        return verdict
+
+    def _keep_logs(self, directory: Path) -> None:
+        target = self._report.parent / "demo-logs"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for log in directory.rglob("*.log"):
+            shutil.copy(log, target)
+        self.narrator.tell(f"logs: {target}")

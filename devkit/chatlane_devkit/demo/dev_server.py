@@ -1,0 +1,119 @@
+"""`chatlane dev`: the stack of the demo kept running, with a live log."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from chatlane_devkit.demo.console import ConsoleOutput
+from chatlane_devkit.demo.stack import Stack, open_stack
+from chatlane_devkit.demo.traffic import follow_traffic
+from chatlane_devkit.servers.binaries import server_directory
+from chatlane_devkit.servers.processes import ServerStartError
+from chatlane_devkit.servers.programs import cancel_on_stop_signals, follow
+
+# Where `chatlane chat` and `chatlane sessions` look when nothing else tells them.
+STATE_FILE: Final = Path(".chatlane/dev.toml")
+
+_THINK: Final = timedelta(milliseconds=300)
+_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red")
+_WATCH: Final = timedelta(milliseconds=500)
+_PRIVATE: Final = 0o600
+
+
+def main() -> int:
+    """Run until SIGINT or SIGTERM and return the exit code."""
+    narrator = ConsoleOutput(Console())
+    try:
+        asyncio.run(_run(narrator))
+    except ServerStartError as error:
+        narrator.tell(str(error))
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        narrator.tell("stopped")
+    return 0
+
+
+async def _run(narrator: ConsoleOutput) -> None:
+    cancel_on_stop_signals()
+    with server_directory() as directory:
+        async with open_stack(directory, narrator.tell, think=_THINK) as stack:
+            with _state_file(stack.config):
+                _welcome(narrator, stack)
+                await _show_logs(narrator, stack)
+
+
+@contextmanager
+def _state_file(config: Path) -> Iterator[None]:
+    """Let commands in this directory find the stack while it runs."""
+    STATE_FILE.parent.mkdir(exist_ok=True)
+    # It holds the password of the database.
+    STATE_FILE.touch(mode=_PRIVATE)
+    STATE_FILE.write_text(config.read_text("utf-8"), "utf-8")
+    try:
+        yield
+    finally:
+        STATE_FILE.unlink(missing_ok=True)
+
+
+def _welcome(narrator: ConsoleOutput, stack: Stack) -> None:
+    command = _command()
+    health = next(iter(stack.health_ports.values()))
+    narrator.headline("Running; Ctrl-C stops it")
+    for name, url in (("NATS", stack.nats.url), ("Postgres", stack.dsn)):
+        narrator.console.print(f"  {name:<9} {url}", highlight=False, soft_wrap=True)
+    narrator.console.print("\nTo try in another terminal, in this directory:\n")
+    for line in (
+        f"{command} chat --as ann",
+        f"{command} sessions",
+        f"curl http://127.0.0.1:{health}/metrics",
+    ):
+        narrator.console.print(f"  [bold]{escape(line)}[/]", highlight=False, soft_wrap=True)
+    narrator.console.print()
+
+
+def _command() -> str:
+    """Return how to call chatlane from this directory."""
+    beside_python = Path(sys.executable).with_name("chatlane")
+    on_path = shutil.which("chatlane")
+    if on_path is not None and Path(on_path).resolve() == beside_python.resolve():
+        return "chatlane"
+    here = Path.cwd()
+    is_below = beside_python.is_relative_to(here)
+    return str(beside_python.relative_to(here) if is_below else beside_python)
+
+
+async def _show_logs(narrator: ConsoleOutput, stack: Stack) -> None:
+    """Print what is said and what the programs log, until cancelled."""
+    show = partial(_print_line, narrator.console)
+    async with asyncio.TaskGroup() as tasks:
+        _ = tasks.create_task(_watch(narrator, stack))
+        _ = tasks.create_task(follow_traffic(stack.nats.url, partial(show, "chat", "bold")))
+        for number, (name, program) in enumerate(stack.programs.items()):
+            colour = _COLOURS[number % len(_COLOURS)]
+            _ = tasks.create_task(follow(program.log_path, partial(show, name, colour)))
+
+
+def _print_line(console: Console, name: str, style: str, line: str) -> None:
+    text = Text.assemble((f"{name:>10}", style), " │ ", Text.from_ansi(line))
+    console.print(text, highlight=False, soft_wrap=True)
+
+
+async def _watch(narrator: ConsoleOutput, stack: Stack) -> None:
+    """Tell once of each program that ended by itself."""
+    running = set(stack.programs)
+    while True:
+        for name in sorted(running):
+            if not stack.programs[name].is_running:
+                running.discard(name)
+                narrator.tell(f"{name} has ended")
+        await asyncio.sleep(_WATCH.total_seconds())

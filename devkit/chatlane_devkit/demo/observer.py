@@ -1,0 +1,214 @@
+"""Looks at a running stack from outside: its tables and what its streams keep.
+
+With queries of its own, not those of the store, because it is a witness.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, timedelta
+from hashlib import sha256
+from typing import Any, Final, LiteralString
+
+import asyncpg
+from nats.aio.client import Client
+from nats.js.api import RawStreamMsg
+from nats.js.errors import NotFoundError
+
+from chatlane_devkit.judge.history import DeadLetter, Leftovers, LogEntry, Row, Session
+
+_PATIENCE: Final = timedelta(seconds=30)
+_LOOK_AGAIN: Final = timedelta(milliseconds=50)
+_AT_ONCE: Final = 50
+_AWAY: Final = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+)
+
+OWNERS_SQL: Final[LiteralString] = """
+-- demo: how many partitions of the log each router owns
+SELECT owner::text, count(*) FROM partitions
+WHERE log = 'inbound' AND owner IS NOT NULL AND lease_until > clock_timestamp()
+GROUP BY owner
+"""
+
+CURSORS_SQL: Final[LiteralString] = """
+-- demo: how far the inbound log is decided
+SELECT id, cursor FROM partitions WHERE log = 'inbound'
+"""
+
+CLAIMED_SQL: Final[LiteralString] = """
+-- demo: turns that a worker holds
+SELECT id::text FROM turns WHERE state = 'claimed' AND worker = $1
+"""
+
+LIVE_TURNS_SQL: Final[LiteralString] = """
+-- demo: which of these turns have no answer yet
+SELECT id::text FROM turns WHERE state IN ('ready', 'claimed') AND id = ANY($1::uuid[])
+"""
+
+SESSIONS_SQL: Final[LiteralString] = """
+-- demo: all sessions
+SELECT id::text, session_key, agent, started_at, end_reason FROM sessions ORDER BY started_at, id
+"""
+
+ROWS_SQL: Final[LiteralString] = """
+-- demo: all transcripts as they were heard, before anybody edited or deleted what was said
+SELECT row.session_id::text, row.seq, row.role,
+       coalesce(CASE WHEN row.state IS NULL THEN row.content ELSE first.content END, '') AS content,
+       coalesce(row.platform_message_id, '') AS message_id
+FROM messages AS row
+LEFT JOIN LATERAL (
+    SELECT content FROM message_revisions WHERE message_id = row.id ORDER BY id LIMIT 1
+) AS first ON row.state IS NOT NULL
+ORDER BY row.session_id, row.seq
+"""
+
+DEAD_LETTERS_SQL: Final[LiteralString] = """
+-- demo: all dead letters
+SELECT encode(digest, 'hex') AS digest, reason, size_bytes, coalesce(detail, '') AS detail
+FROM dead_letters ORDER BY at, id
+"""
+
+LEFTOVERS_SQL: Final[LiteralString] = """
+-- demo: what is still to do
+SELECT (SELECT count(*) FROM outbox) AS outbox,
+       (SELECT count(*) FROM waiting) AS waiting,
+       (SELECT count(*) FROM turns WHERE state IN ('ready', 'claimed')) AS live_turns
+"""
+
+
+class Observer:
+    """A connection to the database that outlives restarts of the server, and another primary."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: asyncpg.Connection | None = None
+        self._lock = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._connection:
+            self._connection.terminate()
+
+    async def owners(self) -> Counter[str]:
+        """Return how many partitions of the log each router owns by a valid lease."""
+        return Counter(dict(await self._fetch(OWNERS_SQL)))
+
+    async def cursors(self) -> dict[int, int]:
+        """Return by partition up to where the inbound log is decided."""
+        return dict(await self._fetch(CURSORS_SQL))
+
+    async def claimed_by(self, worker: str) -> list[str]:
+        """Return the turns that a worker holds."""
+        return [record["id"] for record in await self._fetch(CLAIMED_SQL, worker)]
+
+    async def live_among(self, turns: Sequence[str]) -> list[str]:
+        """Return those of `turns` that have no answer yet."""
+        return [record["id"] for record in await self._fetch(LIVE_TURNS_SQL, turns)]
+
+    async def sessions(self) -> list[Session]:
+        """Return all sessions, oldest first."""
+        return [
+            Session(
+                its["id"], its["session_key"], its["agent"], its["started_at"], its["end_reason"]
+            )
+            for its in await self._fetch(SESSIONS_SQL)
+        ]
+
+    async def rows(self) -> list[Row]:
+        """Return all transcripts, each in its order."""
+        return [
+            Row(its["session_id"], its["seq"], its["role"], its["content"], its["message_id"])
+            for its in await self._fetch(ROWS_SQL)
+        ]
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        """Return all dead letters, oldest first."""
+        return [
+            DeadLetter(its["digest"], its["reason"], its["size_bytes"], its["detail"])
+            for its in await self._fetch(DEAD_LETTERS_SQL)
+        ]
+
+    async def leftovers(self) -> Leftovers:
+        """Return what is still to do."""
+        [counts] = await self._fetch(LEFTOVERS_SQL)
+        return Leftovers(counts["outbox"], counts["waiting"], counts["live_turns"])
+
+    async def _fetch(self, query: LiteralString, *arguments: object) -> list[Any]:
+        """Run a query; while the server is away, wait for it.
+
+        Raises:
+            TimeoutError: It stays away.
+        """
+        async with self._lock, asyncio.timeout(_PATIENCE.total_seconds()):
+            while True:
+                try:
+                    connection = self._connection or await self._connect()
+                    return list(await connection.fetch(query, *arguments))
+                except _AWAY:
+                    self._connection = None
+                await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+
+    async def _connect(self) -> asyncpg.Connection:
+        self._connection = await asyncpg.connect(
+            self._dsn,
+            timeout=_PATIENCE.total_seconds(),
+            # Of several servers the primary: a standby is behind, and one that was may be no more.
+            target_session_attrs=asyncpg.connect_utils.SessionAttribute.read_write,
+        )
+        return self._connection
+
+
+async def read_log(client: Client) -> list[LogEntry]:
+    """Return everything that INBOUND keeps."""
+    return [_log_entry(message) for message in await _read_stream(client, "INBOUND")]
+
+
+async def read_dead_notices(client: Client) -> list[DeadLetter]:
+    """Return everything that DEAD keeps."""
+    notices = [json.loads(its.data or b"") for its in await _read_stream(client, "DEAD")]
+    return [
+        DeadLetter(its["digest"], its["reason"], its["size_bytes"], its.get("detail", ""))
+        for its in notices
+    ]
+
+
+def _log_entry(message: RawStreamMsg) -> LogEntry:
+    if message.seq is None or message.time is None or message.subject is None:
+        raise ValueError("the server tells sequence, time and subject of every message")
+    return LogEntry(
+        sequence=message.seq,
+        stored_at=message.time.astimezone(UTC),
+        chat=chat_of(message.subject),
+        nats_id=(message.headers or {}).get("Nats-Msg-Id", ""),
+        digest=sha256(message.data or b"").hexdigest(),
+    )
+
+
+def chat_of(subject: str) -> str:
+    """Return platform, account and chat token of an inbound subject, published or stored."""
+    return ".".join(subject.split(".")[-3:])
+
+
+async def _read_stream(client: Client, stream: str) -> list[RawStreamMsg]:
+    """Return all messages of a stream that nobody writes to any more.
+
+    One by one, for which no consumer is needed that somebody would have to be allowed to make.
+    """
+    jetstream = client.jetstream(timeout=_PATIENCE.total_seconds())
+    state = (await jetstream.stream_info(stream)).state
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(sequence: int) -> RawStreamMsg | None:
+        async with places:
+            with suppress(NotFoundError):
+                return await jetstream.get_msg(stream, sequence)
+            return None
+
+    numbers = range(max(state.first_seq, 1), state.last_seq + 1)
+    return [its for its in await asyncio.gather(*map(read, numbers)) if its is not None]

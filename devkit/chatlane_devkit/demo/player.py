@@ -1,0 +1,275 @@
+"""Plays the feed as its adapters would: publishes it in order per chat and receives the answers."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import monotonic
+from typing import Final
+
+import nats.errors
+from nats.aio.client import Client
+
+from chatlane.bus.tasks import end_task
+from chatlane_client.adapter import AdapterClient
+from chatlane_client.connection import until_connected
+from chatlane_devkit.demo.answer_gaps import AnswerGaps
+from chatlane_devkit.demo.observer import Observer, chat_of
+from chatlane_devkit.judge.history import Answer
+from chatlane_devkit.scenario.feed import Address, Cue, Pause, Publication, Settle, Step
+from chatlane_devkit.servers.conditions import until
+from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
+from chatlane_schemas.outbound import OutboundKind
+from chatlane_schemas.subjects import inbound_for, partition_of
+
+_IN_FLIGHT: Final = 200
+# Seconds.
+_CATCH_UP: Final = 0.1
+_ANSWER_WITHIN: Final = timedelta(seconds=2)
+_TRY_AGAIN: Final = timedelta(milliseconds=100)
+
+
+@dataclass(slots=True)
+class Score:
+    """How far the play is.
+
+    Attributes:
+        published: Lines of the feed that the log confirmed.
+        due: Accepted messages among those that were published.
+        heard: Messages that agents said they heard.
+        commanded: Ids of commands that were published.
+        told: Ids of messages that a notice replied to.
+        refused_copies: Envelopes that NATS itself recognised as copies.
+        answers: Everything that was received, in the order of arrival.
+        last_answer_at: Monotonic time of the newest answer.
+        silence: The gaps in which people waited.
+    """
+
+    published: int = 0
+    due: int = 0
+    heard: int = 0
+    commanded: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+    refused_copies: int = 0
+    answers: list[Answer] = field(default_factory=list)
+    last_answer_at: float = 0.0
+    silence: AnswerGaps = field(default_factory=AnswerGaps)
+
+
+class Player:
+    """Publishes the lines of the feed and keeps the score.
+
+    Attributes:
+        score: How far it is.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[tuple[str, str], Client],
+        observer: Observer,
+        score: Score,
+        *,
+        partitions: int,
+        pace: Callable[[], float],
+        on_cue: Callable[[str], Awaitable[None]],
+        patience: timedelta,
+    ) -> None:
+        """Make a player.
+
+        Args:
+            clients: By platform and account, the open connection of its adapter.
+            observer: Tells how far the log is decided.
+            score: Kept while playing.
+            partitions: Of the log.
+            pace: Lines of the feed a second; asked before each.
+            on_cue: Lets something break; the play goes on meanwhile.
+            patience: Longest wait for the answers to what was published.
+        """
+        self.score = score
+        self._clients = clients
+        self._observer = observer
+        self._partitions = partitions
+        self._pace = pace
+        self._on_cue = on_cue
+        self._patience = patience
+        self._adapters: dict[tuple[str, str], AdapterClient] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._slots = asyncio.Semaphore(_IN_FLIGHT)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stored: dict[int, int] = {}
+        self._next_at = 0.0
+
+    @asynccontextmanager
+    async def receiving(self) -> AsyncIterator[None]:
+        """Receive the answers to all accounts during the block."""
+        for (platform, account), client in self._clients.items():
+            adapter = AdapterClient(client, platform=platform, account=account)
+            self._adapters[platform, account] = adapter
+        deliveries = [
+            asyncio.create_task(adapter.deliver(self._receive))
+            for adapter in self._adapters.values()
+        ]
+        try:
+            yield
+        finally:
+            for adapter in self._adapters.values():
+                adapter.stop()
+            await asyncio.gather(*deliveries)
+
+    async def play(self, steps: Iterable[Step]) -> None:
+        """Play the feed to its end, answers included.
+
+        Raises:
+            TimeoutError: What was published was not answered in time.
+        """
+        try:
+            for step in steps:
+                match step:
+                    case Publication():
+                        await self._keep_pace()
+                        await self._begin(step)
+                    case Cue(name):
+                        _ = self._spawn(self._on_cue(name))
+                    case Settle():
+                        await self.settle()
+                    case Pause(length):
+                        await asyncio.sleep(length.total_seconds())
+            await self.settle()
+        finally:
+            await self._cancel()
+
+    async def settle(self) -> None:
+        """Wait until all that was published is decided and answered, and nothing is broken.
+
+        Raises:
+            TimeoutError: It was not in time.
+        """
+        async with asyncio.timeout(self._patience.total_seconds()):
+            await self._finish()
+        await until(self._is_settled, self._patience)
+
+    async def _finish(self) -> None:
+        """Wait for the publishes and cues that run; raise what they raised."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    async def _is_settled(self) -> bool:
+        if self.score.heard < self.score.due or not self.score.commanded <= self.score.told:
+            return False
+        cursors = await self._observer.cursors()
+        return all(cursors.get(number, 0) >= last for number, last in self._stored.items())
+
+    async def _keep_pace(self) -> None:
+        """Wait until the next line is due; what was late is made up for in small part only."""
+        now = monotonic()
+        self._next_at = max(self._next_at + 1 / self._pace(), now - _CATCH_UP)
+        await asyncio.sleep(self._next_at - now)
+
+    async def _begin(self, publication: Publication) -> None:
+        await self._slots.acquire()
+        if publication.expect == "accepted":
+            self.score.silence.begin()
+        # Tasks start in the order of their making, so each chat's lock is asked for in order.
+        task = self._spawn(self._publish(publication))
+        task.add_done_callback(lambda _: self._slots.release())
+
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        # A failed one stays, so that the next settle raises it.
+        if task.cancelled() or task.exception() is None:
+            self._tasks.discard(task)
+
+    async def _cancel(self) -> None:
+        await asyncio.gather(*map(end_task, self._tasks))
+
+    async def _publish(self, publication: Publication) -> None:
+        if publication.body is None:
+            event = decode(InboundEvent, json.dumps(publication.event).encode())
+            subject = inbound_for(event)
+            stored = await self._adapters[event.platform, event.account].publish(event)
+            sequence, is_repeat = stored.sequence, stored.is_repeat
+        else:
+            subject = publication.subject or ""
+            sequence = await self._publish_raw(subject, publication.body, publication.nats_id)
+            is_repeat = False
+        self._note(publication, subject, sequence, is_repeat=is_repeat)
+
+    async def _publish_raw(self, subject: str, body: bytes, nats_id: str) -> int:
+        """Publish what no adapter would, until it is confirmed.
+
+        Goes out on the connection of the account that it claims to be of; on anybody's, where
+        there is no such account.
+        """
+        platform, account = subject.split(".")[-3:-1]
+        anybody = next(iter(self._clients.values()))
+        client = self._clients.get((platform, account), anybody)
+        async with self._locks.setdefault(subject, asyncio.Lock()):
+            for _ in itertools.count():
+                await until_connected(client)
+                try:
+                    confirmation = await client.jetstream().publish(
+                        subject,
+                        body,
+                        timeout=_ANSWER_WITHIN.total_seconds(),
+                        headers={"Nats-Msg-Id": nats_id},
+                    )
+                except (nats.errors.Error, TimeoutError):
+                    await asyncio.sleep(_TRY_AGAIN.total_seconds())
+                else:
+                    return confirmation.seq
+        raise AssertionError("tries never end")
+
+    def _note(
+        self, publication: Publication, subject: str, sequence: int, *, is_repeat: bool
+    ) -> None:
+        number = partition_of(self._partitions, *chat_of(subject).split("."))
+        self._stored[number] = max(self._stored.get(number, 0), sequence)
+        self.score.published += 1
+        self.score.due += publication.expect == "accepted"
+        if publication.expect == "obeyed":
+            self.score.commanded.add(publication.message_id)
+        self.score.refused_copies += is_repeat and publication.expect == "duplicate"
+
+    async def _receive(self, message: OutboundMessage) -> None:
+        answer = answer_of(message)
+        self.score.answers.append(answer)
+        heard = sum(1 for _ in answer.heard())
+        self.score.heard += heard
+        self.score.silence.end(heard)
+        if message.kind is OutboundKind.NOTICE and message.reply_to is not None:
+            self.score.told.add(message.reply_to)
+        self.score.last_answer_at = monotonic()
+
+
+def answer_of(message: OutboundMessage) -> Answer:
+    """Return an outbound message as the verdict judges it."""
+    cause = f"turn {message.turn_id}" if message.turn_id else f"message {message.reply_to}"
+    return Answer(
+        session_id=str(message.session_id),
+        out_seq=message.out_seq,
+        agent=message.agent,
+        address=_address(message.target),
+        kind=str(message.kind),
+        cause=cause,
+        part=message.part,
+        text=message.text or "",
+    )
+
+
+def _address(source: Source) -> Address:
+    return Address(
+        source.platform,
+        source.account,
+        source.scope or "",
+        (source.chat.id if source.chat else None) or "",
+        source.thread_id or "",
+        (source.sender.id if source.sender else None) or "",
+    )

@@ -1,0 +1,150 @@
+"""What the demo shows and writes down at its end."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chatlane_devkit.judge.history import History, Session
+from chatlane_devkit.judge.verdict import Said, Verdict
+from chatlane_devkit.scenario.feed import Publication
+
+_CHAT_ROWS = range(6, 15)
+
+
+def session_rows(history: History) -> list[tuple[object, ...]]:
+    """Return sessions, messages and answers by platform and agent."""
+    messages = Counter(row.session_id for row in history.rows if row.role != "assistant")
+    answers = Counter(answer.session_id for answer in history.answers)
+    groups: dict[tuple[str, str], list[Session]] = defaultdict(list)
+    for session in history.sessions:
+        groups[_platform(session), session.agent].append(session)
+    return [
+        (
+            *group,
+            len(sessions),
+            sum(session.end_reason is not None for session in sessions),
+            sum(messages[session.id] for session in sessions),
+            sum(answers[session.id] for session in sessions),
+        )
+        for group, sessions in sorted(groups.items())
+    ]
+
+
+def _platform(session: Session) -> str:
+    """Return the platform that a session key names in its third place."""
+    return session.key.split(":")[2]
+
+
+def copy_rows(feed: Sequence[Publication], history: History) -> list[tuple[object, ...]]:
+    """Return what was published twice, and how often it was stored."""
+    stored = Counter(entry.nats_id for entry in history.log)
+    copies = [its for its in feed if its.expect == "duplicate"]
+    originals = {its.nats_id for its in feed if its.expect == "accepted"}
+    same = [its for its in copies if its.nats_id in originals]
+    other = [its for its in copies if its.nats_id not in originals]
+    return [
+        ("the same envelope again", len(same), 0, "NATS, by its message id"),
+        (
+            "the same message in a new envelope",
+            len(other),
+            sum(stored[its.nats_id] for its in other),
+            "the router, by its digest",
+        ),
+    ]
+
+
+def dead_letter_rows(history: History) -> list[tuple[object, ...]]:
+    """Return dead letters by reason, with what was wrong."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for letter in history.dead_letters:
+        groups[letter.reason].append(letter.detail)
+    return [
+        (reason, len(details), "; ".join(sorted({detail for detail in details if detail})))
+        for reason, details in sorted(groups.items())
+    ]
+
+
+def one_conversation(
+    feed: Sequence[Publication], history: History
+) -> tuple[str, list[tuple[str, str]]]:
+    """Return the key and the lines of a session in which several messages shared an answer.
+
+    A line is who wrote it, nobody for an answer, and what.
+    """
+    session = _telling_session(history)
+    if session is None:
+        return "nobody was answered", []
+    said = {
+        Said(its.message_id, its.text): (_author(its), its.hears)
+        for its in feed
+        if its.expect == "accepted"
+    }
+    lines = [
+        said.get(Said(row.message_id, row.content), ("", row.content))
+        for row in history.rows
+        if row.session_id == session.id
+    ]
+    return session.key, lines
+
+
+def _author(publication: Publication) -> str:
+    sender = publication.event.get("sender") or {}
+    return str(sender.get("name") or publication.event.get("kind", "somebody"))
+
+
+def _telling_session(history: History) -> Session | None:
+    """Return a session of handy length whose agent answered several messages at once.
+
+    Of those the one that most readers can read.
+    """
+    lengths = Counter(row.session_id for row in history.rows)
+    foreign = Counter(row.session_id for row in history.rows if not row.content.isascii())
+    collected = {its.session_id for its in history.answers if sum(1 for _ in its.heard()) > 1}
+    telling = [
+        session
+        for session in history.sessions
+        if session.id in collected and lengths[session.id] in _CHAT_ROWS
+    ]
+    return min(
+        telling or history.sessions,
+        key=lambda session: (foreign[session.id] / max(lengths[session.id], 1), session.started_at),
+        default=None,
+    )
+
+
+def as_json(
+    verdict: Verdict, feed: Sequence[Publication], history: History, seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the report."""
+    return {
+        "is_good": verdict.is_good,
+        "checks": [
+            {
+                "promise": check.promise,
+                "is_kept": check.is_kept,
+                "counted": check.counted,
+                "problems": list(check.problems),
+            }
+            for check in verdict.checks
+        ],
+        "feed": dict(Counter(its.expect for its in feed)),
+        "sessions": len(history.sessions),
+        "transcript_rows": len(history.rows),
+        "answers": len(history.answers),
+        "dead_letters": dict(Counter(letter.reason for letter in history.dead_letters)),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+    }
+
+
+def write(path: Path, report: Mapping[str, Any]) -> None:
+    """Write the report; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def lines_of(verdict: Verdict) -> Iterator[str]:
+    """Yield everything that speaks against the run, one problem a line."""
+    for check in verdict.checks:
+        yield from (f"{check.promise}: {problem}" for problem in check.problems)

@@ -1,0 +1,186 @@
+"""One play of the feed on something that runs, its history, and what is shown of it.
+
+What breaks meanwhile, and how, is for who asks for the play: a cue is handed on by its name.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from nats.aio.client import Client
+
+from chatlane.settings import Settings
+from chatlane_devkit.demo import report as reports
+from chatlane_devkit.demo.console import ConsoleOutput, PlayProgress
+from chatlane_devkit.demo.observer import Observer, read_dead_notices, read_log
+from chatlane_devkit.demo.player import Player, Score
+from chatlane_devkit.judge.history import History
+from chatlane_devkit.judge.verdict import Verdict, judge
+from chatlane_devkit.scenario.feed import Publication, Step, publications
+
+_REFRESH: Final = timedelta(milliseconds=100)
+
+Account = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the feed is played on.
+
+    Attributes:
+        settings: What all of it runs with.
+        observer: Looks at its database.
+        clients: By platform and account, the connection of its adapter.
+        log_reader: A connection that may read INBOUND.
+        dead_reader: One that may read DEAD.
+    """
+
+    settings: Settings
+    observer: Observer
+    clients: Mapping[Account, Client]
+    log_reader: Client
+    dead_reader: Client
+
+
+def accounts_of(settings: Settings) -> list[Account]:
+    """Return every declared platform and account."""
+    return [
+        (platform, account)
+        for platform, its in settings.platforms.items()
+        for account in its.accounts
+    ]
+
+
+def idle_after(settings: Settings) -> dict[str, timedelta]:
+    """Return by platform the silence after which a session ends."""
+    return {
+        name: its.reset.idle
+        for name, its in settings.platforms.items()
+        if its.reset and its.reset.mode == "idle"
+    }
+
+
+class ScenarioRun:
+    """A feed that is played once.
+
+    Attributes:
+        score: How far it is.
+        seconds: How long its parts took; whoever breaks things adds how long that lasted.
+    """
+
+    def __init__(self, narrator: ConsoleOutput, steps: tuple[Step, ...]) -> None:
+        self.score = Score()
+        self.seconds: dict[str, float] = {}
+        self._narrator = narrator
+        self._steps = steps
+        self._feed = publications(steps)
+
+    async def play(
+        self,
+        stage: Stage,
+        on_cue: Callable[[str], Awaitable[None]],
+        *,
+        pace: Callable[[], float],
+        patience: timedelta,
+    ) -> History:
+        """Play all of it and return what was seen.
+
+        What is not answered in time is for the verdict.
+
+        Args:
+            on_cue: Lets something break; the play goes on meanwhile.
+            pace: Lines of the feed a second; asked before each.
+            patience: Longest wait for the answers to what was published.
+        """
+        begin = self._narrator.seconds
+        self.seconds["set up"] = begin
+        player = Player(
+            stage.clients,
+            stage.observer,
+            self.score,
+            partitions=stage.settings.router.partitions,
+            pace=pace,
+            on_cue=on_cue,
+            patience=patience,
+        )
+        self._narrator.headline(f"A day of chat: {len(self._feed)} events")
+        async with player.receiving():
+            with self._narrator.progress(len(self._feed), _accepted(self._feed)) as progress:
+                showing = asyncio.create_task(_show_progress(progress, self.score))
+                try:
+                    await player.play(self._steps)
+                except TimeoutError:
+                    self._narrator.tell("not everything was answered in time")
+                finally:
+                    showing.cancel()
+        self.seconds["played"] = self._narrator.seconds - begin
+        self.seconds["longest gap"] = self.score.silence.longest().seconds
+        return await _history(stage, self.score)
+
+    def judged(self, stage: Stage, history: History) -> Verdict:
+        """Return the verdict."""
+        return judge(self._feed, history, idle_after(stage.settings))
+
+    def show(self, history: History, verdict: Verdict, report: Path) -> None:
+        """Show what came of it and write the report."""
+        narrator = self._narrator
+        narrator.headline("One conversation")
+        narrator.chat(*reports.one_conversation(self._feed, history))
+        narrator.headline("What came of it")
+        narrator.table(
+            "Sessions",
+            ("platform", "agent", "sessions", "ended", "messages", "answers"),
+            reports.session_rows(history),
+        )
+        narrator.table(
+            "Copies",
+            ("copy", "published", "in the log", "stopped by"),
+            reports.copy_rows(self._feed, history),
+        )
+        narrator.table(
+            "Dead letters", ("reason", "count", "detail"), reports.dead_letter_rows(history)
+        )
+        narrator.headline("Verdict")
+        narrator.verdict(verdict)
+        reports.write(report, reports.as_json(verdict, self._feed, history, self.seconds))
+        narrator.tell(f"longest gap without an answer: {self.seconds['longest gap']:.1f} s")
+        words = "every accepted message was delivered exactly once and in order"
+        narrator.tell(words if verdict.is_good else "the run does not keep its promises")
+
+
+async def _history(stage: Stage, score: Score) -> History:
+    observer = stage.observer
+    return History(
+        log=await read_log(stage.log_reader),
+        answers=score.answers,
+        sessions=await observer.sessions(),
+        rows=await observer.rows(),
+        dead_letters=await observer.dead_letters(),
+        dead_notices=await read_dead_notices(stage.dead_reader),
+        leftovers=await observer.leftovers(),
+    )
+
+
+async def _show_progress(progress: PlayProgress, score: Score) -> None:
+    with suppress(asyncio.CancelledError):
+        while True:
+            progress.show(score.published, score.heard)
+            await asyncio.sleep(_REFRESH.total_seconds())
+
+
+def _accepted(feed: Sequence[Publication]) -> int:
+    return sum(its.expect == "accepted" for its in feed)
+
+
+def log_to(path: Path) -> None:
+    """Send what the clients log to a file: things break on purpose."""
+    handler = logging.FileHandler(path, delay=True)
+    for name in ("chatlane_client", "nats"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False

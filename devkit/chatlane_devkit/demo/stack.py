@@ -1,0 +1,255 @@
+"""The whole of chatlane on one machine: embedded servers, two routers, workers, a subscriber.
+
+The demo breaks it on purpose, `chatlane dev` keeps it running. Everything listens on loopback,
+on free ports, and ends with the process that started it.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import asyncpg
+
+from chatlane.settings import Settings, load_settings
+from chatlane.store import grants
+from chatlane.store.grants import Roles
+from chatlane.store.migrations import migrate
+from chatlane_devkit.demo.observer import Observer
+from chatlane_devkit.servers.conditions import until
+from chatlane_devkit.servers.embedded import (
+    NatsServer,
+    PostgresServer,
+    free_port,
+    open_nats,
+    open_postgres,
+)
+from chatlane_devkit.servers.programs import LogTail, Program
+
+AGENT: Final = "main"
+DATABASE: Final = "chatlane"
+ROUTERS: Final = 2
+WORKERS: Final = 2
+
+# A link to the example in a checkout, a copy of it in the wheel.
+_SUBSCRIBER: Final = Path(__file__).parent / "data" / "subscriber.py"
+
+# As whom routers log in to the database.
+_ROUTER: Final = "chatlane_router"
+_START_PATIENCE: Final = timedelta(seconds=30)
+_ROUTER_STARTED: Final = re.compile(r"\brouter_started\b.*\brouter=([0-9a-f-]{36})")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Stack:
+    """Everything that runs.
+
+    Attributes:
+        directory: Data, configuration and logs.
+        config: The `chatlane.toml` that all of it uses.
+        router_ids: By name, the id under which a router is in the database.
+        health_ports: By name, where a router answers `/readyz` and `/metrics`.
+        programs: By name.
+    """
+
+    directory: Path
+    config: Path
+    settings: Settings
+    nats: NatsServer
+    postgres: PostgresServer
+    observer: Observer
+    router_ids: dict[str, str] = field(default_factory=dict)
+    health_ports: dict[str, int] = field(default_factory=dict)
+    programs: dict[str, Program] = field(default_factory=dict)
+
+    @property
+    def dsn(self) -> str:
+        """Where the database is, as its owner; the programs have the rights of their role."""
+        return self.postgres.dsn(DATABASE)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the log has."""
+        return self.settings.router.partitions
+
+    async def start_router(self, name: str) -> None:
+        """Start a router and return when it works; its log tells under which id.
+
+        Raises:
+            ServerStartError: It ended by itself, or did not come up in time.
+        """
+        program = self.programs[name]
+        log = LogTail(program.log_path)
+        log.new_lines()
+        program.start()
+
+        async def has_told() -> bool:
+            program.require_running()
+            for line in log.new_lines():
+                if found := _ROUTER_STARTED.search(line):
+                    self.router_ids[name] = found[1]
+                    return True
+            return False
+
+        try:
+            await until(has_told, _START_PATIENCE)
+        except TimeoutError as error:
+            raise program.failure("it did not come up in time") from error
+
+    async def until_owned(self, shares: dict[str, int]) -> float:
+        """Wait until routers own so many partitions; return how many seconds it took.
+
+        Raises:
+            TimeoutError: It did not happen in time.
+        """
+        wanted = {self.router_ids[name]: count for name, count in shares.items() if count}
+
+        async def is_so() -> bool:
+            return await self.observer.owners() == wanted
+
+        return await until(is_so, _START_PATIENCE)
+
+    def require_running(self) -> None:
+        """Fail when any program ended by itself.
+
+        Raises:
+            ServerStartError: With the end of its log.
+        """
+        for program in self.programs.values():
+            program.require_running()
+
+
+@asynccontextmanager
+async def open_stack(directory: Path, tell: Tell, *, think: timedelta) -> AsyncIterator[Stack]:
+    """Start everything, and stop it at the end of the block.
+
+    Args:
+        directory: For all files.
+        tell: Says in words what happens.
+        think: How long the echo agent takes for an answer.
+
+    Raises:
+        ServerStartError: Something ended by itself or did not come up.
+    """
+    async with (
+        open_nats(directory / "nats") as nats,
+        open_postgres(directory / "postgres") as postgres,
+    ):
+        tell(f"nats-server listens on {nats.url}")
+        tell(f"Postgres listens on 127.0.0.1:{postgres.port}")
+        config = await _prepare(directory, nats, postgres)
+        tell("streams and tables are set up")
+        observer = Observer(postgres.dsn(DATABASE))
+        stack = Stack(directory, config, load_settings(config, {}), nats, postgres, observer)
+        _add_programs(stack, think)
+        try:
+            await _start_programs(stack, tell)
+            yield stack
+        finally:
+            await _stop_programs(stack)
+            await observer.close()
+
+
+async def _prepare(directory: Path, nats: NatsServer, postgres: PostgresServer) -> Path:
+    """Write the configuration, make the database, and apply migrations and topology."""
+    template = (
+        resources.files("chatlane_devkit.demo").joinpath("data/stack.toml").read_text("utf-8")
+    )
+    config = directory / "chatlane.toml"
+    password = secrets.token_hex(16)
+    dsn = postgres.dsn(DATABASE, login=(_ROUTER, password))
+    values = {"nats_url": nats.url, "dsn": dsn}
+    config.write_text(Template(template).substitute(values), "utf-8")
+    await _execute(postgres.url, f'CREATE DATABASE "{DATABASE}"')
+    await asyncio.gather(
+        _make_tables(postgres.dsn(DATABASE), password),
+        _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)]),
+    )
+    return config
+
+
+async def _make_tables(dsn: str, password: str) -> None:
+    """Do what the owner of a database does, and whoever makes its users."""
+    await migrate(dsn)
+    roles = Roles()
+    await _execute(dsn, grants.script(roles))
+    membership = f"LOGIN PASSWORD '{password}' IN ROLE {roles.application}"
+    await _execute(dsn, f"CREATE ROLE {_ROUTER} {membership}")
+
+
+async def _execute(dsn: str, sql: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
+
+
+async def _run(directory: Path, arguments: list[str]) -> None:
+    """Run a program of ours to its end.
+
+    Raises:
+        ServerStartError: It failed.
+    """
+    program = Program("set-up", arguments, directory)
+    program.start()
+
+    async def has_ended() -> bool:
+        return not program.is_running
+
+    await until(has_ended, _START_PATIENCE)
+    program.require_success()
+
+
+def _add_programs(stack: Stack, think: timedelta) -> None:
+    """Describe the programs; none is started yet."""
+    config = str(stack.config)
+    for number in range(1, ROUTERS + 1):
+        name = f"router {number}"
+        port = stack.health_ports[name] = free_port()
+        arguments = ["-m", "chatlane", "router", "--config", config]
+        environment = {"CHATLANE_HTTP__PORT": str(port)}
+        stack.programs[name] = Program(name, arguments, stack.directory, environment)
+    for number in range(1, WORKERS + 1):
+        name = f"worker {number}"
+        arguments = ["-m", "chatlane", "echo-worker", "--config", config, "--agent", AGENT]
+        arguments += ["--name", worker_id(name), "--think", f"{think.total_seconds()}s"]
+        stack.programs[name] = Program(name, arguments, stack.directory)
+    stack.programs["subscriber"] = Program(
+        "subscriber", [str(_SUBSCRIBER)], stack.directory, {"NATS_URL": stack.nats.url}
+    )
+
+
+async def _start_programs(stack: Stack, tell: Tell) -> None:
+    """Start everything at once and return when the routers share the partitions."""
+    routers = list(stack.health_ports)
+    for name in stack.programs.keys() - set(routers):
+        stack.programs[name].start()
+    await asyncio.gather(*(stack.start_router(name) for name in routers))
+    share = stack.partitions // len(routers)
+    await stack.until_owned(dict.fromkeys(routers, share))
+    stack.require_running()
+    for name in routers:
+        tell(f"{name} owns {share} of {stack.partitions} partitions")
+
+
+async def _stop_programs(stack: Stack) -> None:
+    """Stop workers before routers, so that nobody waits for an answer that cannot come."""
+    routers = [stack.programs[name] for name in stack.health_ports]
+    others = [its for its in stack.programs.values() if its not in routers]
+    for group in (others, routers):
+        await asyncio.gather(*(program.stop() for program in group))
+
+
+def worker_id(name: str) -> str:
+    """Return the name under which a worker claims turns: no blanks are allowed there."""
+    return name.replace(" ", "-")

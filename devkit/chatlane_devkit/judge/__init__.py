@@ -1,0 +1,1 @@
+"""Judge whether a run delivered every message once and in order."""

@@ -1,0 +1,68 @@
+"""Judges what the router itself says: an answer to each command, a word on each new beginning."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from chatlane_devkit.judge.history import History, LogEntry, Session
+from chatlane_devkit.scenario.feed import Publication
+
+NEW_AFTER_SILENCE: Final = "This is a new conversation: it was quiet for a while."
+
+
+def commands_in(feed: Sequence[Publication]) -> list[Publication]:
+    """Return the commands of a feed that are to be obeyed."""
+    return [its for its in feed if its.expect == "obeyed"]
+
+
+def beginnings(
+    feed: Sequence[Publication], entries: Mapping[str, LogEntry]
+) -> dict[str, list[int]]:
+    """Return by conversation where in the log somebody asked for a new session."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for its in commands_in(feed):
+        if its.begins and its.nats_id in entries:
+            found[its.talk].append(entries[its.nats_id].sequence)
+    return found
+
+
+def notice_problems(
+    feed: Sequence[Publication], found: Mapping[str, Sequence[Session]], history: History
+) -> Iterator[str]:
+    """Compare what the router said with the commands and with where silence ended a session.
+
+    Args:
+        found: The sessions of each conversation, oldest first.
+    """
+    notices = [its for its in history.answers if its.kind == "notice"]
+    due = Counter((its.message_id, its.reply) for its in commands_in(feed))
+    due.update((session_id, NEW_AFTER_SILENCE) for session_id in _begun_after_silence(found))
+    told = Counter(
+        (
+            its.session_id if its.text == NEW_AFTER_SILENCE else its.cause.removeprefix("message "),
+            its.text,
+        )
+        for its in notices
+    )
+    for (what, text), count in (due - told).items():
+        yield f"{count} times not told: {text!r} to {what}"
+    for (what, text), count in (told - due).items():
+        yield f"{count} times told for nothing: {text!r} to {what}"
+    yield from _misled(feed, history)
+
+
+def _begun_after_silence(found: Mapping[str, Sequence[Session]]) -> Iterator[str]:
+    for sessions in found.values():
+        for before, after in pairwise(sessions):
+            if before.end_reason == "idle":
+                yield after.id
+
+
+def _misled(feed: Sequence[Publication], history: History) -> Iterator[str]:
+    """Say which answers to commands went to another place than the command came from."""
+    places = {(its.message_id, its.reply): its.address for its in commands_in(feed)}
+    for its in history.answers:
+        place = places.get((its.cause.removeprefix("message "), its.text))
+        if its.kind == "notice" and place is not None and place != its.address:
+            yield f"told in the wrong place: {its.text!r}"

@@ -1,0 +1,503 @@
+"""Judges one run of the feed: was every accepted message delivered exactly once and in order?
+
+Written against the feed and what was seen from outside, with a small model of its own; it asks
+none of the router's rules, so that a fault in them cannot excuse itself.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from itertools import accumulate, chain, groupby
+from typing import Final
+
+from typing_extensions import override
+
+from chatlane_devkit.judge.album_checks import album_problems, albums_in
+from chatlane_devkit.judge.command_checks import beginnings, commands_in, notice_problems
+from chatlane_devkit.judge.history import DeadLetter, Heard, History, LogEntry, Row, Session
+from chatlane_devkit.scenario.feed import Address, Publication
+
+_HEARD_ROLES: Final = frozenset({"user", "system"})
+# Two ways to write "no thread".
+_NO_THREAD: Final = frozenset({"", "0"})
+_SHOWN_CHARACTERS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise, how many things it was checked on, and what speaks against it."""
+
+    promise: str
+    counted: int
+    problems: tuple[str, ...]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing speaks against it."""
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All checks of one run."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every promise was kept."""
+        return all(check.is_kept for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What identifies a message in a conversation."""
+
+    message_id: str
+    text: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.message_id or 'no id'} {shortened(self.text)!r}"
+
+
+class Cut(Enum):
+    """Whether a message begins a new session."""
+
+    NO = auto()
+    YES = auto()
+    EITHER = auto()
+    """It was silent long enough, but a turn may still have run, which puts the end off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What one conversation must consist of.
+
+    Attributes:
+        messages: In log order.
+        cuts: For each of them, whether it begins a new session after silence.
+        strands: The messages by chat. Only within a chat is the order fixed; there is more than
+            one where a chat moved or a person has two ids.
+    """
+
+    agent: str
+    messages: tuple[Said, ...]
+    cuts: tuple[Cut, ...]
+    strands: tuple[tuple[Said, ...], ...]
+
+
+def judge(
+    feed: Sequence[Publication], history: History, idle_after: Mapping[str, timedelta]
+) -> Verdict:
+    """Compare what was seen with what the feed says must come of it.
+
+    Args:
+        feed: Everything that was published, in order.
+        history: What was seen.
+        idle_after: By platform, the silence after which a session ends.
+    """
+    expected = conversations(feed, history.log, idle_after)
+    found = _sessions_by_talk(feed, history)
+    checks = (
+        _Judgement("every event is in the log once, in the order of its chat").on(
+            len(feed), _log_problems(feed, history.log)
+        ),
+        _Judgement("every accepted message is in its conversation once, in order").on(
+            sum(len(its.messages) for its in expected.values()),
+            _conversation_problems(expected, found, history),
+        ),
+        _Judgement("the agents heard every message once, in order").on(
+            sum(1 for answer in history.answers for _ in answer.heard()),
+            _hearing_problems(feed, found, history),
+        ),
+        _Judgement("every session is one conversation with one agent").on(
+            len(history.sessions), _session_problems(feed, expected, found, history)
+        ),
+        _Judgement("transcripts are numbered without a gap").on(
+            len(history.rows), _numbering_problems(history.rows)
+        ),
+        _Judgement("every answer reached its chat once, in order").on(
+            len(history.answers), _answer_problems(history)
+        ),
+        _Judgement("commands and new beginnings were told once, in their chat").on(
+            sum(its.kind == "notice" for its in history.answers),
+            notice_problems(feed, found, history),
+        ),
+        _Judgement("every album was answered as one").on(
+            len(albums_in(feed)), album_problems(feed, found, history)
+        ),
+        _Judgement("what is broken is a dead letter with its reason, and nothing else is").on(
+            len(history.dead_letters), _dead_letter_problems(feed, history)
+        ),
+        _Judgement("nothing is left to do").on(1, _leftover_problems(history)),
+    )
+    return Verdict(checks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    promise: str
+
+    def on(self, counted: int, problems: Iterable[str]) -> Check:
+        return Check(self.promise, counted, tuple(problems))
+
+
+def conversations(
+    feed: Sequence[Publication], log: Sequence[LogEntry], idle_after: Mapping[str, timedelta]
+) -> dict[str, Conversation]:
+    """Return by name what each conversation must consist of.
+
+    What never reached the log counts as the last that was said, so that it is missed.
+    """
+    entries = {entry.nats_id: entry for entry in log}
+    by_talk: dict[str, list[Publication]] = defaultdict(list)
+    for publication in feed:
+        if publication.expect == "accepted":
+            by_talk[publication.talk].append(publication)
+    begins = beginnings(feed, entries)
+    return {
+        talk: _conversation(said, entries, idle_after.get(said[0].platform), begins.get(talk, []))
+        for talk, said in by_talk.items()
+    }
+
+
+def _conversation(
+    said: list[Publication],
+    entries: Mapping[str, LogEntry],
+    idle: timedelta | None,
+    begins: Sequence[int],
+) -> Conversation:
+    last = max((entry.sequence for entry in entries.values()), default=0) + 1
+    in_order = sorted(
+        said, key=lambda its: entries[its.nats_id].sequence if its.nats_id in entries else last
+    )
+    strands: dict[str, list[Said]] = defaultdict(list)
+    for publication in in_order:
+        strands[publication.address.chat].append(_said(publication))
+    return Conversation(
+        said[0].agent,
+        tuple(map(_said, in_order)),
+        tuple(_cuts(in_order, entries, idle, begins)),
+        tuple(map(tuple, strands.values())),
+    )
+
+
+def _cuts(
+    said: list[Publication],
+    entries: Mapping[str, LogEntry],
+    idle: timedelta | None,
+    begins: Sequence[int],
+) -> Iterator[Cut]:
+    """Cut where somebody asked for it, or speaks strictly later than `idle` after the last person.
+
+    Surely so only when everything before was answered before the person spoke.
+    """
+    last_activity: datetime | None = None
+    settles = last_place = 0
+    for its in said:
+        entry = entries.get(its.nats_id)
+        place = entry.sequence if entry else last_place
+        spoke_at = entry.stored_at if entry and its.is_from_person else None
+        if last_place and any(last_place < asked < place for asked in begins):
+            yield Cut.YES
+        elif not (idle and spoke_at and last_activity) or spoke_at - last_activity <= idle:
+            yield Cut.NO
+        else:
+            yield Cut.YES if its.settles > settles else Cut.EITHER
+        last_activity, settles, last_place = spoke_at or last_activity, its.settles, place
+
+
+def _said(publication: Publication) -> Said:
+    return Said(publication.message_id, publication.text)
+
+
+def _place(address: Address) -> Address:
+    thread = "" if address.thread in _NO_THREAD else address.thread
+    return Address(
+        address.platform, address.account, address.scope, address.chat, thread, address.sender
+    )
+
+
+def _talks_by_place(feed: Sequence[Publication]) -> dict[Address, str]:
+    return {_place(its.address): its.talk for its in feed if its.expect == "accepted"}
+
+
+def _talks_by_session(feed: Sequence[Publication], history: History) -> dict[str, set[str]]:
+    """Return for each session the conversations whose places its answers went to."""
+    places = _talks_by_place(feed)
+    talks: dict[str, set[str]] = defaultdict(set)
+    for answer in history.answers:
+        talks[answer.session_id].add(places.get(_place(answer.address), "nobody's place"))
+    return talks
+
+
+def _sessions_by_talk(feed: Sequence[Publication], history: History) -> dict[str, list[Session]]:
+    """Return the sessions of each conversation, oldest first."""
+    found: dict[str, list[Session]] = defaultdict(list)
+    talks = _talks_by_session(feed, history)
+    for session in sorted(history.sessions, key=lambda its: its.started_at):
+        for talk in talks.get(session.id, {"nobody"}):
+            found[talk].append(session)
+    return found
+
+
+def _log_problems(feed: Sequence[Publication], log: Sequence[LogEntry]) -> Iterator[str]:
+    stored = Counter(entry.nats_id for entry in log)
+    known = {publication.nats_id for publication in feed}
+    for nats_id in known - stored.keys():
+        yield f"never stored: {nats_id}"
+    for nats_id, count in stored.items():
+        if count > 1:
+            yield f"stored {count} times: {nats_id}"
+        if nats_id not in known:
+            yield f"not of the feed: {nats_id}"
+    yield from _log_order_problems(feed, log)
+
+
+def _log_order_problems(feed: Sequence[Publication], log: Sequence[LogEntry]) -> Iterator[str]:
+    numbers: dict[str, int] = {}
+    for publication in feed:
+        numbers.setdefault(publication.nats_id, publication.number)
+    last: dict[str, int] = {}
+    for entry in sorted(log, key=lambda its: its.sequence):
+        number = numbers.get(entry.nats_id, 0)
+        if number < last.get(entry.chat, 0):
+            yield f"line {number} was stored after line {last[entry.chat]} of the same chat"
+        last[entry.chat] = number
+
+
+def _conversation_problems(
+    expected: Mapping[str, Conversation], found: Mapping[str, list[Session]], history: History
+) -> Iterator[str]:
+    rows = _heard_rows(history.rows)
+    for talk, conversation in expected.items():
+        sessions = [_said_in(rows[session.id]) for session in found.get(talk, [])]
+        for problem in _differences(conversation, sessions):
+            yield f"{talk}: {problem}"
+    for talk in found.keys() - expected.keys():
+        for session in found[talk]:
+            yield f"session {session.id} belongs to no conversation of the feed"
+
+
+def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]]) -> Iterator[str]:
+    """Say in which way the sessions of one conversation are not what they must be."""
+    expected = conversation.messages
+    actual = [said for session in sessions for said in session]
+    missing, extra = Counter(expected) - Counter(actual), Counter(actual) - Counter(expected)
+    for said in missing:
+        yield f"lost: {said}"
+    for said in extra:
+        yield f"doubled: {said}" if said in expected else f"does not belong here: {said}"
+    if missing or extra:
+        return
+    if not is_interleaving(actual, conversation.strands):
+        yield f"out of order: {_first_difference(expected, actual)}"
+    elif len(conversation.strands) > 1 and len(sessions) > 1:
+        yield f"split into {len(sessions)} sessions"
+    else:
+        yield from _cut_problems(conversation, sessions)
+
+
+def _cut_problems(
+    conversation: Conversation, sessions: Sequence[tuple[Said, ...]]
+) -> Iterator[str]:
+    """Say which messages are in the wrong session, given that all came in order."""
+    begins = set(accumulate(map(len, sessions)))
+    for number, (said, cut) in enumerate(
+        zip(conversation.messages, conversation.cuts, strict=True)
+    ):
+        if cut is Cut.NO and number in begins:
+            yield f"in the wrong session: {said} began a new one"
+        if cut is Cut.YES and number not in begins:
+            yield f"in the wrong session: {said} did not begin a new one"
+
+
+def is_interleaving(merged: Sequence[Said], strands: Sequence[Sequence[Said]]) -> bool:
+    """Tell whether `merged` is all of `strands`, each in its own order."""
+    if len(merged) != sum(len(strand) for strand in strands):
+        return False
+    reached = {(0,) * len(strands)}
+    for said in merged:
+        reached = {
+            (*positions[:which], positions[which] + 1, *positions[which + 1 :])
+            for positions in reached
+            for which, strand in enumerate(strands)
+            if positions[which] < len(strand) and strand[positions[which]] == said
+        }
+    return bool(reached)
+
+
+def _first_difference(expected: Sequence[Said], actual: Sequence[Said]) -> str:
+    pairs = ((wanted, got) for wanted, got in zip(expected, actual, strict=True) if wanted != got)
+    wanted, got = next(pairs)
+    return f"{got} came where {wanted} was due"
+
+
+def _hearing_problems(
+    feed: Sequence[Publication], found: Mapping[str, list[Session]], history: History
+) -> Iterator[str]:
+    """Compare what the agents say they heard with the transcripts, by number and text."""
+    heard: dict[str, list[Heard]] = defaultdict(list)
+    for answer in history.answers:
+        heard[answer.session_id].extend(answer.heard())
+    rows = _heard_rows(history.rows)
+    hears = {(its.talk, _said(its)): its.hears for its in feed if its.expect == "accepted"}
+    for talk, sessions in found.items():
+        for session in sessions:
+            problems = _heard_differences(rows[session.id], heard[session.id])
+            for row, text in _misheard(rows[session.id], heard[session.id]):
+                if text != hears.get((talk, Said(row.message_id, row.content))):
+                    problems = chain(problems, [f"{row.content!r} was heard as {text!r}"])
+            yield from (f"session {session.id}: {problem}" for problem in problems)
+
+
+def _heard_differences(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[str]:
+    numbers, heard_numbers = [row.seq for row in rows], [its.seq for its in heard]
+    for seq in sorted((Counter(numbers) - Counter(heard_numbers)).keys()):
+        yield f"number {seq} was never heard"
+    for seq in sorted((Counter(heard_numbers) - Counter(numbers)).keys()):
+        yield f"number {seq} was heard too often"
+    if heard_numbers != sorted(heard_numbers):
+        yield f"heard out of order: {heard_numbers}"
+
+
+def _misheard(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[tuple[Row, str]]:
+    """Yield what was heard in other words; files are named behind the text."""
+    texts = {its.seq: its.text for its in heard}
+    yield from (
+        (row, texts[row.seq]) for row in rows if texts.get(row.seq, row.content) != row.content
+    )
+
+
+def _session_problems(
+    feed: Sequence[Publication],
+    expected: Mapping[str, Conversation],
+    found: Mapping[str, list[Session]],
+    history: History,
+) -> Iterator[str]:
+    owners: dict[str, list[str]] = defaultdict(list)
+    for talk, sessions in found.items():
+        for session in sessions:
+            owners[session.id].append(talk)
+    for session_id, talks in owners.items():
+        if len(talks) > 1:
+            yield f"session {session_id} is shared by {', '.join(sorted(talks))}"
+    for talk, conversation in expected.items():
+        for session in found.get(talk, []):
+            if session.agent != conversation.agent:
+                yield f"{talk} was answered by {session.agent}, not {conversation.agent}"
+    yield from _ending_problems(feed, found, history)
+
+
+def _ending_problems(
+    feed: Sequence[Publication], found: Mapping[str, list[Session]], history: History
+) -> Iterator[str]:
+    """Compare how sessions ended with how many followed another in the same conversation.
+
+    The last one of a conversation may have ended by silence, which needs no message.
+    """
+    due = sum(len(sessions) - 1 for sessions in found.values())
+    silent = {its[-1].id for its in found.values() if its and its[-1].end_reason == "idle"}
+    reasons = (its.end_reason for its in history.sessions if its.id not in silent)
+    ended = Counter(filter(None, reasons))
+    asked = sum(its.begins for its in commands_in(feed))
+    if ended != +Counter({"idle": due - asked, "requested": asked}):
+        yield f"{due} sessions were followed by another; ended were: {dict(ended)}"
+
+
+def _numbering_problems(rows: Sequence[Row]) -> Iterator[str]:
+    by_session: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        by_session[row.session_id].append(row.seq)
+    for session_id, numbers in by_session.items():
+        if sorted(numbers) != list(range(1, len(numbers) + 1)):
+            yield f"session {session_id} is numbered {sorted(numbers)}"
+
+
+def _answer_problems(history: History) -> Iterator[str]:
+    arrived: dict[str, list[int]] = defaultdict(list)
+    for answer in history.answers:
+        arrived[answer.session_id].append(answer.out_seq)
+    for session_id, numbers in arrived.items():
+        if numbers != list(range(1, len(numbers) + 1)):
+            yield f"session {session_id}: answers arrived as {numbers}"
+    parts = Counter((its.session_id, its.cause, its.part) for its in history.answers)
+    for (session_id, cause, part), count in parts.items():
+        if count > 1:
+            yield f"session {session_id}: part {part} of {cause} came {count} times"
+    yield from (
+        f"session {its.session_id}: a {its.kind} came: {shortened(its.text)!r}"
+        for its in history.answers
+        if its.kind not in {"answer", "notice"}
+    )
+    yield from _answer_text_problems(history)
+
+
+def _answer_text_problems(history: History) -> Iterator[str]:
+    """Compare what the chats received with what the transcripts say was answered."""
+    sent: dict[str, list[str]] = defaultdict(list)
+    for answer in (its for its in history.answers if its.kind == "answer"):
+        sent[answer.session_id].append(answer.text)
+    kept: dict[str, list[str]] = defaultdict(list)
+    for row in sorted(history.rows, key=lambda its: its.seq):
+        if row.role == "assistant":
+            kept[row.session_id].append(row.content)
+    for session_id in sent.keys() | kept.keys():
+        if sent[session_id] != kept[session_id]:
+            counts = len(sent[session_id]), len(kept[session_id])
+            yield f"session {session_id}: {counts[0]} answers came, {counts[1]} are in the transcript"
+
+
+def _dead_letter_problems(feed: Sequence[Publication], history: History) -> Iterator[str]:
+    expected = Counter(
+        (hashlib.sha256(its.body).hexdigest(), its.reason)
+        for its in feed
+        if its.expect == "dead" and its.body is not None
+    )
+    for source, letters in (("row", history.dead_letters), ("notice", history.dead_notices)):
+        actual = Counter((letter.digest, letter.reason) for letter in letters)
+        for digest, reason in expected - actual:
+            yield f"no {source} for {digest[:12]}, which is {reason}"
+        for digest, reason in actual - expected:
+            yield f"a {source} too many: {digest[:12]}, {reason}{_detail(letters, digest)}"
+
+
+def _detail(letters: Sequence[DeadLetter], digest: str) -> str:
+    detail = next((its.detail for its in letters if its.digest == digest), "")
+    return f" ({detail})" if detail else ""
+
+
+def _leftover_problems(history: History) -> Iterator[str]:
+    left = history.leftovers
+    for name, count in (
+        ("outbox rows", left.outbox),
+        ("waiting messages", left.waiting),
+        ("live turns", left.live_turns),
+    ):
+        if count:
+            yield f"{count} {name} are left"
+
+
+def _heard_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return what agents had to hear, by session, in order."""
+    by_session: dict[str, list[Row]] = defaultdict(list)
+    chosen = (row for row in rows if row.role in _HEARD_ROLES)
+    for session_id, its in groupby(
+        sorted(chosen, key=lambda row: (row.session_id, row.seq)), key=lambda row: row.session_id
+    ):
+        by_session[session_id] = list(its)
+    return by_session
+
+
+def _said_in(rows: Sequence[Row]) -> tuple[Said, ...]:
+    return tuple(Said(row.message_id, row.content) for row in rows)
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,1 @@
+"""The events that the demo publishes, and the generator that writes them."""

@@ -1,0 +1,1 @@
+"""Run nats-server, Postgres and other programs as child processes."""

@@ -1,0 +1,66 @@
+"""An agent that says what it heard: `#<number in the transcript> heard: <text>`.
+
+A turn worker like any other, built on the client; it needs no devkit.
+"""
+
+import asyncio
+import signal
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+
+from nats.aio.client import Client
+
+from chatlane_client.turn import Turn
+from chatlane_client.worker import TurnWorker, default_worker_name
+from chatlane_schemas import Attachment, TurnMessage
+
+
+def heard(seq: int, text: str | None, attachments: Iterable[Attachment] = ()) -> str:
+    """Return what the agent says about one message; files are told by name."""
+    files = [f"[{its.name or its.media_type}]" for its in attachments]
+    return f"#{seq} heard: {' '.join([*([text] if text else []), *files])}"
+
+
+def echo(messages: Iterable[TurnMessage]) -> str:
+    """Return the answer to a turn, one line or more for each message."""
+    return "\n".join(heard(its.seq, its.text, its.attachments) for its in messages)
+
+
+async def think_and_echo(think: timedelta, turn: Turn) -> str:
+    """Take some time, as an agent would, and answer a turn."""
+    await asyncio.sleep(think.total_seconds())
+    return echo(turn.messages)
+
+
+async def serve(
+    client: Client,
+    *,
+    agent: str = "main",
+    principal: str | None = None,
+    slots: int = 8,
+    think: timedelta = timedelta(0),
+    name: str | None = None,
+) -> None:
+    """Serve the turns of an agent until SIGTERM or SIGINT, and finish what is begun.
+
+    Args:
+        client: An open connection.
+        agent: The agent to stand in for.
+        principal: The name that the connection's permissions are bound to; else the agent's.
+        slots: Turns at the same time.
+        think: How long an answer takes.
+        name: Shown to people who look for the worker of a turn.
+    """
+    worker = TurnWorker(
+        client,
+        agent,
+        partial(think_and_echo, think),
+        slots=slots,
+        principal=principal or agent,
+        name=name or default_worker_name(),
+    )
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, worker.stop)
+    await worker.run()

@@ -1,1 +1,0 @@
-"""What only embedded mode needs: real servers from wheels, the feed and the demo."""

@@ -1,0 +1,155 @@
+"""The whole feed against a router that does everything right, told by a few lines of Python."""
+
+import hashlib
+from collections import defaultdict
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chatlane_devkit.judge.command_checks import NEW_AFTER_SILENCE
+from chatlane_devkit.judge.history import (
+    Answer,
+    DeadLetter,
+    History,
+    Leftovers,
+    LogEntry,
+    Row,
+    Session,
+)
+from chatlane_devkit.judge.verdict import Cut, conversations, judge
+from chatlane_devkit.scenario.feed import Pause, Publication, Step, publications, read_feed
+from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
+
+STEPS = read_feed(SCENARIO_FILE)
+FEED = publications(STEPS)
+IDLE = {"discord": timedelta(seconds=2)}
+NOON = datetime(2026, 3, 12, 12, tzinfo=UTC)
+STEP_LENGTH = timedelta(milliseconds=9)
+
+
+def play(steps: tuple[Step, ...]) -> list[LogEntry]:
+    """Store every envelope once; time passes with every line and with every pause."""
+    now, log, stored = NOON, list[LogEntry](), set[str]()
+    for step in steps:
+        if isinstance(step, Pause):
+            now += step.length
+        elif isinstance(step, Publication) and step.nats_id not in stored:
+            stored.add(step.nats_id)
+            now += STEP_LENGTH
+            place = step.address
+            chat = f"{place.platform}.{place.account}.{place.chat or place.sender}"
+            log.append(LogEntry(len(log) + 1, now, chat, step.nats_id, ""))
+    return log
+
+
+def answered(log: list[LogEntry]) -> History:
+    """Answer each message by itself, in a session that ends by the rule of the verdict."""
+    by_id = {its.nats_id: its for its in FEED if its.expect in {"accepted", "obeyed"}}
+    expected = conversations(FEED, log, IDLE)
+    rows, answers, sessions = list[Row](), list[Answer](), dict[str, Session]()
+    heard: dict[str, int] = defaultdict(int)
+    heard_in_session: dict[str, int] = defaultdict(int)
+    spoken: dict[str, int] = defaultdict(int)
+    current: dict[str, str] = {}
+    asked_for: set[str] = set()
+    numbered: dict[str, int] = defaultdict(int)
+    album = ""
+
+    def speak(its: Publication, kind: str, cause: str, text: str) -> None:
+        name = current[its.talk]
+        spoken[name] += 1
+        answers.append(
+            Answer(name, spoken[name], its.agent or "main", its.address, kind, cause, 0, text)
+        )
+
+    for entry in log:
+        its = by_id.get(entry.nats_id)
+        if its is None:
+            continue
+        if its.expect == "obeyed":
+            speak(its, "notice", f"message {its.message_id}", its.reply)
+            asked_for |= {its.talk} if its.begins else set()
+            continue
+        told, count = heard[its.talk], heard_in_session[its.talk]
+        is_cut = told and expected[its.talk].cuts[told] is not Cut.NO
+        if is_cut:
+            ended = current[its.talk]
+            reason = "requested" if its.talk in asked_for else "idle"
+            sessions[ended] = replace(sessions[ended], end_reason=reason)
+            count = 0
+        if not count:
+            name = current[its.talk] = f"{its.talk} from {told}"
+            key = f"agent:main:{its.platform}:{its.talk}"
+            sessions[name] = Session(name, key, its.agent, entry.stored_at)
+        if is_cut and its.talk not in asked_for:
+            speak(its, "notice", f"message {its.message_id}", NEW_AFTER_SILENCE)
+        asked_for.discard(its.talk)
+        name = current[its.talk]
+        heard[its.talk], heard_in_session[its.talk] = told + 1, count + 1
+        is_more = its.album and album == its.album
+        answer = rows.pop() if is_more else Row(name, numbered[name] + 1, "assistant", "")
+        text = f"#{answer.seq} heard: {its.hears}"
+        rows.append(Row(name, answer.seq, "user", its.text, its.message_id))
+        if is_more:
+            text = f"{answers[-1].text}\n{text}"
+            answers[-1] = replace(answers[-1], text=text)
+        else:
+            speak(its, "answer", f"turn {its.number}", text)
+        numbered[name], album = answer.seq + 1, its.album
+        rows.append(Row(name, numbered[name], "assistant", text))
+    letters = [
+        DeadLetter(hashlib.sha256(its.body).hexdigest(), its.reason)
+        for its in FEED
+        if its.expect == "dead" and its.body is not None
+    ]
+    return History(log, answers, list(sessions.values()), rows, letters, letters, Leftovers())
+
+
+HISTORY = answered(play(STEPS))
+
+
+def test_a_day_without_fault_is_good() -> None:
+    verdict = judge(FEED, HISTORY, IDLE)
+    assert [problem for check in verdict.checks for problem in check.problems] == []
+
+
+def test_silence_ended_sessions_in_both_pauses() -> None:
+    ended = [its for its in HISTORY.sessions if its.end_reason == "idle"]
+    assert len(ended) >= 20
+
+
+@pytest.mark.parametrize("number", [0, 700, 1500, -1])
+def test_any_single_message_is_missed(number: int) -> None:
+    answers = list(HISTORY.answers)
+    del answers[number]
+    assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
+
+
+def test_an_album_that_was_answered_in_pieces_is_named() -> None:
+    (place, whole) = next(
+        (place, its) for place, its in enumerate(HISTORY.answers) if len(list(its.heard())) == 3
+    )
+    pieces = [replace(whole, text=line) for line in whole.text.split("\n")]
+    answers = [*HISTORY.answers[:place], *pieces, *HISTORY.answers[place + 1 :]]
+    verdict = judge(FEED, replace(HISTORY, answers=answers), IDLE)
+    problems = [problem for check in verdict.checks for problem in check.problems]
+    assert any("was not answered as one" in problem for problem in problems)
+
+
+def test_a_command_that_is_not_obeyed_is_missed() -> None:
+    answers = [its for its in HISTORY.answers if its.kind != "notice"]
+    assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
+
+
+def test_a_conversation_that_goes_on_where_another_was_asked_for_is_named() -> None:
+    talk = next(its.talk for its in FEED if its.begins)
+    first, second = sorted(its.id for its in HISTORY.sessions if its.id.startswith(talk))
+    rows = list[Row]()
+    for its in HISTORY.rows:
+        moved = its.session_id == second
+        rows.append(replace(its, session_id=first, seq=its.seq + 2) if moved else its)
+    sessions = [its for its in HISTORY.sessions if its.id != second]
+    verdict = judge(FEED, replace(HISTORY, rows=rows, sessions=sessions), IDLE)
+    problems = [problem for check in verdict.checks for problem in check.problems]
+    assert any("did not begin a new one" in problem for problem in problems)
