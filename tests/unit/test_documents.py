@@ -17,6 +17,9 @@ import pytest
 import typer.main
 
 from chatlane.cli.commands import app
+from chatlane.domain.commanding import HANDLERS
+from chatlane.domain.commands import OTHER_WORDS, CommandName
+from chatlane.domain.replies import help_text
 from chatlane.metrics import METRICS
 from chatlane.settings import Settings
 from chatlane.store.grants import Roles
@@ -204,6 +207,34 @@ def test_commands_and_their_options_exist(document: Path) -> None:
         if re.match(r"(?:\.venv/bin/)?chatlane [a-z-]", line)
     ]
     assert [problem for line in calls for problem in unknown_in(line)] == []
+
+
+# Chat commands.
+
+
+def command_cells() -> list[list[str]]:
+    """Return the first cell of each row of the table of chat commands: how it is written."""
+    rows = re.findall(r"^\| (`/[^|]+`) \|", text_of(ROOT / "docs/commands.md"), re.MULTILINE)
+    return [re.findall(r"`([^`]+)`", row) for row in rows]
+
+
+def test_every_chat_command_has_its_row() -> None:
+    """`/help` lists the same commands, in the same order, with the same arguments."""
+    usages = [line.partition(":")[0] for line in help_text(CommandName, "/").splitlines()]
+    assert [cells[0] for cells in command_cells()] == usages
+
+
+def test_every_other_word_for_a_chat_command_is_in_its_row() -> None:
+    others = {
+        cell.split()[0].removeprefix("/"): cells[0].split()[0].removeprefix("/")
+        for cells in command_cells()
+        for cell in cells[1:]
+    }
+    assert others == OTHER_WORDS
+
+
+def test_every_chat_command_has_a_handler() -> None:
+    assert set(CommandName) == HANDLERS.keys()
 
 
 # Code.

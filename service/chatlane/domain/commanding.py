@@ -159,7 +159,7 @@ class Commanding:
 
     def carry_out(self, given: Given) -> str:
         """Do what needs nothing but memory, and return what to answer."""
-        return _BY_NAME[given.name](self, given)
+        return HANDLERS[given.name](self, given)
 
     def answer(self, given: Given, said: str) -> None:
         """Tell the chat what became of a command."""
@@ -370,7 +370,7 @@ class Commanding:
         return known or reach_of(arrived.session_key, arrived.person)
 
 
-_BY_NAME: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
+HANDLERS: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
     CommandName.NEW: Commanding.begin_anew,
     CommandName.STOP: Commanding.nothing_to_stop,
     CommandName.QUEUE: Commanding.pass_on,

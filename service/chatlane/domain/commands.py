@@ -32,10 +32,10 @@ class CommandName(StrEnum):
     HELP = "help"
 
 
-# What else a command is called.
-_OTHER_WORDS: Final = {"reset": CommandName.NEW}
+# Other words for a command.
+OTHER_WORDS: Final = {"reset": CommandName.NEW}
 _WORDS: Final[Mapping[str, CommandName]] = MappingProxyType(
-    {**{name.value: name for name in CommandName}, **_OTHER_WORDS}
+    {**{name.value: name for name in CommandName}, **OTHER_WORDS}
 )
 
 # What is said behind them is a message to the agent.
