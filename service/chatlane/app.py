@@ -50,7 +50,6 @@ from chatlane.routing.dead_letter_limits import DeadLetterLimits
 from chatlane.routing.deadlines import Deadlines
 from chatlane.routing.drift import DriftWatch
 from chatlane.routing.forgetting import Forgetting, deleted_of_log, require_keys
-from chatlane.routing.handover import HandOver
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Intake
 from chatlane.routing.log_trimmer import LogTrimmer
@@ -343,13 +342,8 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> datetim
     if differences := await topology.verify(jetstream, declared.streams, declared.durables):
         raise SchemaMismatchError(tuple(differences))
     for log in LOGS:
-        # What is stored counts, not what is declared: that may be about to change.
-        if (count := await topology.find_partition_count(jetstream, log)) is None:
-            raise SchemaMismatchError((f"the {log} log is not divided into partitions",))
-        if count != app.settings.router.partitions:
-            _log.warning("partitions_not_as_declared", log=log, partitions=count)
         async with app.store.transaction() as connection:
-            await partitions.ensure(connection, log, count)
+            await partitions.ensure(connection, log, app.settings.router.partitions)
     async with app.store.transaction() as connection:
         await seen_days.create(connection, SEEN_AHEAD)
     return (await jetstream.get_stream(LOG_STREAMS["inbound"])).told_at
@@ -393,7 +387,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             routed_changed=partial(routed_change.ring_within, timedelta(0)),
         )
         desk = ClaimDesk(app.store, app.catalog.agents)
-        access = LogAccess(bus, buffer_bytes=router.buffer_bytes)
+        access = LogAccess(bus, router.partitions, buffer_bytes=router.buffer_bytes)
         app.intake = intake = Intake(
             router=app.router_id,
             lease=router.lease,
@@ -428,6 +422,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
         app.ownership = ownership = Ownership(
             router=app.router_id,
             version=VERSION,
+            partition_count=router.partitions,
             holder=intake,
             transaction=transaction,
             is_log_reachable=lambda: access.is_reachable,
@@ -440,13 +435,6 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             poll_interval=router.poll_interval,
         )
         idle = IdleCheck(
-            router=app.router_id,
-            lease=router.lease,
-            intake=intake,
-            access=access,
-            transaction=transaction,
-        )
-        handover = HandOver(
             router=app.router_id,
             lease=router.lease,
             intake=intake,
@@ -475,7 +463,6 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
                 async with (
                     app.running("batches", batches.run()),
                     app.running("idle check", idle.run()),
-                    app.running("hand-over", handover.run()),
                     app.running("sweeper", sweeper.run()),
                     app.running("alarm", alarm.run(deadlines.sweep)),
                     app.running("rescue", rescue.run(relay.adopt_orphans)),
@@ -508,7 +495,8 @@ def _jobs(
         declared_durables=declared.durables,
         lease=app.settings.router.lease,
     )
-    contents, logs = StreamContents(bus.client), LogAccess(bus)
+    contents = StreamContents(bus.client)
+    logs = LogAccess(bus, app.settings.router.partitions)
     app.reconciler = reconciler = Reconciler(
         logs,
         Backlogs(bus.client),

@@ -23,7 +23,6 @@ __all__ = [
     "FREEZE_VARIABLE",
     "POINTS",
     "SIGNALS",
-    "ChangePoint",
     "Fuse",
     "RouterPoint",
     "WorkerPoint",
@@ -78,22 +77,7 @@ class RouterPoint(StrEnum):
     """Leases that nobody renewed are over, and that is not committed."""
 
 
-class ChangePoint(StrEnum):
-    """The steps of a change of the partitions, in routers and in the command that asks for it."""
-
-    REACHED = "change.reached"
-    """Router: cursors stand before the stop, and nobody has looked whether all do."""
-    REPLACED = "change.replaced"
-    """Router: the partitions of a log are replaced, and that is not committed."""
-    STOPPED = "change.stopped"
-    """Command: the partitions have their stop."""
-    MAPPED = "change.mapped"
-    """Command: the server divides the log anew, and the database does not know."""
-    BOUNDED = "change.bounded"
-    """Command: the log is to be read as a whole up to a stop, and not committed."""
-
-
-POINTS: Final[tuple[str, ...]] = tuple(map(str, chain(RouterPoint, ChangePoint, WorkerPoint)))
+POINTS: Final[tuple[str, ...]] = tuple(map(str, chain(RouterPoint, WorkerPoint)))
 
 
 class Fuse(NamedTuple):

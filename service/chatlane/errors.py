@@ -78,10 +78,10 @@ class BusUnavailableError(TransientError):
         super().__init__(f"nats unavailable: {kind}")
 
 
-class LogDivisionError(BusUnavailableError):
-    """A log is divided into another number of partitions than there are rows; nothing is read.
+class PartitionCountError(TransientError):
+    """A log has another number of partitions than the configuration; the router does not read it.
 
-    Its text says what to run.
+    Its text says what to do.
     """
 
 

@@ -300,7 +300,7 @@ UNOWNED: Final = Metric(
 PARTITIONS: Final = Metric(
     "chatlane_partitions",
     "gauge",
-    "Partitions each log is divided into; 0 while it is read as a whole, because that changes.",
+    "Partitions of each log.",
     ("log",),
 )
 UNREAD: Final = Metric(

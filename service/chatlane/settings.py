@@ -256,7 +256,7 @@ class RouterSettings(Group):
         default=32,
         ge=1,
         le=MOST_PARTITIONS,
-        description="Partitions of the two logs; another number needs `chatlane admin repartition`.",
+        description="Partitions of each of the two logs. Fixed when their streams are made; see docs/operations.md.",
     )
     slots: int = Field(
         default=32,

@@ -150,14 +150,6 @@ async def is_dead_letter(observer: Installation) -> bool:
     return "unknown_profile" in await observer.done("dead", "--json")
 
 
-async def test_the_number_of_partitions_is_changed_by_the_provisioner(company: Company) -> None:
-    config = company.directory / "chatlane.toml"
-    config.write_text(config.read_text().replace("partitions = 4", "partitions = 8"))
-    done = await company.of("provisioner").done("admin", "repartition")
-    assert "inbound: 8 partitions" in done
-    assert "results: 8 partitions" in done
-
-
 async def test_a_terminal_is_told_that_it_has_no_role(tmp_path: Path) -> None:
     async with open_secured_nats() as nats:
         (tmp_path / "chatlane.toml").write_text(CONFIG)

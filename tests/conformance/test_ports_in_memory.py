@@ -234,7 +234,6 @@ class Logs(ABC):
         """Open a reader."""
         return await self.access.open(
             PartitionId("inbound", partition),
-            count=PARTITIONS,
             epoch=1,
             attempt=1,
             start_sequence=start,
@@ -264,7 +263,7 @@ class FakeLogs(Logs):
 class RealLogs(Logs):
     def __init__(self, streams: LogStreams) -> None:
         self._streams = streams
-        self.access = LogAccess(streams.bus, ReaderLimits(max_messages=4))
+        self.access = LogAccess(streams.bus, PARTITIONS, ReaderLimits(max_messages=4))
 
     @override
     async def publish(self, partition: int, *bodies: str) -> None:
@@ -347,20 +346,20 @@ async def test_a_log_is_known_by_its_generation(logs: Logs) -> None:
     await logs.publish(0, "a", "b", "c")
     state = await logs.access.get_state("inbound")
     assert (state.first_sequence, state.last_sequence) == (1, 3)
-    unbound = await logs.access.inspect(FIRST, LogPosition(0, None, None), PARTITIONS)
+    unbound = await logs.access.inspect("inbound", LogPosition(0, None, None))
     assert unbound == LogUnbound(0, state.generation)
     intact = LogPosition(3, state.last_stored_at, state.generation)
-    assert await logs.access.inspect(FIRST, intact, PARTITIONS) == LogIntact()
+    assert await logs.access.inspect("inbound", intact) == LogIntact()
     moved = intact._replace(cursor_at=NOON)
-    found = await logs.access.inspect(FIRST, moved, PARTITIONS)
+    found = await logs.access.inspect("inbound", moved)
     assert found == LogReplaced("time_at_cursor", 0, state.generation)
-    ahead = await logs.access.inspect(FIRST, intact._replace(cursor=9), PARTITIONS)
+    ahead = await logs.access.inspect("inbound", intact._replace(cursor=9))
     assert ahead == LogReplaced("tail_lost", 0, state.generation)
     await logs.purge_to(2)
-    behind = await logs.access.inspect(FIRST, LogPosition(1, None, state.generation), PARTITIONS)
+    behind = await logs.access.inspect("inbound", LogPosition(1, None, state.generation))
     assert behind == LogTruncated(2, 2, state.generation)
     await logs.recreate()
-    other = await logs.access.inspect(FIRST, intact, PARTITIONS)
+    other = await logs.access.inspect("inbound", intact)
     assert isinstance(other, LogReplaced)
     assert (other.reason, other.cursor) == ("generation", 0)
 

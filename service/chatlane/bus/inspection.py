@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chatlane.bus.jetstream import JetStream, StreamState
-from chatlane.bus.topology import partition_count
+from chatlane.bus.topology import find_partition_count
 from chatlane.domain.log import LogPosition
 
 Reason = Literal["generation", "tail_lost", "time_at_cursor"]
@@ -59,21 +59,21 @@ class LogTruncated:
 
 
 @dataclass(frozen=True, slots=True)
-class LogDividedOtherwise:
-    """The server stores messages by another number of partitions than there are.
+class PartitionCountDiffers:
+    """The stream has another number of partitions than the configuration.
 
     Attributes:
-        count: The server's; None when it divides nothing.
+        count: The stream's; None when its subjects have no partition number.
     """
 
     count: int | None
 
 
-Inspection = LogIntact | LogUnbound | LogReplaced | LogTruncated | LogDividedOtherwise
+Inspection = LogIntact | LogUnbound | LogReplaced | LogTruncated | PartitionCountDiffers
 
 
 async def inspect_log(
-    jetstream: JetStream, stream: str, position: LogPosition, count: int | None
+    jetstream: JetStream, stream: str, position: LogPosition, partition_count: int
 ) -> Inspection:
     """Compare a committed position with the log.
 
@@ -81,15 +81,15 @@ async def inspect_log(
         jetstream: Where the log is.
         stream: Its name.
         position: Of one of its partitions.
-        count: How many partitions it must be divided into; None when that does not matter.
+        partition_count: The configured number of partitions.
 
     Raises:
         ApiRefusedError: There is no such stream.
         BusUnavailableError: No answer in time.
     """
     state = await jetstream.get_stream(stream)
-    if count is not None and (found := partition_count(state.config)) != count:
-        return LogDividedOtherwise(found)
+    if (found := find_partition_count(state.config)) != partition_count:
+        return PartitionCountDiffers(found)
     before_first = state.first_sequence - 1
     if position.generation is None:
         return LogUnbound(before_first, state.generation)

@@ -9,7 +9,6 @@ from chatlane.bus.inspection import Inspection, inspect_log
 from chatlane.bus.jetstream import JetStream, StreamState
 from chatlane.bus.reader import LogReader, ReaderLimits, Section, open_reader
 from chatlane.bus.topology import LOG_STREAMS
-from chatlane.domain.log import UNDIVIDED
 from chatlane_schemas import subjects
 
 if TYPE_CHECKING:
@@ -23,10 +22,6 @@ _FILTERS: Final[Mapping[LogName, Callable[[int], str]]] = {
     "inbound": subjects.log_filter,
     "results": subjects.rlog_filter,
 }
-_WHOLE: Final[Mapping[LogName, str]] = {
-    "inbound": subjects.wildcards(subjects.LOG),
-    "results": subjects.wildcards(subjects.RLOG),
-}
 
 
 class LogAccess:
@@ -34,17 +29,24 @@ class LogAccess:
 
     Args:
         bus: The connection.
+        partition_count: The configured number of partitions of each log.
         limits: Of every reader.
-        buffer_bytes: Most bytes of bodies in memory of all readers together, should all
-            partitions of both logs be read here; overrules the limit of each.
+        buffer_bytes: Most bytes of bodies in memory of all readers together, if this process
+            reads all partitions of both logs; overrules the limit of each.
     """
 
     def __init__(
-        self, bus: Bus, limits: ReaderLimits | None = None, buffer_bytes: int | None = None
+        self,
+        bus: Bus,
+        partition_count: int,
+        limits: ReaderLimits | None = None,
+        buffer_bytes: int | None = None,
     ) -> None:
         self._bus = bus
+        self.partition_count = partition_count
         self._limits = limits or ReaderLimits()
-        self._buffer_bytes = buffer_bytes
+        if buffer_bytes is not None:
+            self._limits = replace(self._limits, max_bytes=buffer_bytes // (2 * partition_count))
         self._jetstream = JetStream(bus.client)
 
     @property
@@ -52,28 +54,22 @@ class LogAccess:
         """Whether the server can be talked to now."""
         return self._bus.is_connected
 
-    async def inspect(
-        self, partition: PartitionId, position: LogPosition, count: int
-    ) -> Inspection:
+    async def inspect(self, log: LogName, position: LogPosition) -> Inspection:
         """Compare a committed position with the log.
 
         Args:
-            partition: Whose position it is.
-            position: How far it is committed.
-            count: How many partitions there are.
+            log: Which log.
+            position: How far one of its partitions is committed.
 
         Raises:
             BusUnavailableError: No answer in time, or no such stream.
         """
-        # As a whole a log is read in its order, however its messages are divided.
-        expected = None if partition.number == UNDIVIDED else count
-        return await inspect_log(self._jetstream, LOG_STREAMS[partition.log], position, expected)
+        return await inspect_log(self._jetstream, LOG_STREAMS[log], position, self.partition_count)
 
     async def open(
         self,
         partition: PartitionId,
         *,
-        count: int,
         epoch: int,
         attempt: int,
         start_sequence: int,
@@ -83,7 +79,6 @@ class LogAccess:
 
         Args:
             partition: What to read.
-            count: How many partitions there are.
             epoch: Fencing number of the reading router; part of the consumer's name.
             attempt: Tells the readers of one epoch apart.
             start_sequence: The first sequence to read.
@@ -95,16 +90,11 @@ class LogAccess:
         section = Section(
             partition=partition,
             stream=LOG_STREAMS[partition.log],
-            name=f"{partition.log}-{partition.label}-{epoch}-{attempt}",
+            name=f"{partition.log}-{partition.number}-{epoch}-{attempt}",
             filter_subject=_filter(partition),
             start_sequence=start_sequence,
         )
-        return await open_reader(self._bus, section, on_arrival, self._limits_of_one(count))
-
-    def _limits_of_one(self, count: int) -> ReaderLimits:
-        if self._buffer_bytes is None:
-            return self._limits
-        return replace(self._limits, max_bytes=self._buffer_bytes // (2 * count))
+        return await open_reader(self._bus, section, on_arrival, self._limits)
 
     async def get_state(self, log: LogName) -> StreamState:
         """Return how far a log goes.
@@ -125,15 +115,6 @@ class LogAccess:
         )
         return newest.sequence if newest else None
 
-    async def find_stored_at(self, log: LogName, sequence: int) -> datetime | None:
-        """Return when a message was stored, if it is still there.
-
-        Raises:
-            BusUnavailableError: No answer in time.
-        """
-        found = await self._jetstream.find_message(LOG_STREAMS[log], sequence)
-        return found.stored_at if found else None
-
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
         """Return when the first message of a partition after a sequence was stored.
 
@@ -147,5 +128,4 @@ class LogAccess:
 
 
 def _filter(partition: PartitionId) -> str:
-    log, number = partition
-    return _WHOLE[log] if number == UNDIVIDED else _FILTERS[log](number)
+    return _FILTERS[partition.log](partition.number)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nats.errors import Error as NatsError
 
 from chatlane.bus.jetstream import JetStream, nanoseconds, parse_delivery
-from chatlane.domain.log import UNDIVIDED, LogMessage, PartitionId
+from chatlane.domain.log import LogMessage, PartitionId
 from chatlane.errors import BusUnavailableError
 from chatlane.tracing import PARENT, trace_of
 
@@ -35,8 +35,6 @@ _MAX_WAITING: Final = 4
 _STATUS: Final = "Status"
 _DESCRIPTION: Final = "Description"
 _MESSAGE_ID: Final = "Nats-Msg-Id"
-# Of the subject under which a log stores a message, which the server itself writes.
-_PARTITION_TOKEN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +207,6 @@ class LogReader:
         message_id = headers.get(_MESSAGE_ID) if headers else None
         trace = trace_of(headers) if headers and PARENT in headers else None
         body = message.data
-        if partition == UNDIVIDED:
-            partition = int(message.subject.split(".", _PARTITION_TOKEN + 1)[_PARTITION_TOKEN])
         self.messages.append(
             LogMessage(
                 log, partition, stream_sequence, stored_at, message.subject, message_id, body, trace

@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from chatlane.bus.jetstream import GENERATION_KEY, JetStream, nanoseconds
-from chatlane.domain.log import LogName
+from chatlane.domain.log import LogName, describe_partition_count
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
 from chatlane_schemas.streams import DurableSpec, StreamName, StreamSpec
 
@@ -19,8 +19,6 @@ LOG_STREAMS: Final[Mapping[LogName, StreamName]] = {
 }
 
 _PARTITION_CALL: Final = re.compile(r"\{\{partition\((\d+),")
-# How the destination of a transform is compared: the count is no matter of the topology.
-_ANY_COUNT: Final = "{{partition(P,"
 # What a consumer keeps from its creation on; a difference needs an operator's decision.
 _FIXED_OF_DURABLE: Final = frozenset({"ack_policy", "deliver_policy"})
 _FIXED_OF_STREAM: Final = frozenset({"retention", "storage", "subject_transform"})
@@ -51,8 +49,6 @@ async def verify(
 ) -> list[str]:
     """Compare the server with what is declared, and with what every release needs.
 
-    Into how many partitions a log is divided is another question: see `count_differences`.
-
     Returns:
         The differences, one sentence each; empty when all is as declared.
 
@@ -74,36 +70,8 @@ def _server_differences(jetstream: JetStream) -> list[str]:
     return [f"the server takes {takes} bytes in a message: set its max_payload to {wants} or more"]
 
 
-async def count_differences(jetstream: JetStream, streams: Iterable[StreamSpec]) -> list[str]:
-    """Return which logs are divided into another number of partitions than declared.
-
-    Returns:
-        One sentence each.
-
-    Raises:
-        BusUnavailableError: No answer in time.
-    """
-    found: list[str] = []
-    for spec in streams:
-        declared = partition_count(stream_config(spec))
-        state = await jetstream.find_stream(spec.name) if declared else None
-        actual = partition_count(state.config) if state else declared
-        if actual != declared:
-            found.append(
-                f"stream {spec.name} is divided into {actual} partitions, declared are "
-                f"{declared}: run `chatlane admin repartition`"
-            )
-    return found
-
-
-async def find_partition_count(jetstream: JetStream, log: LogName) -> int | None:
-    """Return into how many partitions the server divides a log, or None without such a stream."""
-    state = await jetstream.find_stream(LOG_STREAMS[log])
-    return partition_count(state.config) if state else None
-
-
-def partition_count(config: Mapping[str, Any]) -> int | None:
-    """Return the count in the subject transform of a stream."""
+def find_partition_count(config: Mapping[str, Any]) -> int | None:
+    """Return the number of partitions in the subject transform of a stream, if it has any."""
     transform = config.get("subject_transform") or {}
     call = _PARTITION_CALL.search(transform.get("dest", ""))
     return int(call[1]) if call else None
@@ -194,7 +162,11 @@ async def _stream_differences(jetstream: JetStream, spec: StreamSpec) -> list[st
     state = await jetstream.find_stream(spec.name)
     if state is None:
         return [f"stream {spec.name} is missing: run `chatlane admin apply`"]
-    found = list(_differences(f"stream {spec.name}", stream_config(spec), state.config))
+    declared = stream_config(spec)
+    count, actual = find_partition_count(declared), find_partition_count(state.config)
+    if count is not None and count != actual:
+        return [describe_partition_count(f"stream {spec.name}", actual, count)]
+    found = list(_differences(f"stream {spec.name}", declared, state.config))
     metadata = state.config.get("metadata") or {}
     if spec.name in LOG_STREAMS.values() and GENERATION_KEY not in metadata:
         found.append(f"stream {spec.name} has no generation: run `chatlane admin apply`")
@@ -231,11 +203,4 @@ def _is_same(declared: object, actual: object) -> bool:
     # The server leaves out what is zero.
     if not declared and not actual:
         return True
-    return _without_count(declared) == _without_count(actual)
-
-
-def _without_count(value: object) -> object:
-    """Return a subject transform as one of any number of partitions; anything else as it is."""
-    if not isinstance(value, Mapping) or "dest" not in value:
-        return value
-    return {**value, "dest": _PARTITION_CALL.sub(_ANY_COUNT, value["dest"])}
+    return declared == actual

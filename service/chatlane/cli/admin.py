@@ -1,16 +1,15 @@
 """Commands of the administration job: tables, streams and durables, and who may use NATS."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chatlane.cli.auditing import audited
 from chatlane.cli.options import (
     Config,
-    duration_option,
     open_nats,
     open_patient_store,
     read_settings,
@@ -19,7 +18,6 @@ from chatlane.cli.reporting import CommandError
 from chatlane.errors import SchemaMismatchError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from chatlane.routing.repartition import Progress
     from chatlane.settings import Settings
     from chatlane.store.grants import Roles
 
@@ -127,8 +125,8 @@ async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
 def apply(config: Config = None) -> None:
     """Create and update the streams and durables that chatlane.toml calls for.
 
-    Never deletes anything. What only a new stream could change is left as it is, and
-    so is the number of partitions, which `repartition` changes; `verify` tells about both.
+    Never deletes anything. What only a new stream could change, such as the number of
+    partitions, stays as it is and is reported; then the exit code is 1.
     """
     settings = read_settings(config)
     from chatlane.bus import topology
@@ -146,10 +144,13 @@ def apply(config: Config = None) -> None:
             jetstream = JetStream(client)
             done = await topology.apply(jetstream, declared.streams, declared.durables)
             told["done"] = done
-            return done + await topology.count_differences(jetstream, declared.streams)
+            for sentence in done:
+                typer.echo(sentence)
+            return await topology.verify(jetstream, declared.streams, declared.durables)
 
-    for sentence in asyncio.run(applied()) or ["everything is as declared"]:
-        typer.echo(sentence)
+    if found := asyncio.run(applied()):
+        raise SchemaMismatchError(tuple(found))
+    typer.echo("everything is as declared")
 
 
 @app.command()
@@ -176,7 +177,6 @@ def verify(config: Config = None) -> None:
         async with open_nats(settings, "chatlane-admin") as client:
             jetstream = JetStream(client)
             found += await topology.verify(jetstream, declared.streams, declared.durables)
-            found += await topology.count_differences(jetstream, declared.streams)
         return tuple(found)
 
     if found := asyncio.run(differences()):
@@ -205,87 +205,6 @@ def retain(config: Config = None) -> None:
 
     for table, count in asyncio.run(retained()).items():
         typer.echo(f"{count} {table}")
-
-
-@app.command()
-def repartition(
-    config: Config = None,
-    *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done next, and change nothing.")
-    ] = False,
-    patience: Annotated[
-        timedelta,
-        typer.Option(
-            parser=duration_option,
-            metavar="DURATION",
-            show_default="1m",
-            help="How long to wait for routers that do not get on.",
-        ),
-    ] = timedelta(minutes=1),
-) -> None:
-    """Divide the logs into as many partitions as chatlane.toml says (router.partitions).
-
-    Routers go on meanwhile, and the order of every conversation stays. Until it is done
-    one router reads each log as a whole, so do it when a single one keeps up. Run it
-    again when it was interrupted: it goes on where it was.
-    """
-    settings = read_settings(config)
-    from chatlane.cli.serving import arm_as_told
-
-    arm_as_told()
-    asyncio.run(_repartition(settings, patience, is_dry=dry_run))
-
-
-async def _repartition(settings: "Settings", patience: timedelta, *, is_dry: bool) -> None:
-    from chatlane.bus.division import LogDivisions
-    from chatlane.bus.jetstream import JetStream
-    from chatlane.domain.log import LOGS
-    from chatlane.routing.repartition import Repartition
-    from chatlane.surroundings import store_of
-
-    count = settings.router.partitions
-    async with (
-        store_of(settings) as store,
-        open_nats(settings, "chatlane-admin") as client,
-    ):
-        change = Repartition(LogDivisions(JetStream(client)), store.transaction, count)
-        for log in LOGS:
-            said = ""
-            if is_dry:
-                typer.echo(_told(await change.look(log), count))
-                continue
-            detail: dict[str, object] = {"log": log, "partitions": count}
-            async with audited(store, "admin repartition", detail):
-                async for progress in change.run(log, patience):
-                    if (sentence := _told(progress, count)) != said:
-                        said = sentence
-                        typer.echo(sentence)
-
-
-_READS: Final = "routers have {behind} of its partitions to read up to where that ends"
-
-
-def _told(progress: "Progress", count: int) -> str:
-    """Return what is done or waited for now, in a sentence."""
-    from chatlane.routing.repartition import Stage
-
-    now = f"{progress.count} partitions" if progress.count else "read as a whole"
-    place = f"{progress.log}: {now}"
-    match progress.stage:
-        case Stage.DONE:
-            return place
-        case Stage.STOP:
-            return f"{place}; to be read as a whole next, then divided into {count}"
-        case Stage.START_OVER:
-            return (
-                f"{place}, but the server stores it by {progress.stored_by}; to be read as a whole "
-                f"from its first message on, then divided into {count}"
-            )
-        case Stage.DIVIDE:
-            return f"{place}; to be divided into {count} next"
-        case Stage.DRAIN:
-            return f"{place}; {_READS.format(behind=progress.behind)}"
 
 
 Users = Annotated[

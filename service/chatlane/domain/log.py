@@ -18,20 +18,12 @@ REPLAY_WINDOW: Final = timedelta(hours=72)
 MOST_PARTITIONS: Final = 256
 """How many there are at most of a log."""
 
-UNDIVIDED: Final = -1
-"""The number of the one partition that is the whole log, while its division changes."""
-
 
 class PartitionId(NamedTuple):
     """One partition of one log; sorts as its row does, so it also gives the lock order."""
 
     log: LogName
     number: int
-
-    @property
-    def label(self) -> str:
-        """The number for people, or `undivided`."""
-        return "undivided" if self.number == UNDIVIDED else str(self.number)
 
 
 class LogMessage(NamedTuple):
@@ -73,3 +65,12 @@ class LogPosition(NamedTuple):
     cursor: int
     cursor_at: "datetime | None"
     generation: str | None
+
+
+def describe_partition_count(place: str, actual: int | None, configured: int) -> str:
+    """Return which numbers of partitions differ, and what an operator does about it."""
+    keep = f"set router.partitions to {actual}, or " if actual else ""
+    return (
+        f"{place} has {actual or 'no'} partitions, router.partitions is {configured}: "
+        f"{keep}move to new streams (docs/operations.md, Change the number of partitions)"
+    )

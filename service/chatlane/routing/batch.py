@@ -390,7 +390,7 @@ class Batches:
                         pid=blocker.pid,
                         holder=blocker.application,
                         session_id=blocker.session_id,
-                        partition=batch.slices[0].partition.label,
+                        partition=batch.slices[0].partition.number,
                     )
                     return
 

@@ -11,15 +11,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.inspection import (
-    LogDividedOtherwise,
     LogIntact,
     LogReplaced,
     LogTruncated,
     LogUnbound,
+    PartitionCountDiffers,
 )
 from chatlane.bus.tasks import end_task
-from chatlane.domain.log import LogPosition
-from chatlane.errors import LogDivisionError, TransientError
+from chatlane.domain.log import LogPosition, describe_partition_count
+from chatlane.errors import PartitionCountError, TransientError
 from chatlane.logs import get_logger
 from chatlane.store import partitions
 from chatlane.store.partitions import Tenure
@@ -96,8 +96,6 @@ class PartitionFeed:
         partition: Which one.
         epoch: The fencing number it is held under.
         position: How far it is committed.
-        stop_before: The sequence its cursor must not get to, while its log gets another
-            division; what is there waits for its next reader.
         token: Of what is handed out; a slice with another token must not be used.
         renewed_at: When its lease was last renewed, by the loop's clock.
     """
@@ -106,8 +104,6 @@ class PartitionFeed:
         self.partition = claim.partition
         self.epoch = claim.epoch
         self.position = claim.position
-        self.stop_before = claim.stop_before
-        self._count = claim.among
         self.token = 0
         self._its = dependencies
         self._loop = asyncio.get_running_loop()
@@ -148,17 +144,6 @@ class PartitionFeed:
         return reader is not None and reader.is_caught_up and self.is_quiet
 
     @property
-    def has_read_to_stop(self) -> bool:
-        """Whether it waits, because the next message is not to be read under this division."""
-        next_one = next(iter(self._reader.messages), None) if self._reader else None
-        return next_one is not None and self.is_quiet and self._is_past_stop(next_one)
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether its cursor stands right before the stop."""
-        return self.stop_before is not None and self.position.cursor == self.stop_before - 1
-
-    @property
     def received_sequence(self) -> int:
         """The newest sequence that came in."""
         return self._reader.last_sequence if self._reader else self.position.cursor
@@ -185,14 +170,7 @@ class PartitionFeed:
             return 0
         if reader.broken.is_set():
             return 0
-        waiting = len(reader.messages) - self._handed
-        if self.stop_before is None or not waiting:
-            return waiting
-        left = islice(reader.messages, self._handed, None)
-        return sum(not self._is_past_stop(message) for message in left)
-
-    def _is_past_stop(self, message: LogMessage) -> bool:
-        return self.stop_before is not None and message.sequence >= self.stop_before
+        return len(reader.messages) - self._handed
 
     def peek(self, limit: int, max_bytes: int) -> Sequence[LogMessage]:
         """Return the next messages without handing them out: at least one, if there is any."""
@@ -202,7 +180,7 @@ class PartitionFeed:
         size = 0
         for message in islice(self._reader.messages, self._handed, self._handed + limit):
             size += len(message.body)
-            if (chosen and size > max_bytes) or self._is_past_stop(message):
+            if chosen and size > max_bytes:
                 break
             chosen.append(message)
         return chosen
@@ -336,7 +314,6 @@ class PartitionFeed:
         self._attempts += 1
         return await self._its.access.open(
             self.partition,
-            count=self._count,
             epoch=self.epoch,
             attempt=self._attempts,
             start_sequence=self.position.cursor + 1,
@@ -367,17 +344,20 @@ class PartitionFeed:
         """Check that the log is the one the cursor counts in; if not, start it anew.
 
         Raises:
-            LogDivisionError: Its messages are stored by another number of partitions.
+            PartitionCountError: The stream has another number of partitions.
             TransientError: The log or the store cannot be reached.
         """
-        found = await self._its.access.inspect(self.partition, self.position, self._count)
+        found = await self._its.access.inspect(self.partition.log, self.position)
         match found:
             case LogIntact():
                 return
-            case LogDividedOtherwise():
-                raise LogDivisionError(
-                    f"it is divided into {found.count} partitions, not {self._count}: "
-                    "run `chatlane admin repartition`"
+            case PartitionCountDiffers():
+                raise PartitionCountError(
+                    describe_partition_count(
+                        f"the stream of the {self.partition.log} log",
+                        found.count,
+                        self._its.access.partition_count,
+                    )
                 )
             case LogUnbound():
                 _log.debug("partition_bound", **self._place, cursor=found.cursor)
@@ -430,7 +410,7 @@ class PartitionFeed:
 
     @property
     def _place(self) -> dict[str, object]:
-        return {"log": self.partition.log, "partition": self.partition.label}
+        return {"log": self.partition.log, "partition": self.partition.number}
 
 
 class _Busy:

@@ -86,9 +86,7 @@ class IdleCheck:
         still = [
             feed
             for feed in self._intake.feeds
-            if feed.is_idle
-            and before.get(feed.partition) == feed.position.cursor
-            and feed.stop_before is None
+            if feed.is_idle and before.get(feed.partition) == feed.position.cursor
         ]
         for log, feeds in groupby(still, lambda feed: feed.partition.log):
             await self._check_log(log, list(feeds))

@@ -99,7 +99,6 @@ class Intake:
 
     Attributes:
         lost_some: Set whenever a partition was lost; whoever takes partitions may look at once.
-        has_stops: Set while something held is not to be read past a stop.
     """
 
     def __init__(
@@ -115,7 +114,6 @@ class Intake:
     ) -> None:
         self._metrics = metrics or Metrics()
         self.lost_some = asyncio.Event()
-        self.has_stops = asyncio.Event()
         self._changed = asyncio.Event()
         self._feeds: dict[PartitionId, PartitionFeed] = {}
         self._known: dict[PartitionId, KnownPosition] = {}
@@ -144,21 +142,6 @@ class Intake:
             self._feeds[claim.partition] = PartitionFeed(claim, self._dependencies)
             self._metrics.taken_over(claim.partition.log, "expired" if claim.had_owner else "free")
         self._show_owned()
-        self._note_stops()
-
-    def stop_before(self, stops: Mapping[PartitionId, int | None]) -> None:
-        """Read partitions to where their log gets another division, and no further."""
-        for partition, stop in stops.items():
-            if (feed := self._feeds.get(partition)) and feed.stop_before != stop:
-                feed.stop_before = stop
-                self._changed.set()
-        self._note_stops()
-
-    def _note_stops(self) -> None:
-        if any(feed.stop_before is not None for feed in self._feeds.values()):
-            self.has_stops.set()
-        else:
-            self.has_stops.clear()
 
     @property
     def tenures(self) -> list[Tenure]:
@@ -210,14 +193,6 @@ class Intake:
             self._show_owned()
             self.lost_some.set()
             self._changed.set()
-
-    def replaced(self, partitions: Iterable[PartitionId]) -> None:
-        """Drop partitions that are no more, because their log is divided otherwise now."""
-        for one in list(partitions):
-            if feed := self._feeds.pop(one, None):
-                self._run(feed.close())
-        self._show_owned()
-        self._note_stops()
 
     def _show_owned(self) -> None:
         logs = Counter(partition.log for partition in self._feeds)
@@ -369,4 +344,4 @@ def _slice(feed: PartitionFeed, count: int, max_bytes: int) -> Slice:
 
 
 def _names(partitions: Iterable[PartitionId]) -> list[str]:
-    return [f"{one.log}/{one.label}" for one in sorted(partitions)]
+    return [f"{one.log}/{one.number}" for one in sorted(partitions)]

@@ -7,15 +7,17 @@ its fencing numbers no longer match. Both logs are shared out by the same rule, 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.crash_points import ChangePoint, RouterPoint, reach
-from chatlane.errors import TransientError
+from chatlane.crash_points import RouterPoint, reach
+from chatlane.domain.log import LOGS, describe_partition_count
+from chatlane.errors import PartitionCountError, TransientError
 from chatlane.logs import get_logger
 from chatlane.routing.database_regression import HeartbeatCheck, has_moved_back
-from chatlane.store import divisions, partitions, routers
+from chatlane.store import partitions, routers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,8 +35,6 @@ _STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
 # How many looks the others are given after an outage; theirs come no later than ours.
 _LOOKS_LEFT_TO_OTHERS: Final = 2
-# While a log gets another division everything in it waits for those who look.
-_POLL_IN_CHANGE_SECONDS: Final = 0.05
 # An expiry is looked at just after it, not just before.
 _SLACK_SECONDS: Final = 0.002
 
@@ -65,12 +65,6 @@ class Holder(Protocol):
     def lost(self, partitions: Iterable[PartitionId]) -> None:
         """Drop partitions that are another router's."""
 
-    def stop_before(self, stops: Mapping[PartitionId, int | None]) -> None:
-        """Read partitions no further than these sequences."""
-
-    def replaced(self, partitions: Iterable[PartitionId]) -> None:
-        """Drop partitions that are no more."""
-
 
 def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> int:
     """Return how many partitions are ours: the first routers take what does not divide.
@@ -92,6 +86,7 @@ class Ownership:
     Args:
         router: Our id, new in every process.
         version: Shown in the table of routers.
+        partition_count: The configured number of partitions of each log.
         holder: Reads what is held.
         transaction: Opens a transaction of the store.
         is_log_reachable: Whether the logs can be talked to.
@@ -108,6 +103,7 @@ class Ownership:
         *,
         router: UUID,
         version: str,
+        partition_count: int,
         holder: Holder,
         transaction: Transaction,
         is_log_reachable: Callable[[], bool],
@@ -120,6 +116,7 @@ class Ownership:
     ) -> None:
         self._router = router
         self._version = version
+        self._partition_count = partition_count
         self._holder = holder
         self._transaction = transaction
         self._is_log_reachable = is_log_reachable
@@ -217,7 +214,8 @@ class Ownership:
             held = {feed.partition for feed in self._holder.feeds}
             seen_at, is_away, beat = await self._show_life(connection, now)
             renewed = await self._renew_idle(connection, now)
-            holdings = await self._holdings(connection)
+            holdings = await partitions.holdings(connection)
+            self._require_partition_count(holdings)
             peers = await routers.live(connection)
             claims: list[Claim] = []
             if not self._leaves_time_to_others():
@@ -240,7 +238,6 @@ class Ownership:
             if feed.partition in renewed:
                 feed.renewed_at = now
         self._drop_lost(holdings, held)
-        self._holder.stop_before({row.partition: row.stop_before for row in holdings})
         self._take(claims)
         self._shed_surplus(holdings, peers)
         self._next_look = self._loop.time() + self._time_to_next_event(holdings, peers)
@@ -257,18 +254,23 @@ class Ownership:
             self._reserved_until = now + _LOOKS_LEFT_TO_OTHERS * self._poll_seconds
         return now < self._reserved_until
 
-    async def _holdings(self, connection: PoolConnectionProxy) -> list[Holding]:
-        """Return who has what, after the change of a division if one is due."""
-        holdings = await partitions.holdings(connection)
-        is_new = False
-        for log, rows in _by_log(holdings):
-            if all(row.has_stopped for row in rows):
-                count = await divisions.hand_over(connection, log)
-                if count is not None:
-                    reach(ChangePoint.REPLACED)
-                    _log.info("log_divided", log=log, partitions=count or "undivided")
-                    is_new = True
-        return await partitions.holdings(connection) if is_new else holdings
+    def _require_partition_count(self, holdings: Sequence[Holding]) -> None:
+        """Read nothing while the database has another number of partitions.
+
+        A router checks that at its start. A database that is restored while the router runs may
+        be older than the streams.
+
+        Raises:
+            PartitionCountError: It has.
+        """
+        counts = Counter(row.partition.log for row in holdings)
+        for log in LOGS:
+            if counts[log] != self._partition_count:
+                self._holder.lost([feed.partition for feed in self._holder.feeds])
+                place = f"the {log} log in the database"
+                raise PartitionCountError(
+                    describe_partition_count(place, counts[log], self._partition_count)
+                )
 
     def _give_up_unreadable(self) -> None:
         """Let others have what we cannot read, and stay away for a lease."""
@@ -355,7 +357,6 @@ class Ownership:
             )
 
     def _drop_lost(self, holdings: Sequence[Holding], held: set[PartitionId]) -> None:
-        self._holder.replaced(held - {row.partition for row in holdings})
         self._holder.lost(
             row.partition
             for row in holdings
@@ -388,11 +389,7 @@ class Ownership:
         """Return the seconds to the next end of somebody's lease, at most the poll interval."""
         ends = [peer.seconds_left for peer in peers if peer.id != self._router]
         ends += [row.lease_seconds or 0 for row in holdings if row.owner != self._router]
-        is_change = any(row.stop_before is not None for row in holdings)
-        longest = (
-            min(self._poll_seconds, _POLL_IN_CHANGE_SECONDS) if is_change else self._poll_seconds
-        )
-        return min([longest, *(end + _SLACK_SECONDS for end in ends if end > 0)])
+        return min([self._poll_seconds, *(end + _SLACK_SECONDS for end in ends if end > 0)])
 
     def _start_release(self, unwanted: Iterable[PartitionId]) -> None:
         fresh = set(unwanted) - self._releasing

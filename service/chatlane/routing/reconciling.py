@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane import metrics as its
 from chatlane.bus.log_shares import NOT_PARTITIONED
-from chatlane.bus.topology import partition_count
+from chatlane.bus.topology import find_partition_count
 from chatlane.domain.effects import Effects
 from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.log import LOGS
 from chatlane.domain.turns import open_turn
 from chatlane.errors import TransientError
 from chatlane.jobs import Job
 from chatlane.logs import get_logger
-from chatlane.store import divisions, partitions, reconciliation, sessions
+from chatlane.store import partitions, reconciliation, sessions
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from chatlane.metrics import Metrics
     from chatlane.routing.lost_messages import LostMessages
     from chatlane.routing.writing import Writer
-    from chatlane.store.divisions import Division
     from chatlane.store.reconciliation import Round
     from chatlane_schemas.streams import DurableSpec
 
@@ -162,14 +161,13 @@ class Reconciler:
                 connection, walked, Inconsistency.LANE_ASTRAY
             )
             positions = await partitions.positions(connection)
-            divided = await divisions.read(connection)
         found[Inconsistency.LANE_ASTRAY] = walked.found[Inconsistency.LANE_ASTRAY]
         found[Inconsistency.TURN_UNANNOUNCED] = len(silent)
         found[Inconsistency.MESSAGES_STRANDED] = len(stranded)
         found[Inconsistency.UNPARTITIONED] = await self._contents.count(
             StreamName.INBOUND, NOT_PARTITIONED
         )
-        found += await self._compare_logs(positions, divided)
+        found += await self._compare_logs(positions)
         found += await self._compare_streams()
         self._report(found)
         await self._announce(silent)
@@ -190,26 +188,18 @@ class Reconciler:
             _log.warning("sweep_postponed", task="lost messages", reason=str(error))
             return Counter()
 
-    async def _compare_logs(
-        self,
-        positions: Mapping[PartitionId, LogPosition],
-        divided: Mapping[LogName, Division],
-    ) -> Counter[str]:
+    async def _compare_logs(self, positions: Mapping[PartitionId, LogPosition]) -> Counter[str]:
         found: Counter[str] = Counter()
-        for log, of_log in groupby(positions.items(), lambda item: item[0].log):
+        for log in LOGS:
+            of_log = [(its, position) for its, position in positions.items() if its.log == log]
             # Read after the positions: a log never ends before a cursor that was committed.
             state = await self._logs.get_state(log)
-            found[self._judge_division(divided[log], state) or ""] += 1
+            stream_count = find_partition_count(state.config)
+            found[Inconsistency.PARTITION_COUNT] += stream_count != len(of_log)
             for partition, position in of_log:
                 found[await self._judge(partition, position, state) or ""] += 1
         del found[""]
         return found
-
-    def _judge_division(self, division: Division, state: StreamState) -> Inconsistency | None:
-        if division.count and division.count != partition_count(state.config):
-            return Inconsistency.LOG_MISDIVIDED
-        is_old = division.changed_for is None or division.changed_for > self._patience
-        return Inconsistency.CHANGE_UNFINISHED if division.is_changing and is_old else None
 
     async def _judge(
         self, partition: PartitionId, position: LogPosition, state: StreamState

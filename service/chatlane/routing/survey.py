@@ -116,7 +116,7 @@ class Survey:
         left: dict[tuple[str, ...], float] = {}
         for feed in self._feeds():
             log = feed.partition.log
-            lags[log, feed.partition.label] = feed.lag(now, loop_now).total_seconds()
+            lags[log, str(feed.partition.number)] = feed.lag(now, loop_now).total_seconds()
             lease_left = self._lease.total_seconds() - (loop_now - feed.renewed_at)
             left[(log,)] = min(lease_left, left.get((log,), lease_left))
         self._metrics.show(its.PARTITION_LAG, lags)

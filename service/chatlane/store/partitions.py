@@ -7,7 +7,7 @@ looks for work skips locked rows, so nobody ever waits for the batch of another 
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.domain.log import LogName, LogPosition, PartitionId
+from chatlane.domain.log import LogName, LogPosition, PartitionId, describe_partition_count
 from chatlane.errors import SchemaMismatchError
 from chatlane.store.columns import columns
 
@@ -33,9 +33,6 @@ class Claim(NamedTuple):
         dirty: Take-overs without hand-back since the last committed batch or since an owner had
             read everything, this one included.
         had_owner: Whether it was taken from a router that had not handed it back.
-        among: How many partitions its log has.
-        stop_before: The sequence its cursor must not get to; None but for a change of the
-            division.
     """
 
     partition: PartitionId
@@ -43,8 +40,6 @@ class Claim(NamedTuple):
     position: LogPosition
     dirty: int
     had_owner: bool
-    among: int
-    stop_before: int | None = None
 
 
 class Holding(NamedTuple):
@@ -52,9 +47,6 @@ class Holding(NamedTuple):
 
     Attributes:
         lease_seconds: What is left of the lease by the clock of the database; None without one.
-        stop_before: The sequence the cursor must not get to; None but for a change of the
-            division.
-        has_stopped: Whether the cursor stands right before it.
         cursor: How far it is committed.
     """
 
@@ -62,8 +54,6 @@ class Holding(NamedTuple):
     owner: "UUID | None"
     epoch: int
     lease_seconds: float | None
-    stop_before: int | None = None
-    has_stopped: bool = False
     cursor: int = 0
 
 
@@ -89,33 +79,33 @@ WHERE NOT EXISTS (SELECT FROM partitions WHERE log = $1)
 ON CONFLICT DO NOTHING
 """
 COUNT_SQL: Final[LiteralString] = """
--- partitions: how many a log has; none while it is read undivided
-SELECT count(*) FROM partitions WHERE log = $1 AND id >= 0
+-- partitions: how many a log has
+SELECT count(*) FROM partitions WHERE log = $1
 """
 
 
 async def ensure(connection: "PoolConnectionProxy", log: LogName, count: int) -> None:
-    """Make the rows of a log when there are none.
+    """Insert the rows of a log that has none.
+
+    Args:
+        connection: In a transaction.
+        log: Which log.
+        count: The configured number of partitions (`router.partitions`).
 
     Raises:
-        SchemaMismatchError: There are rows, but not `count` of them. While a change of the
-            division goes on the log is read as a whole, whatever its count is.
+        SchemaMismatchError: The log has another number of rows.
     """
     await connection.execute(ENSURE_SQL, log, count)
     found = await connection.fetchval(COUNT_SQL, log)
-    if found not in {0, count}:
-        difference = (
-            f"the {log} log has {found} partitions in the database, the stream has {count}: "
-            "run `chatlane admin repartition`"
-        )
-        raise SchemaMismatchError((difference,))
+    if found != count:
+        place = f"the {log} log in the database"
+        raise SchemaMismatchError((describe_partition_count(place, found, count),))
 
 
 HOLDINGS_SQL: Final[LiteralString] = """
 -- partitions: who has them and for how long
 SELECT log, id, owner, epoch,
-    extract(epoch FROM lease_until - clock_timestamp())::float8 AS lease_seconds,
-    stop_before, stop_before IS NOT NULL AND cursor = stop_before - 1 AS has_stopped, cursor
+    extract(epoch FROM lease_until - clock_timestamp())::float8 AS lease_seconds, cursor
 FROM partitions ORDER BY log, id
 """
 
@@ -144,8 +134,7 @@ SET owner = $1,
     dirty = p.dirty + free.had_owner::int
 FROM free
 WHERE p.log = free.log AND p.id = free.id
-RETURNING p.log, p.id, p.epoch, p.cursor, p.cursor_at, p.generation, p.dirty, free.had_owner,
-    (SELECT count(*) FROM partitions AS a WHERE a.log = $2) AS among, p.stop_before
+RETURNING p.log, p.id, p.epoch, p.cursor, p.cursor_at, p.generation, p.dirty, free.had_owner
 """
 
 
@@ -251,7 +240,7 @@ WITH mine AS (
     ) AS want (log, id, epoch, cursor_from, cursor_to, stored_at)
         ON p.log = want.log AND p.id = want.id AND p.epoch = want.epoch
         AND p.cursor = want.cursor_from
-    WHERE p.owner = $1 AND (p.stop_before IS NULL OR want.cursor_to < p.stop_before)
+    WHERE p.owner = $1
     ORDER BY p.log, p.id
     FOR NO KEY UPDATE OF p
 )
@@ -276,9 +265,8 @@ async def advance(
 ) -> set[PartitionId]:
     """Move cursors that stand where the caller believes, under the caller's fencing numbers.
 
-    The first statement of a batch: whatever is missing from the answer was lost to another
-    router, is committed already, or may not be read under this division of the log any more;
-    its messages must be left out.
+    The first statement of a batch. A partition that is missing from the answer was lost to
+    another router or is committed already; the caller must leave its messages out.
 
     Returns:
         The partitions that moved.
@@ -305,7 +293,7 @@ async def least_cursor(
 REWIND_SQL: Final[LiteralString] = """
 -- partitions: set a cursor anew, because the log is not the one it counted in
 UPDATE partitions
-SET cursor = least($5, stop_before - 1), cursor_at = NULL, generation = $6, epoch = epoch + 1,
+SET cursor = $5, cursor_at = NULL, generation = $6, epoch = epoch + 1,
     suspect_seq = NULL, suspect_count = 0
 WHERE log = $1 AND id = $2 AND owner = $3 AND epoch = $4
 RETURNING epoch
@@ -367,8 +355,6 @@ def _holding(row: "Record") -> Holding:
         row["owner"],
         row["epoch"],
         row["lease_seconds"],
-        row["stop_before"],
-        row["has_stopped"],
         row["cursor"],
     )
 
@@ -381,8 +367,6 @@ def _claim(row: "Record") -> Claim:
         position,
         row["dirty"],
         row["had_owner"],
-        row["among"],
-        row["stop_before"],
     )
 
 

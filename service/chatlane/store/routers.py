@@ -30,8 +30,8 @@ class Heartbeat(NamedTuple):
 
 HEARTBEAT_SQL: Final[LiteralString] = """
 -- routers: this one is alive
-INSERT INTO routers (id, version, seen_until, follows_changes)
-VALUES ($1, $2, clock_timestamp() + $3::interval, true)
+INSERT INTO routers (id, version, seen_until)
+VALUES ($1, $2, clock_timestamp() + $3::interval)
 ON CONFLICT (id) DO UPDATE SET seen_until = clock_timestamp() + $3::interval
 RETURNING seen_until, (SELECT before.seen_until FROM routers AS before WHERE id = $1) AS found
 """
@@ -55,18 +55,6 @@ FROM routers WHERE seen_until > clock_timestamp() ORDER BY id
 async def live(connection: "PoolConnectionProxy") -> list[Peer]:
     """Return the routers alive now, in id order."""
     return [Peer(row["id"], row["seconds_left"]) for row in await connection.fetch(LIVE_SQL)]
-
-
-OUTDATED_SQL: Final[LiteralString] = """
--- routers: releases of those alive that cannot follow a change of the partitions
-SELECT DISTINCT version FROM routers
-WHERE seen_until > clock_timestamp() AND NOT follows_changes ORDER BY version
-"""
-
-
-async def outdated(connection: "PoolConnectionProxy") -> list[str]:
-    """Return the versions of live routers that cannot follow a change of the partitions."""
-    return [row["version"] for row in await connection.fetch(OUTDATED_SQL)]
 
 
 WITHDRAW_SQL: Final[LiteralString] = """

@@ -33,7 +33,7 @@ CHANGES_NOTHING: Final = {
     *("dead-letters list", "people erasures", "people erasure-list"),
 }
 HERE: Final = {
-    *("admin migrate", "admin grants", "admin apply", "admin repartition", "admin retain"),
+    *("admin migrate", "admin grants", "admin apply", "admin retain"),
     *("dead-letters show", "dead-letters retry", "dead-letters drop"),
     *("people erase", "people export", "people replay-erasures"),
     *("people show", "people hand-over", "people split", "people split-chat"),
@@ -70,7 +70,6 @@ async def test_commands_that_change_something_leave_lines(
     await bare.done("admin", "apply")
     async with bare.running("router"):
         await eventually(bare.is_ready, timedelta(seconds=60))
-        await bare.done("admin", "repartition")
         client = await nats.connect(bare.nats_url)
         for _ in range(2):
             subject = subjects.inbound("terminal", "local", subjects.chat_token("ann"))
@@ -116,8 +115,6 @@ async def test_commands_that_change_something_leave_lines(
         ("admin migrate", "done"),
         ("admin grants", "done"),
         ("admin apply", "done"),
-        ("admin repartition", "done"),
-        ("admin repartition", "done"),
         ("dead_letter_shown", "done"),
         ("dead_letter_dropped", "done"),
         ("dead_letter_retried", "done"),

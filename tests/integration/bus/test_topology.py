@@ -111,15 +111,13 @@ async def test_another_number_of_partitions_is_reported_and_never_applied(
 ) -> None:
     specs = log_specs(partitions=PARTITIONS + 1)
     for _ in range(2):
-        assert await topology.count_differences(logs.jetstream, specs) == [
-            f"stream {name} is divided into 4 partitions, declared are 5: "
-            "run `chatlane admin repartition`"
+        assert await topology.verify(logs.jetstream, specs, []) == [
+            f"stream {name} has 4 partitions, router.partitions is 5: set router.partitions to 4, "
+            "or move to new streams (docs/operations.md, Change the number of partitions)"
             for name in ("INBOUND", "RESULTS")
         ]
-        # It is not for whoever starts: what the server does is what counts.
-        assert await topology.verify(logs.jetstream, specs, []) == []
         assert await topology.apply(logs.jetstream, specs, []) == []
-    assert await topology.count_differences(logs.jetstream, log_specs()) == []
+    assert await topology.verify(logs.jetstream, log_specs(), []) == []
 
 
 async def test_another_way_of_dividing_is_reported(logs: LogStreams) -> None:
@@ -129,15 +127,6 @@ async def test_another_way_of_dividing_is_reported(logs: LogStreams) -> None:
     other = replace(spec, subject_transform=replace(spec.subject_transform, destination=dest))
     [found] = await topology.verify(logs.jetstream, [other], [])
     assert found.startswith("stream INBOUND: subject_transform is ")
-
-
-@pytest.mark.parametrize("log", ["inbound", "results"])
-async def test_the_server_tells_into_how_many_partitions_it_divides(
-    logs: LogStreams, log: Literal["inbound", "results"]
-) -> None:
-    assert await topology.find_partition_count(logs.jetstream, log) == PARTITIONS
-    await logs.jetstream.request(f"STREAM.DELETE.{topology.LOG_STREAMS[log]}")
-    assert await topology.find_partition_count(logs.jetstream, log) is None
 
 
 async def test_a_log_without_generation_gets_one(logs: LogStreams) -> None:

@@ -69,7 +69,7 @@ def watching(
 ) -> DriftWatch:
     return DriftWatch(
         lambda: topology.verify(logs.jetstream, STREAMS, DURABLES),
-        LogAccess(logs.bus),
+        LogAccess(logs.bus, PARTITIONS),
         metrics,
         timedelta(hours=window),
         (erased or Noted()).count,

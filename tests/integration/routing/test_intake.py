@@ -424,3 +424,17 @@ async def test_a_message_that_ends_every_process_is_set_aside_and_nothing_else(
     # Two to become suspect, three tries alone; the fourth time it is not looked into.
     assert deaths == 5
     assert 0 not in {partition for partition, *_ in await suspicion(store)}
+
+
+async def test_a_log_with_another_number_of_partitions_is_not_read(
+    store: Store, logs: LogStreams
+) -> None:
+    other = replace(logs, partitions=PARTITIONS + 1)
+    async with running(store, logs) as router:
+        await other.recreate()
+        await other.publish(0, ["a"])
+        await eventually(lambda: not router.ownership.can_read)
+        assert await noted(store) == {}
+        await logs.recreate()
+        await logs.publish(0, ["b"])
+        await eventually(has_noted(store, {0: ["b"]}))

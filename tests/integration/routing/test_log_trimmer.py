@@ -47,7 +47,7 @@ async def store(database_url: str, logs: LogStreams) -> AsyncIterator[Store]:
         async with opened.transaction() as connection:
             for log in ("inbound", "results"):
                 await partitions.ensure(connection, log, PARTITIONS)
-                state = await LogAccess(logs.bus).get_state(log)
+                state = await LogAccess(logs.bus, PARTITIONS).get_state(log)
                 await connection.execute(
                     "UPDATE partitions SET generation = $2 WHERE log = $1", log, state.generation
                 )
@@ -185,7 +185,7 @@ async def test_a_trimmed_log_raises_no_alarm_and_a_deletion_beside_it_does(
         return []
 
     erased = partial(deleted_of_log, store.transaction)
-    watch = DriftWatch(none_differ, LogAccess(logs.bus), metrics, erased=erased)
+    watch = DriftWatch(none_differ, LogAccess(logs.bus, PARTITIONS), metrics, erased=erased)
     labels = {"log": "inbound", "kind": "deleted"}
     await publish(logs, "small", 5)
     await publish(logs, "big", 180)

@@ -266,3 +266,17 @@ async def test_a_sign_of_life_that_the_database_forgot_is_noticed(
         await eventually(lambda: router.regressions == 1)
         await eventually(lambda: hold_everything(router))
         assert router.regressions == 1
+
+
+async def test_a_database_with_another_number_of_partitions_is_not_used(
+    store: Store, logs: LogStreams
+) -> None:
+    async with open_routers(store, logs) as (router,):
+        router.start()
+        await eventually(lambda: hold_everything(router))
+        async with store.transaction() as connection:
+            await connection.execute("DELETE FROM partitions WHERE log = 'results' AND id = 31")
+        await eventually(lambda: not router.held("inbound") and not router.held("results"))
+        async with store.transaction() as connection:
+            await connection.execute("INSERT INTO partitions (log, id) VALUES ('results', 31)")
+        await eventually(lambda: hold_everything(router))

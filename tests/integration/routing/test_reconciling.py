@@ -68,7 +68,7 @@ def lost_messages(contents: StreamContents, kernel: Kernel) -> LostMessages:
 def reconciling(bus: Bus, kernel: Kernel, *, every: timedelta = AT_ONCE) -> Reconciler:
     contents = StreamContents(bus.client)
     return Reconciler(
-        LogAccess(bus),
+        LogAccess(bus, PARTITIONS),
         Backlogs(bus.client),
         kernel.store.transaction,
         kernel.writer,
@@ -225,7 +225,7 @@ async def test_a_clock_that_is_ahead_makes_no_message_old(bus: Bus, kernel: Kern
     await bus.client.jetstream().publish(subjects.inbound("telegram", "bot", token), b"{}")
     await bind(kernel, bus, cursor=0)
     reconciler = reconciling(bus, kernel)
-    reconciler._logs = LogsOfAnotherClock(bus)
+    reconciler._logs = LogsOfAnotherClock(bus, PARTITIONS)
     await reconciler.run()
     assert reconciler.found == {}
     reconciler._patience = timedelta(0)
@@ -301,27 +301,6 @@ async def test_a_lane_that_led_nowhere_leads_to_a_new_session(bus: Bus, kernel: 
     assert await found(bus, kernel) == {}
 
 
-async def test_a_log_that_is_divided_otherwise_than_it_is_read_is_reported(
-    bus: Bus, kernel: Kernel
-) -> None:
+async def test_different_numbers_of_partitions_are_reported(bus: Bus, kernel: Kernel) -> None:
     await kernel.fetch("DELETE FROM partitions WHERE log = 'results' AND id = 0")
-    assert await found(bus, kernel) == {"log_misdivided": 1}
-
-
-@pytest.mark.parametrize(
-    "begun",
-    [
-        "id = -1 WHERE log = 'results' AND id = 0",
-        "stop_before = 100, next_count = 0 WHERE log = 'results'",
-    ],
-    ids=["undivided", "stopped"],
-)
-async def test_a_change_of_partitions_is_reported_once_nobody_goes_on_with_it(
-    bus: Bus, kernel: Kernel, begun: str
-) -> None:
-    await kernel.fetch(f"UPDATE partitions SET changed_at = clock_timestamp(), {begun}")  # noqa: S608
-    if "id = -1" in begun:
-        await kernel.fetch("DELETE FROM partitions WHERE log = 'results' AND id >= 0")
-    assert "change_unfinished" not in await found(bus, kernel)
-    await kernel.fetch("UPDATE partitions SET changed_at = changed_at - interval '2 min'")
-    assert (await found(bus, kernel))["change_unfinished"] == 1
+    assert await found(bus, kernel) == {"partition_count": 1}

@@ -76,3 +76,22 @@ async def test_f12_a_transaction_that_somebody_leaves_open_is_ended(
         assert limit == "10s"
     finally:
         await by_hand.close()
+
+
+async def test_a_change_of_the_number_of_partitions_is_finished_before_0180(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    connection = await asyncpg.connect(empty_database_url)
+    try:
+        async for file in apply_each(empty_database_url, tmp_path):
+            if file.name.startswith("0161_"):
+                break
+        await connection.execute("INSERT INTO partitions (log, id) VALUES ('inbound', -1)")
+        with pytest.raises(MigrationError, match="chatlane admin repartition"):
+            await migrate(empty_database_url)
+        await connection.execute("UPDATE partitions SET id = 0")
+        await migrate(empty_database_url)
+        with pytest.raises(asyncpg.CheckViolationError, match="partitions_fixed_check"):
+            await connection.execute("UPDATE partitions SET stop_before = 5, next_count = 0")
+    finally:
+        await connection.close()

@@ -18,6 +18,7 @@ from chatlane.errors import BusUnavailableError
 START: Final = datetime(2026, 5, 11, 9, tzinfo=UTC)
 # From the server to a reader.
 _LATENCY_SECONDS: Final = 0.0005
+PARTITIONS: Final = 4
 
 
 @dataclass(slots=True)
@@ -147,7 +148,10 @@ class MemoryAccess:
 
     Attributes:
         is_cut: Whether this router cannot reach them.
+        partition_count: The number of partitions of each log.
     """
+
+    partition_count = PARTITIONS
 
     def __init__(self, server: MemoryLogs, max_messages: int = 512) -> None:
         self.is_cut = False
@@ -159,14 +163,11 @@ class MemoryAccess:
         """Whether the logs can be talked to."""
         return not self.is_cut
 
-    async def inspect(
-        self, partition: PartitionId, position: LogPosition, _count: int
-    ) -> Inspection:
+    async def inspect(self, log: LogName, position: LogPosition) -> Inspection:
         """Compare a committed position with the log, by the rules of the router."""
         await self._arrive()
-        server = cast("JetStream", _Server(self._server.logs[partition.log]))
-        # Messages are published into a partition here, so there is nothing to divide by.
-        return await inspect_log(server, partition.log, position, None)
+        server = cast("JetStream", _Server(self._server.logs[log]))
+        return await inspect_log(server, log, position, self.partition_count)
 
     async def open(
         self,
@@ -211,7 +212,10 @@ class _Server:
         log = self._log
         newest = log.messages[-1].stored_at if log.messages else START
         return StreamState(
-            config={"metadata": {"chatlane_generation": str(log.made)}},
+            config={
+                "metadata": {"chatlane_generation": str(log.made)},
+                "subject_transform": {"dest": f"log.{{{{partition({PARTITIONS},1)}}}}.>"},
+            },
             created=f"made {log.made}",
             first_sequence=log.purged + 1,
             last_sequence=log.last_sequence,

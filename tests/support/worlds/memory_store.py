@@ -50,8 +50,6 @@ class Partition:
     dirty: int = 0
     suspect_seq: int | None = None
     suspect_count: int = 0
-    # Nothing here changes the division of a log.
-    stop_before: int | None = None
 
 
 @dataclass(slots=True)
@@ -179,8 +177,6 @@ async def _holdings(tx: Transaction) -> list[Row]:
             owner=row.owner,
             epoch=row.epoch,
             lease_seconds=None if row.lease_until is None else row.lease_until - now,
-            stop_before=row.stop_before,
-            has_stopped=False,
             cursor=row.cursor,
         )
         for row in tx.table("partitions")
@@ -203,10 +199,9 @@ async def _claim_free(  # noqa: PLR0917 # as the statement has them
         row.owner, row.epoch, row.lease_until = me, row.epoch + 1, now + lease.total_seconds()
         row.dirty += had_owner
         tx.put(key, row)
-        names = ("log", "id", "epoch", "cursor", "cursor_at", "generation", "dirty", "stop_before")
-        among = sum(one.log == log for one in tx.table("partitions"))
+        names = ("log", "id", "epoch", "cursor", "cursor_at", "generation", "dirty")
         its = {name: getattr(row, name) for name in names}
-        claimed.append(Row(its, had_owner=had_owner, among=among))
+        claimed.append(Row(its, had_owner=had_owner))
     return claimed
 
 

@@ -192,7 +192,7 @@ class RealWorld(World):
 
     @override
     def access(self) -> CuttableAccess:
-        return CuttableAccess(self._logs.bus)
+        return CuttableAccess(self._logs.bus, PARTITIONS)
 
     @override
     async def open(self) -> None:

@@ -20,9 +20,8 @@ from chatlane.bus.inspection import Inspection, LogTruncated
 from chatlane.bus.log_access import LogAccess
 from chatlane.bus.reader import LogReader, ReaderLimits
 from chatlane.bus.tasks import end_task
-from chatlane.domain.log import LogPosition, PartitionId
+from chatlane.domain.log import LogName, LogPosition, PartitionId
 from chatlane.errors import BusUnavailableError, TransientError
-from chatlane.routing.handover import HandOver
 from chatlane.routing.idle import IdleCheck
 from chatlane.routing.intake import Batch, Intake
 from chatlane.routing.ownership import Ownership
@@ -49,11 +48,9 @@ class CuttableAccess(LogAccess):
         return not self.is_cut and super().is_reachable
 
     @override
-    async def inspect(
-        self, partition: PartitionId, position: LogPosition, count: int
-    ) -> Inspection:
+    async def inspect(self, log: LogName, position: LogPosition) -> Inspection:
         self._check()
-        return await super().inspect(partition, position, count)
+        return await super().inspect(log, position)
 
     @override
     async def open(self, partition: PartitionId, **how: object) -> LogReader:
@@ -97,6 +94,7 @@ class SmallRouter:
         self.ownership = Ownership(
             router=self.router_id,
             version="test",
+            partition_count=self.access.partition_count,
             holder=self.intake,
             transaction=self.store.transaction,
             is_log_reachable=lambda: self.access.is_reachable,
@@ -107,13 +105,6 @@ class SmallRouter:
             poll_interval=timedelta(milliseconds=50),
         )
         self.idle_check = IdleCheck(
-            router=self.router_id,
-            lease=self.lease,
-            intake=self.intake,
-            access=self.access,
-            transaction=self.store.transaction,
-        )
-        self.handover = HandOver(
             router=self.router_id,
             lease=self.lease,
             intake=self.intake,
@@ -133,7 +124,6 @@ class SmallRouter:
         self._tasks = [
             asyncio.create_task(self.ownership.run()),
             asyncio.create_task(self._commit_batches()),
-            asyncio.create_task(self.handover.run()),
         ]
 
     async def freeze(self) -> None:
@@ -247,7 +237,8 @@ async def open_routers(
 ) -> AsyncIterator[list[SmallRouter]]:
     """Yield routers that are not started yet; they are killed at the end."""
     routers = [
-        SmallRouter(store, CuttableAccess(logs.bus, limits), lease=lease) for _ in range(count)
+        SmallRouter(store, CuttableAccess(logs.bus, logs.partitions, limits), lease=lease)
+        for _ in range(count)
     ]
     try:
         yield routers

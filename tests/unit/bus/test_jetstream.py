@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chatlane.bus.jetstream import Delivery, nanoseconds, parse_delivery
-from chatlane.bus.topology import partition_count
+from chatlane.bus.topology import find_partition_count
 
 STORED_AT = datetime(2026, 11, 27, 23, 27, 1, 123456, tzinfo=UTC)
 # A double of these nanoseconds is off by 100 ns, which is enough to change the microsecond.
@@ -49,4 +49,4 @@ def test_a_span_is_exact_in_nanoseconds() -> None:
 def test_the_number_of_partitions_is_in_the_transform(
     config: dict[str, object], expected: int | None
 ) -> None:
-    assert partition_count(config) == expected
+    assert find_partition_count(config) == expected

@@ -91,7 +91,6 @@ class World:
                 LogPosition(0, None, "g"),
                 0,
                 had_owner=False,
-                among=4,
             )
             for number in numbers
         ]
