@@ -15,8 +15,8 @@ from chatlane.routing import (
 )
 from chatlane.routing.session_cases import Case, Outdated, Shown, refused
 from chatlane.routing.session_openings import Opening
-from chatlane.store import api_requests, identities, lanes, lineage, sessions
-from chatlane_schemas.codec import decode
+from chatlane.store import identities, lanes, lineage, sessions
+from chatlane.store.api_requests import answer_once
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_changes import (
     SessionArchive,
@@ -56,29 +56,29 @@ if TYPE_CHECKING:
 
 
 @singledispatch
-async def decide(request: SessionChange, case: Case) -> Outcome:
+async def decide_change(request: SessionChange, case: Case) -> Outcome:
     """Decide a request by its kind; what is refused has written nothing."""
     del case
     raise TypeError(type(request).__name__)
 
 
-decide.register(SessionRemove, session_sweeps.remove)
-decide.register(SessionUpdate, session_decisions.update)
-decide.register(SessionTitle, session_decisions.set_title)
-decide.register(SessionArchive, session_decisions.archive)
-decide.register(SessionEnd, session_decisions.end)
-decide.register(SessionReopen, session_decisions.reopen)
-decide.register(SessionReset, session_decisions.reset)
-decide.register(SessionSubmit, session_openings.submit)
-decide.register(SessionSwitch, rebinding.switch)
-decide.register(SessionFork, rebinding.fork)
-decide.register(SessionSuspend, life_changes.suspend)
-decide.register(SessionMark, life_changes.mark)
-decide.register(SessionUnmark, life_changes.unmark)
-decide.register(SessionHold, life_changes.hold)
-decide.register(SessionRelease, life_changes.release)
-decide.register(SessionOverride, life_changes.override)
-decide.register(SessionNote, life_changes.note)
+decide_change.register(SessionRemove, session_sweeps.remove)
+decide_change.register(SessionUpdate, session_decisions.update)
+decide_change.register(SessionTitle, session_decisions.set_title)
+decide_change.register(SessionArchive, session_decisions.archive)
+decide_change.register(SessionEnd, session_decisions.end)
+decide_change.register(SessionReopen, session_decisions.reopen)
+decide_change.register(SessionReset, session_decisions.reset)
+decide_change.register(SessionSubmit, session_openings.submit)
+decide_change.register(SessionSwitch, rebinding.switch)
+decide_change.register(SessionFork, rebinding.fork)
+decide_change.register(SessionSuspend, life_changes.suspend)
+decide_change.register(SessionMark, life_changes.mark)
+decide_change.register(SessionUnmark, life_changes.unmark)
+decide_change.register(SessionHold, life_changes.hold)
+decide_change.register(SessionRelease, life_changes.release)
+decide_change.register(SessionOverride, life_changes.override)
+decide_change.register(SessionNote, life_changes.note)
 
 
 class SessionDesk:
@@ -110,20 +110,19 @@ class SessionDesk:
         Raises:
             TransientError: Nothing was changed, or that is unknown; to be repeated.
         """
+        trigger = f"{principal}:{request.id}".encode()
         async with self._writer.writing() as writing:
             connection = writing.connection
-            at = await api_requests.begin(connection, principal, request.id, digest)
-            if at is None:
-                return await _first_answer(connection, principal, request.id, digest)
-            trigger = f"{principal}:{request.id}".encode()
-            if isinstance(request, SessionCreate):
-                opening = Opening(writing, self._catalog, principal, at, trigger)
-                outcome = await opening.create(request)
-            else:
-                outcome = await self._decide(writing, request, at, trigger)
-            reply = await self._reply(connection, outcome)
-            await api_requests.finish(connection, principal, request, reply)
-        return reply
+
+            async def decide(at: datetime) -> SessionReply:
+                if isinstance(request, SessionCreate):
+                    opening = Opening(writing, self._catalog, principal, at, trigger)
+                    outcome = await opening.create(request)
+                else:
+                    outcome = await self._decide(writing, request, at, trigger)
+                return await self._reply(connection, outcome)
+
+            return await answer_once(connection, principal, request, digest, SessionReply, decide)
 
     async def _decide(
         self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
@@ -133,7 +132,7 @@ class SessionDesk:
             return refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
         if await self._is_outdated(writing.connection, request, case.session.id):
             return Outdated(case.session.id)
-        outcome = await decide(request, case)
+        outcome = await decide_change(request, case)
         if not isinstance(outcome, ApiError):
             writing.touched[case.session.id] = case.session
         return outcome
@@ -190,15 +189,6 @@ class SessionDesk:
             return None
         is_theirs = lane is None or theirs is None or case.is_visible(locked.get(lane.session_id))
         return case if is_theirs else case._replace(lane=None)
-
-
-async def _first_answer(
-    connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
-) -> SessionReply:
-    answered = await api_requests.find(connection, principal, request_id, digest)
-    if answered is None:
-        return _refusal(refused(ApiErrorCode.CONFLICT, "another request was made with this id"))
-    return decode(SessionReply, answered)
 
 
 def _refusal(error: ApiError, session: SessionView | None = None) -> SessionReply:

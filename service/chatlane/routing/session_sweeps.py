@@ -9,12 +9,12 @@ from uuid import UUID
 from chatlane.domain.effects import Effects
 from chatlane.domain.session_life import end_session
 from chatlane.routing.session_cases import refused
-from chatlane.store import api_requests, audit, identities, removals, sessions, turns
-from chatlane_schemas.codec import decode
+from chatlane.store import audit, identities, removals, sessions, turns
+from chatlane.store.api_requests import answer_once
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_sweeps import SessionCleanup, SessionPrune, SessionSweepReply
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.sessions import ApiErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,19 +95,19 @@ class SweepDesk:
             TransientError: Nothing was changed, or that is unknown; to be repeated.
         """
         async with self._writer.writing() as writing:
-            connection = writing.connection
-            at = await api_requests.begin(connection, principal, request.id, digest)
-            if at is None:
-                return await _first_answer(connection, principal, request.id, digest)
-            if isinstance(request, SessionPrune):
-                done, cursor = await _prune(writing, request, at)
-            else:
-                done, cursor = await _clean_up(writing, request, at)
-            reply = SessionSweepReply(
-                id=new_envelope_id(), at=datetime.now(UTC), done=done, next_cursor=cursor
+
+            async def decide(at: datetime) -> SessionSweepReply:
+                if isinstance(request, SessionPrune):
+                    done, cursor = await _prune(writing, request, at)
+                else:
+                    done, cursor = await _clean_up(writing, request, at)
+                return SessionSweepReply(
+                    id=new_envelope_id(), at=datetime.now(UTC), done=done, next_cursor=cursor
+                )
+
+            return await answer_once(
+                writing.connection, principal, request, digest, SessionSweepReply, decide
             )
-            await api_requests.finish(connection, principal, request, reply)
-        return reply
 
 
 async def _prune(writing: Writing, request: SessionPrune, at: datetime) -> tuple[int, UUID | None]:
@@ -162,13 +162,3 @@ def _first_id(at: datetime) -> UUID:
     """Return an id that no session has that began later, and that all before it are below."""
     milliseconds = (at - _EPOCH) // timedelta(milliseconds=1)
     return UUID(int=milliseconds << 80)
-
-
-async def _first_answer(
-    connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
-) -> SessionSweepReply:
-    answered = await api_requests.find(connection, principal, request_id, digest)
-    if answered is None:
-        error: ApiError = refused(ApiErrorCode.CONFLICT, "another request was made with this id")
-        return SessionSweepReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)
-    return decode(SessionSweepReply, answered)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from chatlane.domain.effects import Effects
 from chatlane.domain.openings import tell_first_turn
 from chatlane.domain.stopping import stop_turn
-from chatlane.store import api_requests, audit, identities, messages, sessions, turns, waiting
-from chatlane_schemas.codec import decode
+from chatlane.store import audit, identities, messages, sessions, turns, waiting
+from chatlane.store.api_requests import answer_once
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
 from chatlane_schemas.transcripts import Unanswered
@@ -131,25 +131,23 @@ class StopDesk:
         Raises:
             TransientError: Nothing was stopped, or that is unknown; to be repeated.
         """
-        effects = Effects()
         async with self._writer.writing() as writing:
             connection = writing.connection
-            at = await api_requests.begin(connection, principal, request.id, digest)
-            if at is None:
-                return await _first_answer(connection, principal, request.id, digest)
-            session = await _lock(connection, request)
-            if session is None:
-                reply = _refused(ApiErrorCode.NOT_FOUND, "there is no such session or turn")
-            elif isinstance(request, TurnCancel):
-                reply = _reply(session, await _cancel(connection, session, request, at, effects))
-            else:
-                reason = CancelReason.STOPPED
-                stopped = await stop_session(connection, session, reason, at, effects)
-                reply = _reply(session, stopped)
-            if session is not None:
+
+            async def decide(at: datetime) -> StopReply:
+                session = await _lock(connection, request)
+                if session is None:
+                    return _not_found()
+                effects = Effects()
+                if isinstance(request, TurnCancel):
+                    stopped = await _cancel(connection, session, request, at, effects)
+                else:
+                    reason = CancelReason.STOPPED
+                    stopped = await stop_session(connection, session, reason, at, effects)
                 await writing.write(effects, sessions_of=[session])
-            await api_requests.finish(connection, principal, request, reply)
-        return reply
+                return _reply(session, stopped)
+
+            return await answer_once(connection, principal, request, digest, StopReply, decide)
 
 
 async def _cancel(
@@ -187,15 +185,6 @@ async def _lock(
     return session if session is None or theirs is None or session.owner in theirs else None
 
 
-async def _first_answer(
-    connection: PoolConnectionProxy, principal: str, request_id: str, digest: bytes
-) -> StopReply:
-    answered = await api_requests.find(connection, principal, request_id, digest)
-    if answered is None:
-        return _refused(ApiErrorCode.CONFLICT, "another request was made with this id")
-    return decode(StopReply, answered)
-
-
 def _reply(session: Session, stopped: Stopped) -> StopReply:
     return StopReply(
         id=new_envelope_id(),
@@ -207,7 +196,6 @@ def _reply(session: Session, stopped: Stopped) -> StopReply:
     )
 
 
-def _refused(code: ApiErrorCode, message: str) -> StopReply:
-    return StopReply(
-        id=new_envelope_id(), at=datetime.now(UTC), error=ApiError(code=code, message=message)
-    )
+def _not_found() -> StopReply:
+    error = ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no such session or turn")
+    return StopReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)

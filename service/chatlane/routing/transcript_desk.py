@@ -11,7 +11,9 @@ from chatlane.domain.keys import MalformedKeyError
 from chatlane.routing.compaction import compact_to_child
 from chatlane.routing.rewinding import retry
 from chatlane.store import identities, sessions, transcript_changes
+from chatlane.store.api_requests import answer_once
 from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.sessions import ApiError
 from chatlane_schemas.transcripts import TranscriptChanged, TranscriptCompact, TranscriptRetry
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
     from chatlane.routing.writing import Writer, Writing
     from chatlane.store.pool import Store
-    from chatlane.store.transcript_changes import Answer, Request
+    from chatlane.store.transcript_changes import Answer
     from chatlane_schemas.transcripts import TranscriptChange
 
 
@@ -64,31 +66,38 @@ class TranscriptDesk:
         Raises:
             TransientError: Nothing was changed, or that is unknown; to be repeated.
         """
-        answer = await self._change(transcript_changes.Request(principal, request, digest))
-        if answer.session_id is not None:
-            self._writer.wrote({answer.session_id, request.session_id})
-        return answer
+        trigger = f"{principal}:{request.id}".encode()
+        if _publishes(request):
+            async with self._writer.writing() as writing:
 
-    async def _change(self, asked: Request) -> TranscriptChanged:
-        request = asked.request
-        if not _publishes(request):
-            async with self._store.transaction() as connection:
-                return await transcript_changes.once(
-                    connection, asked, lambda _: transcript_changes.change(connection, request)
+                async def decide(at: datetime) -> TranscriptChanged:
+                    return _reply(await self._decide(writing, request, at, trigger))
+
+                reply = await answer_once(
+                    writing.connection, principal, request, digest, TranscriptChanged, decide
                 )
-        async with self._writer.writing() as writing:
-            return await transcript_changes.once(
-                writing.connection, asked, lambda at: self._decide(writing, asked, at)
-            )
+        else:
+            async with self._store.transaction() as connection:
 
-    async def _decide(self, writing: Writing, asked: Request, at: datetime) -> Answer:
-        request = asked.request
+                async def write(_at: datetime) -> TranscriptChanged:
+                    return _reply(await transcript_changes.change(connection, request))
+
+                reply = await answer_once(
+                    connection, principal, request, digest, TranscriptChanged, write
+                )
+        if reply.session_id is not None:
+            self._writer.wrote({reply.session_id, request.session_id})
+        return reply
+
+    async def _decide(
+        self, writing: Writing, request: TranscriptChange, at: datetime, trigger: bytes
+    ) -> Answer:
         session = await _lock_visible(writing, request)
         if session is None:
             return transcript_changes.not_found()
         if session.ended_at is not None:
             return transcript_changes.conflict("the session has ended")
-        case = _Case(writing, session, at, f"{asked.principal}:{request.id}".encode())
+        case = _Case(writing, session, at, trigger)
         match request:
             case TranscriptRetry():
                 return await self._retry(case, request)
@@ -130,6 +139,12 @@ class TranscriptDesk:
             undone_text=undone.text,
             turn_id=session.active_turn,
         )
+
+
+def _reply(answer: Answer) -> TranscriptChanged:
+    if isinstance(answer, ApiError):
+        return TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=answer)
+    return answer
 
 
 def _publishes(request: TranscriptChange) -> bool:

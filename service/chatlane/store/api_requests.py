@@ -1,21 +1,58 @@
-"""Requests for a change and their answers, so that a repetition gets the first one.
+"""Requests for a change and their replies, so that a repeated request gets the first reply.
 
-Its rows are locked before any other: who repeats a request waits for the first to be done.
+A transaction locks the row of its request before any other row: a repeated request waits until
+the first one is done.
 """
 
-from typing import TYPE_CHECKING, Final, LiteralString
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, LiteralString, TypeVar
 
 from chatlane.domain.callers import Operator
 from chatlane.store import audit
-from chatlane_schemas.codec import encode
+from chatlane_schemas.codec import decode, encode
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from collections.abc import Awaitable, Callable
+    from datetime import timedelta
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane_schemas.envelope import Envelope
-    from chatlane_schemas.sessions import ApiReply
+
+ReplyT = TypeVar("ReplyT", bound=ApiReply)
+
+
+async def answer_once(  # noqa: PLR0917 # the request comes in three parts
+    connection: "PoolConnectionProxy",
+    principal: str,
+    request: "Envelope",
+    digest: bytes,
+    reply_type: type[ReplyT],
+    decide: "Callable[[datetime], Awaitable[ReplyT]]",
+) -> ReplyT:
+    """Decide a request and keep the reply, or return the reply to the first request of that id.
+
+    Args:
+        connection: Of the transaction of the change.
+        principal: Who sends the request; request ids are unique for each principal.
+        request: What to do.
+        digest: Of the request, to detect another request with the same id.
+        reply_type: The model of the reply.
+        decide: Makes the change, given the time of the request. A reply with an error has
+            changed nothing.
+    """
+    at = await begin(connection, principal, request.id, digest)
+    if at is not None:
+        reply = await decide(at)
+        await finish(connection, principal, request, reply)
+        return reply
+    first = await find(connection, principal, request.id, digest)
+    if first is not None:
+        return decode(reply_type, first)
+    error = ApiError(code=ApiErrorCode.CONFLICT, message="another request was made with this id")
+    return reply_type(id=new_envelope_id(), at=datetime.now(UTC), error=error)
 
 
 BEGIN_SQL: Final[LiteralString] = """
@@ -54,7 +91,7 @@ UPDATE api_requests SET reply = $3 WHERE principal = $1 AND id = $2
 
 
 async def finish(
-    connection: "PoolConnectionProxy", principal: str, request: "Envelope", reply: "ApiReply"
+    connection: "PoolConnectionProxy", principal: str, request: "Envelope", reply: ApiReply
 ) -> None:
     """Keep the answer to a request that this transaction began; an operator's is audited."""
     await connection.execute(FINISH_SQL, principal, request.id, encode(reply))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, LiteralString, TypeAlias
 
 from chatlane.domain.effects import MessageRow, without_nulls
 from chatlane.domain.transcripts import KnownRow, Version, placements
-from chatlane.store import api_requests, identities, messages, rewinding
+from chatlane.store import identities, messages, rewinding
 from chatlane.store.columns import columns
-from chatlane_schemas.codec import decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.results import Role
@@ -27,7 +26,7 @@ from chatlane_schemas.transcripts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -63,52 +62,6 @@ UPDATE_SQL: Final[LiteralString] = """
 -- sessions: counters of a transcript that was changed, locked before
 UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
 """
-
-
-class Request(NamedTuple):
-    """A request for a change as it arrived.
-
-    Attributes:
-        principal: Who asks; request ids are its own.
-        request: What to do.
-        digest: Of the request, so that another one under the same id shows.
-    """
-
-    principal: str
-    request: TranscriptChange
-    digest: bytes
-
-
-async def once(
-    connection: PoolConnectionProxy,
-    asked: Request,
-    decide: Callable[[datetime], Awaitable[Answer]],
-) -> TranscriptChanged:
-    """Decide about a request, or return what it was answered before.
-
-    Args:
-        connection: Of the transaction of the change, which also keeps the answer.
-        asked: The request.
-        decide: Makes the change, given the time it was asked for; an error is returned before
-            anything is written.
-    """
-    principal, request, digest = asked
-    at = await api_requests.begin(connection, principal, request.id, digest)
-    if at is None:
-        return await _first_answer(connection, asked)
-    answer = await decide(at)
-    if isinstance(answer, ApiError):
-        answer = TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=answer)
-    await api_requests.finish(connection, principal, request, answer)
-    return answer
-
-
-async def _first_answer(connection: PoolConnectionProxy, asked: Request) -> TranscriptChanged:
-    answered = await api_requests.find(connection, asked.principal, asked.request.id, asked.digest)
-    if answered is None:
-        error = conflict("another request was made with this id")
-        return TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=error)
-    return decode(TranscriptChanged, answered)
 
 
 async def change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
