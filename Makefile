@@ -46,6 +46,10 @@ setup: $(READY) ## Make the virtual environment from the lock file
 demo: $(READY) ## Run the whole path on real servers, kill some, and check the result (under a minute)
 	@$(BIN)/chatlane demo $(ARGS)
 
+.PHONY: demo-picture
+demo-picture: $(READY) ## Run the demo and draw its kills and its verdict for the README
+	@$(BIN)/chatlane demo --picture docs/demo.svg $(ARGS)
+
 .PHONY: dev
 dev: $(READY) ## Keep the same servers running with a live log
 	@$(BIN)/chatlane dev $(ARGS)

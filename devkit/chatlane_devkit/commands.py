@@ -20,6 +20,9 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the logs even when all is well.")
     ] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the faults and the verdict as SVG.")
+    ] = None,
 ) -> None:
     """Play a day of chat on real servers, kill what can be killed, and check the outcome.
 
@@ -29,7 +32,7 @@ def demo(
     """
     from chatlane_devkit.demo.demo_run import main
 
-    raise typer.Exit(main(report=report, lines_per_second=speed, is_kept=keep))
+    raise typer.Exit(main(report=report, lines_per_second=speed, is_kept=keep, picture=picture))
 
 
 def dev() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from chatlane_client.connection import open_connection
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.faults import Faults
+from chatlane_devkit.demo.picture import write_picture
 from chatlane_devkit.demo.scenario_run import ScenarioRun, Stage, accounts_of, log_to
 from chatlane_devkit.demo.stack import open_stack
 from chatlane_devkit.judge.verdict import Verdict
@@ -34,6 +35,7 @@ def main(
     feed: Path = SCENARIO_FILE,
     lines_per_second: float = LINES_PER_SECOND,
     is_kept: bool = False,
+    picture: Path | None = None,
 ) -> int:
     """Run the demo and return its exit code: 0 only when every promise was kept.
 
@@ -42,10 +44,15 @@ def main(
         feed: What is published.
         lines_per_second: Its pace.
         is_kept: Keep the logs even when all is well.
+        picture: Where a drawing of the output goes, if anywhere.
     """
-    demo = _Demo(ConsoleOutput(Console()), report, lines_per_second, is_kept=is_kept)
+    console = Console(record=picture is not None)
+    demo = _Demo(ConsoleOutput(console), report, lines_per_second, is_kept=is_kept)
     try:
-        return asyncio.run(demo.run(read_feed(feed)))
+        code = asyncio.run(demo.run(read_feed(feed)))
+        if picture is not None:
+            write_picture(console.export_text(), picture)
+        return code
     except (KeyboardInterrupt, asyncio.CancelledError):
         demo.narrator.tell("interrupted; everything was stopped")
         return _EXIT_INTERRUPTED
