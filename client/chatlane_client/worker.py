@@ -25,7 +25,6 @@ from pydantic import ValidationError
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.connection import closed_error_first, until_connected
 from chatlane_client.control import WIND_DOWN, Controls, Signals
-from chatlane_client.crash_points import WorkerPoint, reach
 from chatlane_client.errors import (
     ConnectionClosedError,
     InvalidAnswerError,
@@ -34,6 +33,7 @@ from chatlane_client.errors import (
     RefusedRequestError,
     TurnFailedError,
 )
+from chatlane_client.failpoints import WorkerPoint, hit
 from chatlane_client.lease import Lease
 from chatlane_client.pulling import Pull, open_pull
 from chatlane_client.retry import Backoff, CancellationGuard, cancel_until_ended, was_set_within
@@ -166,7 +166,7 @@ class TurnWorker:
         self._working += 1
         try:
             notice = decode(TurnNotice, message.data)
-            reach(WorkerPoint.NOTIFIED)
+            hit(WorkerPoint.NOTIFIED)
             # From before the claim on: it may be stopped as soon as it is granted.
             with self._controls.watching(notice.turn_id) as signals:
                 await self._claim_and_work(notice, message, signals)
@@ -182,10 +182,10 @@ class TurnWorker:
     async def _claim_and_work(self, notice: TurnNotice, message: Msg, signals: Signals) -> None:
         grant = await self._claims.claim(notice.turn_id, stopping=self._stopping)
         if isinstance(grant, Grant):
-            reach(WorkerPoint.CLAIMED)
+            hit(WorkerPoint.CLAIMED)
         await self._settle_notice(message, is_answered=grant is not None)
         if isinstance(grant, Grant):
-            reach(WorkerPoint.ACKNOWLEDGED)
+            hit(WorkerPoint.ACKNOWLEDGED)
             with self._span(grant, message) as current:
                 await self._work(grant, signals, current)
 
@@ -243,11 +243,11 @@ class TurnWorker:
             await cancel_until_ended(working)
 
     async def _answered(self, grant: Grant, result: ResultMessage, current: Span) -> None:
-        reach(WorkerPoint.ANSWERED)
+        hit(WorkerPoint.ANSWERED)
         if result.outcome is Outcome.FAILED:
             current.set_status(StatusCode.ERROR)
         await self._publish(grant, result)
-        reach(WorkerPoint.PUBLISHED)
+        hit(WorkerPoint.PUBLISHED)
 
     async def _renew(
         self,

@@ -33,7 +33,6 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as SourceError
 from typing_extensions import override
 
-from chatlane.crash_points import SIGNALS, Fuse, parse_fuse
 from chatlane.declarations import (
     AgentSettings,
     DefaultResetSettings,
@@ -56,6 +55,7 @@ from chatlane.domain.log import MOST_PARTITIONS
 from chatlane.domain.redaction import MIN_KEY_BYTES
 from chatlane.durations import Duration
 from chatlane.errors import PermanentError
+from chatlane.failpoints import SIGNALS, Failpoint, parse_failpoint
 from chatlane.setting_values import quoted
 from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
 
@@ -725,20 +725,27 @@ def _read(sourced: type[Settings]) -> Settings:
         raise SettingsError(f"cannot read the settings: {exc}") from exc
 
 
-def fuse(environ: Mapping[str, str]) -> Fuse | None:
-    """Return where the environment wants this process to end or freeze itself, if it does.
+def read_failpoint(environ: Mapping[str, str], *, is_allowed: bool) -> Failpoint | None:
+    """Return the failpoint that the environment names, if any.
+
+    Args:
+        environ: The environment of the process.
+        is_allowed: Whether the command line has `--enable-failpoints`.
 
     Raises:
-        SettingsError: It names no crash point, no pass of one, or two of them.
+        SettingsError: Failpoints are not allowed, or the variable names no failpoint, no pass, or
+            both variables are set.
     """
-    told = [name for name in SIGNALS if environ.get(name)]
-    if not told:
+    names = [name for name in SIGNALS if environ.get(name)]
+    if not names:
         return None
-    if len(told) > 1:
-        raise SettingsError(f"one process takes one of {' and '.join(told)}")
-    [name] = told
+    if not is_allowed:
+        raise SettingsError(f"{names[0]} is for tests only: unset it, or pass --enable-failpoints")
+    if len(names) > 1:
+        raise SettingsError(f"set only one of {' and '.join(names)}")
+    [name] = names
     try:
-        return parse_fuse(environ[name], SIGNALS[name])
+        return parse_failpoint(environ[name], SIGNALS[name])
     except ValueError as exc:
         raise SettingsError(f"{name} {exc}") from exc
 

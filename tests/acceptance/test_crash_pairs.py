@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from chatlane.bus.tasks import end_task
-from chatlane.crash_points import RouterPoint, WorkerPoint
+from chatlane.failpoints import RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
 from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,

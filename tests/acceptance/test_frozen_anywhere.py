@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.crash_points import RouterPoint, WorkerPoint
+from chatlane.failpoints import RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
 from tests.support.checker import problems, unwatched
 from tests.support.eventually import eventually

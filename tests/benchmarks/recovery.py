@@ -24,7 +24,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from chatlane_client.crash_points import WorkerPoint
+from chatlane_client.failpoints import WorkerPoint
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
 from tests.support.eventually import eventually
@@ -114,7 +114,7 @@ def _die_at(kind: str, point: str) -> Make:
     async def make(stage: Stage) -> float:
         process = stage.next(kind)
         await process.stop()
-        process.start_armed(f"{point}:{_DIES_AT}")
+        process.start_with_failpoint(f"{point}:{_DIES_AT}")
         await process.wait(_ANSWERED_WITHIN)
         return monotonic()
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 from chatlane.bus.inspection import LogReplaced
 from chatlane.bus.publisher import Publisher
 from chatlane.cli import main
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain import turns
 from chatlane.errors import StoreUnavailableError
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.routing import batch
 from chatlane.routing.feed import PartitionFeed
 from chatlane.routing.pipeline import Pipeline
@@ -199,12 +199,12 @@ def freeze_at_batch(every: int) -> None:
     """Stop the process by SIGSTOP with every so many-th batch decoded and not begun: a fault."""
     numbers = itertools.count(1)
 
-    def freeze_or_reach(point: RouterPoint) -> None:
+    def freeze_or_hit(point: RouterPoint) -> None:
         if point is RouterPoint.BATCH_TAKEN and next(numbers) % every == 0:
             os.kill(os.getpid(), signal.SIGSTOP)
-        reach(point)
+        hit(point)
 
-    _replace(batch, "reach", freeze_or_reach)
+    _replace(batch, "hit", freeze_or_hit)
 
 
 def sweep_late(seconds: float) -> None:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from chatlane.crash_points import RouterPoint
+from chatlane.failpoints import RouterPoint
 from chatlane_devkit.servers.binaries import server_directory
 from tests.chaos.mutant_router import MUTANTS
 from tests.support.chaos import Outcome, Plan, Stage, run_chaos
@@ -77,7 +77,7 @@ async def _leave_rows_behind(stage: Stage) -> None:
     doomed = scene.process("router 2")
     for _ in range(5):
         await doomed.kill()
-        doomed.start_armed(f"{RouterPoint.OUTBOX_COMMITTED}:2")
+        doomed.start_with_failpoint(f"{RouterPoint.OUTBOX_COMMITTED}:2")
         await scene.recorder.until_owned(*[ALL_PARTITIONS // 2] * 2)
         async with scene.users.talking(45):
             # At once, so that its second transaction is one of many messages.

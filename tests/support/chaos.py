@@ -16,7 +16,7 @@ from typing import Final
 
 import asyncpg
 
-from chatlane.crash_points import RouterPoint, WorkerPoint
+from chatlane.failpoints import RouterPoint, WorkerPoint
 from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
 from tests.support.checker import LONGEST_WAIT, problems, unwatched
 from tests.support.eventually import eventually

@@ -9,7 +9,7 @@ from datetime import timedelta
 from random import Random
 from typing import Final, Protocol
 
-from chatlane.crash_points import RouterPoint, WorkerPoint
+from chatlane.failpoints import RouterPoint, WorkerPoint
 from tests.support.servers.lossy_link import LossyLink
 from tests.support.service.event_log import EventLog
 
@@ -48,7 +48,7 @@ class Life(Protocol):
 
     def start(self) -> None: ...
 
-    def start_armed(self, crash_at: str) -> None: ...
+    def start_with_failpoint(self, crash_at: str) -> None: ...
 
     async def kill(self) -> None: ...
 
@@ -191,7 +191,7 @@ class Nemesis:
         process = self.processes[name]
         self.event_log.note("killed", name)
         await process.kill()
-        process.start_armed(crash_at)
+        process.start_with_failpoint(crash_at)
         await self._until_ended(process)
         if process.exit_code == -signal.SIGKILL:
             self.made[CRASH_POINT] += 1

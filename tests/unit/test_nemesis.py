@@ -37,7 +37,7 @@ class Fake:
         self.exit_code = None
         self.is_frozen = False
 
-    def start_armed(self, crash_at: str) -> None:
+    def start_with_failpoint(self, crash_at: str) -> None:
         self.start()
         self.armed.append(crash_at)
         self.exit_code = self.ends_with

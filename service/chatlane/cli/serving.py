@@ -16,8 +16,15 @@ from chatlane.logs import configure_logging, log_uncaught
 if TYPE_CHECKING:
     from chatlane.settings import Settings
 
+Failpoints = Annotated[
+    bool,
+    typer.Option(
+        "--enable-failpoints", hidden=True, help="Allow tests to kill or freeze this process."
+    ),
+]
 
-def router(config: Config = None) -> None:
+
+def router(config: Config = None, *, failpoints: Failpoints = False) -> None:
     """Run a router until SIGTERM or Ctrl-C.
 
     Start as many as you like: they share the partitions, and when one dies the others take
@@ -26,7 +33,7 @@ def router(config: Config = None) -> None:
     """
     settings = read_settings(config)
     log_as_set(settings)
-    arm_as_told()
+    enable_failpoint(is_allowed=failpoints)
     from chatlane.app import run
 
     raise typer.Exit(asyncio.run(run(settings)))
@@ -52,6 +59,7 @@ def echo_worker(
     health: Annotated[
         bool, typer.Option("--health", help="Serve /livez and /readyz on http.host and http.port.")
     ] = False,
+    failpoints: Failpoints = False,
 ) -> None:
     """Serve the turns of an agent by repeating what was said.
 
@@ -59,7 +67,7 @@ def echo_worker(
     """
     settings = read_client_settings(config)
     log_as_set(settings)
-    arm_as_told()
+    enable_failpoint(is_allowed=failpoints)
     asyncio.run(_echo(settings, agent=agent, slots=slots, think=think, name=name, health=health))
 
 
@@ -125,10 +133,14 @@ def log_as_set(settings: "Settings") -> None:
     log_uncaught()
 
 
-def arm_as_told() -> None:
-    """Arm the crash point that the environment names, if any; for tests of recovery."""
-    from chatlane.crash_points import arm
-    from chatlane.settings import fuse
+def enable_failpoint(*, is_allowed: bool) -> None:
+    """Enable the failpoint that the environment names, if any.
 
-    if told := fuse(os.environ):
-        arm(*told)
+    Raises:
+        SettingsError: The environment names one, and the command line does not allow it.
+    """
+    from chatlane.failpoints import enable
+    from chatlane.settings import read_failpoint
+
+    if found := read_failpoint(os.environ, is_allowed=is_allowed):
+        enable(*found)

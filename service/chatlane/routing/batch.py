@@ -15,7 +15,6 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.tasks import end_task
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.shares import declared_owners, label_of, owner_of
 from chatlane.domain.turns import ArrivedResult
 from chatlane.errors import (
@@ -24,6 +23,7 @@ from chatlane.errors import (
     SupersededError,
     TransientError,
 )
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.logs import get_logger
 from chatlane.routing.backpressure import parted
 from chatlane.routing.deciding import Deciding, Decoded, commands_in, decoded
@@ -240,7 +240,7 @@ class Batches:
             for part in _parts(batch):
                 await self._settle(part, known)
             return
-        reach(RouterPoint.BATCH_TAKEN)
+        hit(RouterPoint.BATCH_TAKEN)
         try:
             await self._persist(batch, known)
         except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
@@ -354,11 +354,11 @@ class Batches:
             if len(advanced) < len(batch.slices):
                 raise LostPartitionsError({one.partition for one in batch.slices} - advanced)
             writing.lap("fence")
-            reach(RouterPoint.CURSORS_MOVED)
+            hit(RouterPoint.CURSORS_MOVED)
             messages = [known[message] for message in batch.messages]
             deciding = Deciding(self._catalog, self._slots, self._erasure_key)
             await deciding.run(writing, messages)
-            reach(RouterPoint.BATCH_WRITTEN)
+            hit(RouterPoint.BATCH_WRITTEN)
 
     @asynccontextmanager
     async def _shortened(

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain import claims
 from chatlane.domain.effects import Effects
 from chatlane.domain.openings import is_told_in, tell_agent
@@ -18,6 +17,7 @@ from chatlane.domain.resting import put_off, rest_of_line
 from chatlane.domain.session_life import model_override_of, resume_mark_of
 from chatlane.domain.turns import MAX_TURN_BYTES, MAX_TURN_MESSAGES, claimable, void_turn
 from chatlane.errors import StoreUnavailableError
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.logs import get_logger
 from chatlane.routing.steering import take_in
 from chatlane.store import blockers, messages, originals, sessions, turns, waiting
@@ -205,9 +205,9 @@ class _Serving:
                 connection, [asked.request.turn_id for asked in self._granted]
             )
             if self._granted:
-                reach(RouterPoint.CLAIMS_WRITTEN)
+                hit(RouterPoint.CLAIMS_WRITTEN)
         if self._granted:
-            reach(RouterPoint.CLAIMS_COMMITTED)
+            hit(RouterPoint.CLAIMS_COMMITTED)
         self._answer()
 
     async def _lock(self, connection: PoolConnectionProxy) -> None:

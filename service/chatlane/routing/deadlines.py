@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.effects import Effects
 from chatlane.domain.turns import expire_lease, note_end, repeat_notice, void_turn
 from chatlane.errors import TransientError
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.logs import get_logger
 from chatlane.store import originals, sessions, timed_ends, turns, waiting
 
@@ -118,7 +118,7 @@ class Deadlines:
                 note_end(turn, locked[turn.session_id], now)
         await writing.write(effects, sessions_of=locked.values())
         if effects.changed_turns:
-            reach(RouterPoint.LEASES_ENDED)
+            hit(RouterPoint.LEASES_ENDED)
 
     def _end(self, turn: Turn, session: Session, has_waiting: bool, effects: Effects) -> None:  # noqa: FBT001
         if turn.state == "ready" and turn.cancel is not None:

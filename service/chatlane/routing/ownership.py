@@ -12,9 +12,9 @@ from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.log import LOGS, describe_partition_count
 from chatlane.errors import PartitionCountError, TransientError
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.logs import get_logger
 from chatlane.routing.database_regression import HeartbeatCheck, has_moved_back
 from chatlane.store import partitions, routers
@@ -221,7 +221,7 @@ class Ownership:
             if not self._leaves_time_to_others():
                 claims = await self._claim(connection, holdings, peers, held | self._releasing)
         if claims:
-            reach(RouterPoint.PARTITIONS_CLAIMED)
+            hit(RouterPoint.PARTITIONS_CLAIMED)
         # What was written counts from before it was sent, and only once it is committed.
         self._seen_at, self._is_away = seen_at, is_away
         self._looked_at = now
@@ -404,10 +404,10 @@ class Ownership:
         given = set(unwanted)
         try:
             await self._holder.release(given)
-            reach(RouterPoint.PARTITIONS_RELEASED)
+            hit(RouterPoint.PARTITIONS_RELEASED)
             async with self._transaction() as connection:
                 done = await partitions.hand_back(connection, self._router, given)
-            reach(RouterPoint.PARTITIONS_HANDED_BACK)
+            hit(RouterPoint.PARTITIONS_HANDED_BACK)
             _log.info("partitions_handed_back", partitions=len(done))
         except TransientError as error:
             _log.warning("hand_back_failed", reason=str(error))

@@ -16,13 +16,13 @@ from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.errors import (
     OversizedMessageError,
     PermanentError,
     StreamFullError,
     TransientError,
 )
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.logs import get_logger
 from chatlane.store.outbox import ORDERED_STREAMS
 from chatlane_schemas.dead import DeadReason
@@ -229,7 +229,7 @@ class Pipeline:
 
     async def _publish(self, item: Item, outlet: _Outlet) -> None:
         row = item.row
-        reach(RouterPoint.PUBLISHING)
+        hit(RouterPoint.PUBLISHING)
         try:
             acknowledgement = await self._publisher.publish(
                 row.subject, row.payload, row.message_id, row.trace
@@ -237,7 +237,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - a row must not get lost to a bug
             self._failed(item, outlet, error)
         else:
-            reach(RouterPoint.PUBLISHED)
+            hit(RouterPoint.PUBLISHED)
             acknowledgement.add_done_callback(partial(self._ended, item, outlet))
 
     def _ended(self, item: Item, outlet: _Outlet, future: asyncio.Future[Ack]) -> None:
@@ -245,7 +245,7 @@ class Pipeline:
         if error is not None:
             self._failed(item, outlet, error)
             return
-        reach(RouterPoint.ACKNOWLEDGED)
+        hit(RouterPoint.ACKNOWLEDGED)
         outlet.in_flight -= 1
         outlet.is_full = False
         outlet.published += 1

@@ -16,10 +16,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.bus.tasks import run_together
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import Effects
 from chatlane.errors import StoreUnavailableError, TransientError
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.logs import get_logger
 from chatlane.routing.pipeline import DEFAULT_WINDOW, Batch, Item, Pipeline, Publisher
 from chatlane.store import dead_letters, outbox
@@ -223,7 +223,7 @@ class Relay:
                 self._doubt(writer.rows, error)
                 raise
             if writer.rows:
-                reach(RouterPoint.OUTBOX_COMMITTED)
+                hit(RouterPoint.OUTBOX_COMMITTED)
             self._pipeline.enqueue(writer.rows, known_since)
 
     def _doubt(self, rows: Iterable[OutboxRow], error: BaseException) -> None:
@@ -285,7 +285,7 @@ class Relay:
                 self._doubt(rows, error)
                 raise
             if rows:
-                reach(RouterPoint.ADOPTED)
+                hit(RouterPoint.ADOPTED)
             for row in rows:
                 self._doubts.pop(row.id, None)
             self._pipeline.enqueue(rows, known_since)
@@ -337,7 +337,7 @@ class Relay:
         try:
             async with self._transaction() as connection:
                 await outbox.delete(connection, ids)
-            reach(RouterPoint.DELETED)
+            hit(RouterPoint.DELETED)
         except BaseException:
             self._pipeline.restore_acknowledged(ids)
             raise

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from chatlane.crash_points import RouterPoint, reach
 from chatlane.domain.dead import bury
 from chatlane.domain.turns import ArrivedResult, Question, answer_stream, settle
+from chatlane.failpoints import RouterPoint, hit
 from chatlane.routing.addressing import find_present
 from chatlane.routing.erased_messages import note_erased
 from chatlane.routing.recalling import recall, require_known
@@ -105,7 +105,7 @@ class Settlement:
             begin = len(self._effects.publications)
             self._settle_one(one, found, busy, asked)
             self._effects.trace(begin, one.trace)
-        reach(RouterPoint.RESULTS_SETTLED)
+        hit(RouterPoint.RESULTS_SETTLED)
 
     async def _readdress(
         self,

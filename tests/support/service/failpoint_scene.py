@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from chatlane.crash_points import RouterPoint
+from chatlane.failpoints import RouterPoint
 from tests.support.eventually import eventually
 from tests.support.service.load_users import people
 from tests.support.service.processes import Process

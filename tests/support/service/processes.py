@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from chatlane.bus.jetstream import JetStream
 from chatlane.bus.topology import apply
-from chatlane.crash_points import CRASH_VARIABLE, FREEZE_VARIABLE
+from chatlane.failpoints import CRASH_VARIABLE, FREEZE_VARIABLE
 from chatlane.settings import Settings, load_settings
 from chatlane.surroundings import declared_topology
 from chatlane_client import open_connection
@@ -170,8 +170,8 @@ class Process(Program):
                 self._arguments[1:], log_path=self.log_path, environment=self._environment
             )
 
-    def start_armed(self, crash_at: str) -> None:
-        """Start the process for one life that ends at a crash point."""
+    def start_with_failpoint(self, crash_at: str) -> None:
+        """Start the process once with a failpoint; later starts have none."""
         plain = self._environment
         self._environment = {**plain, CRASH_VARIABLE: crash_at}
         self.start()
@@ -267,8 +267,8 @@ class Service:
         It may replace parts before others import them, so it is no copy.
         """
         program = [str(script)] if script else ["-m", "chatlane"]
-        arguments = [*program, "router", "--config", str(self.config)]
-        its = {**self._as("router"), **(variables or {}), **_fuse(crash_at, freeze_at)}
+        arguments = [*program, "router", "--config", str(self.config), *_failpoints(variables)]
+        its = {**self._as("router"), **(variables or {}), **_failpoint(crash_at, freeze_at)}
         return self._start(name, arguments, its, forks=script is None)
 
     def worker(
@@ -285,10 +285,10 @@ class Service:
         watched = (
             [str(_WORKER), str(self.event_log), name] if self.event_log else ["-m", "chatlane"]
         )
-        arguments = [*watched, "echo-worker", "--config", str(self.config)]
+        arguments = [*watched, "echo-worker", "--config", str(self.config), *_failpoints(variables)]
         arguments += ["--agent", TURN_AGENT, "--name", name, "--slots", str(slots)]
         arguments += ["--think", f"{think.total_seconds():g}s"]
-        its = {**self._as("worker"), **(variables or {}), **_fuse(crash_at, freeze_at)}
+        its = {**self._as("worker"), **(variables or {}), **_failpoint(crash_at, freeze_at)}
         return self._start(name, arguments, its)
 
     def subscriber(
@@ -343,9 +343,15 @@ class Service:
             await process.kill()
 
 
-def _fuse(crash_at: str, freeze_at: str) -> dict[str, str]:
-    told = {CRASH_VARIABLE: crash_at, FREEZE_VARIABLE: freeze_at}
-    return {name: value for name, value in told.items() if value}
+def _failpoint(crash_at: str, freeze_at: str) -> dict[str, str]:
+    values = {CRASH_VARIABLE: crash_at, FREEZE_VARIABLE: freeze_at}
+    return {name: value for name, value in values.items() if value}
+
+
+def _failpoints(variables: Mapping[str, str] | None) -> list[str]:
+    """Return the option that allows failpoints; the previous release does not know it."""
+    is_other_release = variables is not None and "PYTHONPATH" in variables
+    return [] if is_other_release else ["--enable-failpoints"]
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.crash_points import POINTS, RouterPoint, WorkerPoint
+from chatlane.failpoints import POINTS, RouterPoint, WorkerPoint
 from tests.acceptance.conftest import Tell
 from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,
