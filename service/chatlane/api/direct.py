@@ -1,7 +1,7 @@
 """Answers what workers ask about their turns, on plain subscriptions of the API's connection.
 
 Each turn comes with a claim, and what FastStream does around a handler costs several times what the
-handler does itself (docs/adr/0025-claims-are-answered-without-faststream.md).
+handler does itself (docs/adr/0025-answer-claims-without-faststream.md).
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def session_key(address: Address, rules: KeyRules) -> str | NoConversation:
 def identity_of(address: Address, rules: KeyRules) -> ParsedKey | NoConversation:
     """Return what makes a conversation this one and no other.
 
-    Source: docs/adr/0002-session-key-grammar.md.
+    Source: docs/adr/0002-give-session-keys-one-escaped-grammar.md.
     """
     chat_class = address.chat_class
     thread = _thread_in_key(address, chat_class)
