@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chatlane.api.changes import (
+    SESSION_CHANGES,
+    SESSION_SWEEPS,
+    STOPS,
+    TRANSCRIPT_CHANGES,
+    ChangeHandlers,
+)
 from chatlane.api.search import SearchHandlers
-from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.session_lists import SessionListHandlers
-from chatlane.api.session_sweeps import SessionSweepHandlers
 from chatlane.api.sessions import SessionHandlers
-from chatlane.api.stopping import StopHandlers
-from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.routing.session_desk import SessionDesk
 from chatlane.routing.session_sweeps import SweepDesk
@@ -45,10 +48,12 @@ def every_handler(
     return (
         SessionHandlers(reads, answering),
         SessionListHandlers(SessionLists(store), answering),
-        SessionChangeHandlers(SessionDesk(writer, reads, catalog, slots), answering),
-        SessionSweepHandlers(SweepDesk(writer), answering),
-        StopHandlers(StopDesk(writer), answering),
+        ChangeHandlers(
+            SESSION_CHANGES, SessionDesk(writer, reads, catalog, slots).change, answering
+        ),
+        ChangeHandlers(SESSION_SWEEPS, SweepDesk(writer).sweep, answering),
+        ChangeHandlers(STOPS, StopDesk(writer).stop, answering),
         TranscriptHandlers(TranscriptReads(store, catalog), answering),
-        TranscriptChangeHandlers(transcript_desk, answering),
+        ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk.change, answering),
         SearchHandlers(SearchReads(store, identities.find_owners), answering),
     )

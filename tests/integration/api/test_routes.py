@@ -12,13 +12,11 @@ from nats.aio.client import Client
 
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
+from chatlane.api.changes import SESSION_CHANGES, STOPS, TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.api.routes import CONCURRENT, build_router
 from chatlane.api.search import SearchHandlers
-from chatlane.api.session_changes import SessionChangeHandlers
 from chatlane.api.session_lists import SessionListHandlers
 from chatlane.api.sessions import SessionHandlers
-from chatlane.api.stopping import StopHandlers
-from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
 from chatlane.bus.connection import BusOptions
@@ -336,10 +334,10 @@ class Api:
         return [
             SessionHandlers(self.reads, answering),
             SessionListHandlers(self.reads, answering),
-            SessionChangeHandlers(self.session_desk, answering),
-            StopHandlers(self.stop_desk, answering),
+            ChangeHandlers(SESSION_CHANGES, self.session_desk.change, answering),
+            ChangeHandlers(STOPS, self.stop_desk.stop, answering),
             TranscriptHandlers(self.transcripts, answering),
-            TranscriptChangeHandlers(self.changes, answering),
+            ChangeHandlers(TRANSCRIPT_CHANGES, self.changes.change, answering),
             SearchHandlers(self.search, answering),
         ]
 

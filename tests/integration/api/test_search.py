@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from chatlane.api.answering import MAX_REPLY_BYTES, Answering
 from chatlane.api.asked import Asked
+from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.api.search import SearchHandlers
-from chatlane.api.transcript_changes import TranscriptChangeHandlers
 from chatlane.domain.search import document
 from chatlane.metrics import Metrics
 from chatlane.routing.searchable import SearchFilling
@@ -71,7 +71,7 @@ class Library:
         answering = Answering(Metrics())
         self._search = SearchHandlers(SearchReads(store, identities.find_owners), answering)
         desk = transcript_desk(store, written=self.filling.written)
-        self._changes = TranscriptChangeHandlers(desk, answering)
+        self._changes = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, answering)
 
     async def add_session(self, number: int, agent: str = "main", owner: str | None = None) -> None:
         await self.connection.execute(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
-from chatlane.api.transcript_changes import TranscriptChangeHandlers
+from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.metrics import Metrics
 from chatlane.store.pool import open_store
@@ -25,6 +25,7 @@ from chatlane_schemas.sessions import ApiErrorCode
 from chatlane_schemas.transcripts import (
     AppendedRow,
     TranscriptAppend,
+    TranscriptChange,
     TranscriptChanged,
     TranscriptLoad,
     TranscriptReplace,
@@ -51,7 +52,7 @@ class Api:
     def __init__(
         self,
         reads: TranscriptHandlers,
-        changes: TranscriptChangeHandlers,
+        changes: ChangeHandlers[TranscriptChange],
         connection: asyncpg.Connection,
     ) -> None:
         self.connection = connection
@@ -104,7 +105,7 @@ async def api(database_url: str) -> AsyncIterator[Api]:
     async with open_store(database_url) as store:
         yield Api(
             TranscriptHandlers(TranscriptReads(store), answering),
-            TranscriptChangeHandlers(transcript_desk(store), answering),
+            ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk(store).change, answering),
             connection,
         )
     await connection.close()

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from chatlane.api.answering import MAX_REPLY_BYTES, Answering
 from chatlane.api.asked import Asked
-from chatlane.api.transcript_changes import TranscriptChangeHandlers
+from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.metrics import Metrics
 from chatlane.store.messages import find_questions
@@ -57,7 +57,9 @@ class Api:
     def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
         answering = Answering(Metrics())
         self._handlers = TranscriptHandlers(TranscriptReads(store), answering)
-        self.changes = TranscriptChangeHandlers(transcript_desk(store), answering).requests()
+        self.changes = ChangeHandlers(
+            TRANSCRIPT_CHANGES, transcript_desk(store).change, answering
+        ).requests()
         self.store = store
         self.connection = connection
 

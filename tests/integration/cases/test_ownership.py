@@ -10,7 +10,7 @@ import pytest
 
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
-from chatlane.api.session_changes import SessionChangeHandlers
+from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.domain.catalog import Agent
@@ -42,8 +42,10 @@ class Api:
         answering = Answering(Metrics(), agent_of=reads.agent_of)
         sessions = SessionHandlers(reads, answering)
         transcripts = TranscriptHandlers(TranscriptReads(kernel.store), answering)
-        changes = SessionChangeHandlers(
-            SessionDesk(kernel.writer, reads, kernel.catalog, SLOTS), answering
+        changes = ChangeHandlers(
+            SESSION_CHANGES,
+            SessionDesk(kernel.writer, reads, kernel.catalog, SLOTS).change,
+            answering,
         )
         self._handlers = {
             SessionGet: sessions.get,

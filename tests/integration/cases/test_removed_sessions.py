@@ -12,7 +12,7 @@ import pytest
 
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
-from chatlane.api.session_sweeps import SessionSweepHandlers
+from chatlane.api.changes import SESSION_SWEEPS, ChangeHandlers
 from chatlane.metrics import Metrics
 from chatlane.routing import session_sweeps
 from chatlane.routing.session_sweeps import SweepDesk
@@ -45,7 +45,7 @@ def caller(kernel: Kernel) -> Caller:
 
 
 async def sweep(kernel: Kernel, verb: str, **fields: Any) -> SessionSweepReply:  # noqa: ANN401 - any field of a request
-    handlers = SessionSweepHandlers(SweepDesk(kernel.writer), Answering(Metrics()))
+    handlers = ChangeHandlers(SESSION_SWEEPS, SweepDesk(kernel.writer).sweep, Answering(Metrics()))
     body = {"v": 1, "id": uuid4().hex, "at": DAY.isoformat()} | fields
     handle = handlers.requests()[f"session.{verb}"]
     return decode(SessionSweepReply, await handle(Asked("web", json.dumps(body).encode())))

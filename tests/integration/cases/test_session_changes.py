@@ -15,7 +15,7 @@ import pytest
 
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
-from chatlane.api.session_changes import SessionChangeHandlers
+from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import TransientError
 from chatlane.metrics import Metrics
@@ -63,7 +63,7 @@ class Caller:
     def __init__(self, kernel: Kernel, principal: str = "web") -> None:
         self.reads = SessionReads(kernel.store)
         desk = SessionDesk(kernel.writer, self.reads, kernel.catalog, SLOTS)
-        self._handlers = SessionChangeHandlers(desk, Answering(Metrics()))
+        self._handlers = ChangeHandlers(SESSION_CHANGES, desk.change, Answering(Metrics()))
         self._principal = principal
 
     async def send(self, verb: str, body: object) -> ApiReply:

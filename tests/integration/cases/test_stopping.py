@@ -8,8 +8,7 @@ import pytest
 
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
-from chatlane.api.session_changes import SessionChangeHandlers
-from chatlane.api.stopping import StopHandlers
+from chatlane.api.changes import SESSION_CHANGES, STOPS, ChangeHandlers
 from chatlane.metrics import Metrics
 from chatlane.routing.session_desk import SessionDesk
 from chatlane.routing.stopping import StopDesk
@@ -30,17 +29,17 @@ class Caller:
 
     def __init__(self, kernel: Kernel) -> None:
         answering = Answering(Metrics())
-        self._stops = StopHandlers(StopDesk(kernel.writer), answering)
+        self._stops = ChangeHandlers(STOPS, StopDesk(kernel.writer).stop, answering)
         desk = SessionDesk(kernel.writer, SessionReads(kernel.store), kernel.catalog, SLOTS)
-        self._changes = SessionChangeHandlers(desk, answering)
+        self._changes = ChangeHandlers(SESSION_CHANGES, desk.change, answering)
 
     async def stop(self, session_id: UUID, **fields: object) -> StopReply:
         asked = _asked(session_id=str(session_id), **fields)
-        return decode(StopReply, await self._stops.stop(asked))
+        return decode(StopReply, await self._stops.requests()["session.stop"](asked))
 
     async def cancel(self, turn_id: UUID, **fields: object) -> StopReply:
         asked = _asked(turn_id=str(turn_id), **fields)
-        return decode(StopReply, await self._stops.cancel(asked))
+        return decode(StopReply, await self._stops.requests()["turn.cancel"](asked))
 
     async def reset(self, session_id: UUID) -> UUID:
         shown = await self.reset_reply(session_id)

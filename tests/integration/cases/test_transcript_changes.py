@@ -9,7 +9,7 @@ import pytest
 
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
-from chatlane.api.transcript_changes import TranscriptChangeHandlers
+from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.domain.catalog import Agent
 from chatlane.metrics import Metrics
 from chatlane_schemas.codec import decode
@@ -39,7 +39,7 @@ class Caller:
 
     def __init__(self, kernel: Kernel) -> None:
         desk = transcript_desk(kernel.store, kernel.writer)
-        self._handlers = TranscriptChangeHandlers(desk, Answering(Metrics()))
+        self._handlers = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, Answering(Metrics()))
 
     async def ask(self, verb: str, session_id: UUID, **fields: Any) -> TranscriptChanged:  # noqa: ANN401 - any field of a request
         identity = fields.pop("id", None) or uuid4().hex
