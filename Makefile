@@ -139,6 +139,10 @@ soak: $(READY) ## Watch a router's memory over 200,000 messages
 flood: $(READY) ## Measure what a flood from one chat costs the others
 	$(BIN)/python -m tests.benchmarks.flood $(ARGS)
 
+.PHONY: partition-counts
+partition-counts: $(READY) ## Measure routers with 32, 64 and 128 partitions
+	$(BIN)/python -m tests.benchmarks.partition_counts $(ARGS)
+
 .PHONY: recovery
 recovery: $(READY) ## Measure how long people wait when something dies
 	$(BIN)/python -m tests.benchmarks.recovery $(ARGS)

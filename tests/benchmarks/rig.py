@@ -326,7 +326,7 @@ class Rig:
             "nats": [self.nats.pid],
             "postgres": [self.postgres.pid],
         }
-        seconds = {name: sum(_cpu_seconds(pid) for pid in its if pid) for name, its in pids.items()}
+        seconds = {name: sum(cpu_seconds(pid) for pid in its if pid) for name, its in pids.items()}
         return _Reading(perf_counter(), done, seconds, await self.value(WRITTEN_SQL))
 
 
@@ -336,7 +336,7 @@ async def _all_wait(routers: Sequence[Router]) -> bool:
     return all(b"waiting\n" in router.program.log_path.read_bytes() for router in routers)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Return the processor time of a process and of the children it has now or had."""
     process = psutil.Process(pid)
     times = [process.cpu_times()]
