@@ -22,12 +22,19 @@ from typing import Final
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _NO_RIGHT: Final = "42501"
-# Also what Postgres says of a table in a schema that one has no right on.
+# Postgres reports the same for a table in a schema without a right on it.
 _NO_TABLE: Final = "42P01"
-_HINTS: Final = {
-    _NO_RIGHT: "; a right is missing: run `chatlane admin grants`",
-    _NO_TABLE: "; a table or a right is missing: run `chatlane admin migrate`, then `chatlane admin grants`",
+_WRONG_LOGIN: Final = "Postgres refuses the login: check user and password in postgres.dsn"
+_TEXTS: Final = {
+    "28P01": _WRONG_LOGIN,
+    "28000": _WRONG_LOGIN,
+    "3D000": "Postgres has no database of this name: check postgres.dsn, or create the database",
+    _NO_RIGHT: "Postgres refuses a statement for a missing right: run `chatlane admin grants`",
+    _NO_TABLE: "a table or a right is missing in Postgres: run `chatlane admin migrate`, then "
+    "`chatlane admin grants`",
+    "53300": "Postgres has no free connection slots (max_connections)",
 }
+_NO_ANSWER: Final = "Postgres does not answer: check postgres.dsn, and that the server runs"
 
 
 class ChatlaneError(Exception):
@@ -51,8 +58,9 @@ class StoreUnavailableError(TransientError):
         self.sqlstate = sqlstate
         self.is_held_up = sqlstate == _LOCK_NOT_AVAILABLE
         self.is_forbidden = sqlstate == _NO_RIGHT
-        hint = _HINTS.get(sqlstate, "")
-        super().__init__(f"postgres unavailable: sqlstate={sqlstate or '-'} {kind}".rstrip() + hint)
+        text = _TEXTS.get(sqlstate, "Postgres is unavailable" if sqlstate else _NO_ANSWER)
+        facts = " ".join(filter(None, (sqlstate and f"sqlstate={sqlstate}", kind)))
+        super().__init__(f"{text} ({facts})" if facts else text)
 
 
 class SupersededError(TransientError):

@@ -223,7 +223,7 @@ async def fail_in_the_database(scene: Scene) -> None:
 
     async def is_noticed() -> bool:
         await scene.recorder.fetch(HANG_UP_SQL)
-        return "postgres unavailable" in log.read_text("utf-8")
+        return "StoreUnavailableError" in log.read_text("utf-8")
 
     await eventually(is_noticed)
     for person in (ANN, BOB):
@@ -319,7 +319,7 @@ async def test_what_was_said_is_in_nothing_that_is_told(
     for reason in ("not_json", "invalid", "unknown_profile", "subject_mismatch", "internal_error"):
         assert reason in told["dead letters"], "this was to be seen to say nothing more"
     assert len([name for name in told if name.endswith(".log")]) == PROCESSES
-    for word in ("batch_failed", "CheckViolationError", "postgres unavailable"):
+    for word in ("batch_failed", "CheckViolationError", "StoreUnavailableError"):
         assert word in told["router-1.log"], "so were these"
     assert "route batch" in told["traces"]
     password = urlsplit(database_url).password

@@ -3,13 +3,19 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner
 
 from chatlane.cli.commands import app
 from chatlane.cli.options import DEV_CONFIG
+from chatlane.cli.reporting import CommandError
+from chatlane.cli.short_ids import matching, only_match, short_digits
+from chatlane.cli.terminal import age
+from chatlane.errors import StoreUnavailableError
 from chatlane_devkit.demo.dev_server import STATE_FILE
 from tests.support.logs import restored_logging
 
@@ -41,8 +47,8 @@ def test_without_a_command_there_is_help(cli: CliRunner) -> None:
         ["admin", "verify"],
         ["admin", "migrate"],
         ["sessions"],
-        ["session"],
-        ["dead"],
+        ["sessions", "show"],
+        ["dead-letters", "list"],
     ],
 )
 def test_every_command_explains_itself(cli: CliRunner, command: list[str]) -> None:
@@ -88,8 +94,104 @@ def test_help_imports_no_server_and_no_broker() -> None:
 def test_a_person_need_not_stand_on_the_command_line(cli: CliRunner) -> None:
     asked = cli.invoke(app, ["people", "erase", "-"], input="telegram/bot/1087968824\nn\n")
     assert asked.exit_code == 1
-    assert "Delete everything of telegram/bot/1087968824 for good?" in asked.output
+    assert "Delete all data of telegram/bot/1087968824 for good?" in asked.output
 
     wrong = cli.invoke(app, ["people", "export", "-"], input="1087968824\n")
     assert wrong.exit_code == 2
     assert "write it as PLATFORM/ACCOUNT/ID" in wrong.stderr
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "event.json"
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> None:
+    (tmp_path / "chatlane.toml").write_text("[platforms.terminal.accounts.local]\n")
+
+
+@pytest.mark.usefixtures("declared")
+def test_the_example_event_is_routed(cli: CliRunner) -> None:
+    explained = cli.invoke(app, ["explain", str(EXAMPLE), "--offline"])
+
+    assert explained.exit_code == 0, explained.output
+    assert "agent:main:terminal:local:dm:ann" in explained.output
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "it is not JSON"),
+        ("[]", "a field is invalid"),
+        (
+            EXAMPLE.read_text().replace('"v": 1', '"v": 99'),
+            "this release does not know its version",
+        ),
+        (
+            EXAMPLE.read_text().replace('"local"', '"lokal"'),
+            "account terminal/lokal is not declared",
+        ),
+    ],
+)
+def test_an_event_that_no_router_could_process_is_an_error(
+    cli: CliRunner, text: str, problem: str
+) -> None:
+    said = cli.invoke(app, ["explain", "-", "--offline"], input=text)
+    as_json = cli.invoke(app, ["explain", "-", "--offline", "--json"], input=text)
+
+    assert said.exit_code == as_json.exit_code == 1
+    assert said.stdout == ""
+    assert problem in said.stderr
+    assert "dead letter" in as_json.stdout
+
+
+def test_a_missing_event_file_is_an_error_that_names_the_example(cli: CliRunner) -> None:
+    missing = cli.invoke(app, ["explain", "event.json"])
+
+    assert missing.exit_code == 1
+    assert "there is no file event.json: examples/event.json" in missing.stderr
+
+
+def test_the_end_of_an_id_stands_for_the_id() -> None:
+    ids = [
+        UUID("018f0000-0000-8000-8000-00000000abcd"),
+        UUID("018f0000-0000-8000-8000-00001111abcd"),
+    ]
+
+    assert matching("1111abcd", ids) == [ids[1]]
+    assert only_match("1111abcd", [ids[1]], "session", "chatlane sessions") == ids[1]
+    assert short_digits("0000-ABCD") == "0000abcd"
+    assert short_digits("abc") is None
+    assert short_digits("agent:main:terminal:local:dm:ann") is None
+    with pytest.raises(CommandError, match="write more of it") as several:
+        only_match("abcd", matching("abcd", ids), "session", "chatlane sessions")
+    with pytest.raises(CommandError, match="`chatlane sessions` lists them") as none:
+        only_match("ffff", [], "session", "chatlane sessions")
+    assert (several.value.exit_code, none.value.exit_code) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("past", "shown"),
+    [
+        (timedelta(seconds=-5), "0s"),
+        (timedelta(seconds=59.9), "59s"),
+        (timedelta(minutes=3, seconds=30), "3m"),
+        (timedelta(hours=47), "1d"),
+    ],
+)
+def test_tables_show_how_long_ago_something_was(past: timedelta, shown: str) -> None:
+    assert age(datetime.now(UTC) - past) == shown
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "text"),
+    [
+        ("28P01", "check user and password"),
+        ("28000", "check user and password"),
+        ("3D000", "no database of this name"),
+        ("", "does not answer"),
+        ("42501", "chatlane admin grants"),
+    ],
+)
+def test_an_error_of_postgres_says_what_to_check(sqlstate: str, text: str) -> None:
+    assert text in str(StoreUnavailableError(sqlstate))

@@ -127,10 +127,10 @@ class Home:
             try:
                 index = json.loads(path.read_bytes())
             except (ValueError, OSError, RecursionError):
-                self._omissions.add("file", "not JSON", path.name)
+                self._omissions.add_damaged("file", "not JSON", path.name)
                 continue
             if not isinstance(index, dict):
-                self._omissions.add("file", "not a JSON object", path.name)
+                self._omissions.add_damaged("file", "not a JSON object", path.name)
                 continue
             yield from ((key, value) for key, value in index.items() if not key.startswith("_"))
 
@@ -230,7 +230,7 @@ class Home:
         try:
             yield from self._database.execute(query, values)
         except sqlite3.Error as error:
-            self._omissions.add(
+            self._omissions.add_damaged(
                 "part of a table", f"damaged ({type(error).__name__})", table or query
             )
 
@@ -312,7 +312,7 @@ def open_home(directory: Path, zone: tzinfo | None, omissions: Omissions) -> Ite
             try:
                 database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             except sqlite3.Error as error:
-                omissions.add("file", f"damaged ({type(error).__name__})", _DATABASE)
+                omissions.add_damaged("file", f"damaged ({type(error).__name__})", _DATABASE)
                 yield Home(directory, None, zone, omissions)
             else:
                 yield Home(directory, database, zone, omissions)

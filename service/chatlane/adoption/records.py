@@ -81,6 +81,7 @@ class Omissions:
 
     counts: Counter[Omission] = field(default_factory=Counter)
     examples: dict[Omission, list[str]] = field(default_factory=dict)
+    _damaged: dict[str, None] = field(default_factory=dict)
 
     def add(self, what: str, reason: str, name: str, count: int = 1) -> None:
         """Count something left out; `name` says where it is and holds no message text."""
@@ -89,6 +90,15 @@ class Omissions:
         named = self.examples.setdefault(omission, [])
         if len(named) < _EXAMPLES and name not in named:
             named.append(name)
+
+    def add_damaged(self, what: str, reason: str, name: str) -> None:
+        """Count something that is damaged as a whole, such as a file."""
+        self._damaged.setdefault(name)
+        self.add(what, reason, name)
+
+    def damaged(self) -> list[str]:
+        """Return the names of damaged files and tables."""
+        return list(self._damaged)
 
     def update(self, other: Omissions) -> None:
         """Count what somebody else left out."""

@@ -6,7 +6,7 @@ import sys
 
 __all__ = ["main"]
 
-# Services that a supervisor stops with SIGTERM and expects to end with 0.
+# A supervisor stops these services with SIGTERM and expects exit code 0.
 _SERVICES = frozenset({"router", "echo-worker"})
 
 
@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command line and exit."""
     if _SERVICES.intersection(sys.argv[1:2]):
         exit_on_signals()
-    # Imported here: it takes up to a second, in which a signal may come.
+    # This import takes up to a second, in which a signal may arrive.
     from chatlane.cli.commands import app
 
     app()
@@ -23,8 +23,8 @@ def main() -> None:
 def exit_on_signals() -> None:
     """Let SIGTERM and SIGINT end the process with 0 until the event loop handles them.
 
-    Without this a service that is stopped while it imports its modules ends as if it was killed.
-    It has nothing open by then, so it exits at once: an exception could be lost in an import.
+    Without it, a service that a supervisor stops during its imports ends as if it was killed.
+    Nothing is open by then, so the process exits at once: an import could swallow an exception.
     """
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: os._exit(0))

@@ -1,4 +1,4 @@
-"""Commands of the administration job: tables, streams and durables, and who may use NATS."""
+"""`chatlane admin`: tables, streams, durables and NATS users."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Make and check what routers need: tables, streams and durables, users of NATS.\n\n"
-    "Run `migrate` and `apply` before the first router, and again after an "
-    "upgrade or a change of chatlane.toml. Both may run at any time and more than once.",
+    help="Create and check what routers need: tables, streams, durables and NATS users.\n\n"
+    "Run `migrate` and `apply` before the first router, after an upgrade and after a change of "
+    "chatlane.toml. Both may run at any time, also repeatedly.",
 )
 
 
 @app.command()
 def migrate(config: Config = None) -> None:
-    """Bring the tables in Postgres to this release."""
+    """Migrate the tables in Postgres to this release."""
     settings = read_settings(config)
     from chatlane.store.migrations import known_versions
     from chatlane.store.migrations import migrate as run_migrations
@@ -41,7 +41,7 @@ def migrate(config: Config = None) -> None:
     version = known_versions()[-1]
 
     async def migrated() -> None:
-        # The first time there is no table to write it to before.
+        # Before the first migration there is no audit table.
         if not await _is_audited(settings):
             await run_migrations(settings.postgres.address())
         async with store_of(settings) as store, audited(store, "admin migrate") as told:
@@ -60,7 +60,7 @@ async def _is_audited(settings: "Settings") -> bool:
         async with store_of(settings) as store, store.transaction() as connection:
             return await has_audit(connection)
     except StoreUnavailableError:
-        # The runner says better why.
+        # The migration reports the reason.
         return False
 
 
@@ -69,22 +69,22 @@ def grants(
     config: Config = None,
     *,
     do_apply: Annotated[
-        bool, typer.Option("--apply", help="Run it, as the owner that postgres.dsn names.")
+        bool, typer.Option("--apply", help="Run the SQL as the owner, whom postgres.dsn names.")
     ] = False,
     application: Annotated[
-        str, typer.Option(metavar="ROLE", help="Of routers and the other commands.")
+        str, typer.Option(metavar="ROLE", help="Role of routers and most commands.")
     ] = "chatlane_application",
     retention: Annotated[
-        str, typer.Option(metavar="ROLE", help="Of what deletes because of age or on request.")
+        str, typer.Option(metavar="ROLE", help="Role of commands that delete by age or on request.")
     ] = "chatlane_retention",
     reader: Annotated[
-        str, typer.Option(metavar="ROLE", help="Of people who look, and see no content.")
+        str, typer.Option(metavar="ROLE", help="Role of people who read, without message content.")
     ] = "chatlane_reader",
 ) -> None:
-    """Print, or run, the SQL that gives each role of the database exactly the rights it needs.
+    """Print or run the SQL that grants each database role exactly the rights it needs.
 
-    The roles are groups: make whoever logs in a member of one. What is not listed is taken
-    away, from everybody else, too. Run it again after every `migrate`.
+    The roles are groups: make each login role a member of one. The SQL revokes all other
+    rights, also from PUBLIC. Run it again after every `migrate`.
     """
     from chatlane.store.grants import Roles, script
 
@@ -96,9 +96,9 @@ def grants(
         typer.echo(script(roles), nl=False)
         return
     if left := asyncio.run(_grant(read_settings(config), roles)):
-        # Done as far as it goes: this is for whoever owns the database, or the schema.
+        # The rest needs the owner of the database or of the schema.
         raise CommandError("\n".join(left))
-    typer.echo("the roles have their rights, and nobody else has any")
+    typer.echo("each role has exactly its rights")
 
 
 async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
@@ -116,14 +116,14 @@ async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
         if not exc.is_forbidden:
             raise
         raise CommandError(
-            "whom postgres.dsn names may not do that: take the owner of the tables; where it may not "
-            "make roles, somebody who may makes them first"
+            "the user of postgres.dsn may not grant rights: use the owner of the tables; if that "
+            "one may not create roles, let an administrator create them first"
         ) from exc
 
 
 @app.command()
 def apply(config: Config = None) -> None:
-    """Create and update the streams and durables that chatlane.toml calls for.
+    """Create and update the streams and durables that chatlane.toml declares.
 
     Never deletes anything. What only a new stream could change, such as the number of
     partitions, stays as it is and is reported; then the exit code is 1.
@@ -155,9 +155,9 @@ def apply(config: Config = None) -> None:
 
 @app.command()
 def verify(config: Config = None) -> None:
-    """Compare tables, streams and durables with what this release and chatlane.toml need.
+    """Compare tables, streams and durables with this release and chatlane.toml.
 
-    Changes nothing; exits with 1 where something differs.
+    Changes nothing. Exits with 1 if something differs.
     """
     settings = read_settings(config)
     from chatlane.bus import topology
@@ -186,10 +186,10 @@ def verify(config: Config = None) -> None:
 
 @app.command()
 def retain(config: Config = None) -> None:
-    """Delete what was kept long enough, as `[retention]` in chatlane.toml says.
+    """Delete old data, as `[retention]` in chatlane.toml says.
 
-    In small pieces beside the traffic; run it every day. Routers delete by themselves what they
-    only need for a while.
+    Run it every day. It deletes in small batches, so that routers can run meanwhile. Routers
+    delete their own short-lived data.
     """
     settings = read_settings(config)
     its = settings.retention
@@ -208,7 +208,8 @@ def retain(config: Config = None) -> None:
 
 
 Users = Annotated[
-    Path, typer.Argument(metavar="USERS", help="The reviewed file, such as deploy/nats/users.toml.")
+    Path,
+    typer.Argument(metavar="USERS", help="Reviewed file of users, such as deploy/nats/users.toml."),
 ]
 
 
@@ -216,14 +217,14 @@ Users = Annotated[
 def nats_keys(
     users: Users,
     directory: Annotated[
-        Path, typer.Option("--directory", "-d", metavar="DIR", help="Where keys are and go.")
+        Path, typer.Option("--directory", "-d", metavar="DIR", help="Directory of the keys.")
     ],
 ) -> None:
-    """Make a pair of keys for every user of NATS that has none yet.
+    """Create a key pair for every NATS user that has none.
 
-    The seed of `production/router` is in DIR/production/router.nk, readable by its owner only:
-    hand it to who connects under that name (nats.nkey_seed_file) and to nobody else. Its
-    public key is beside it in router.pub, and is printed; it belongs into the reviewed file.
+    The seed of `production/router` is in DIR/production/router.nk, readable by its owner only.
+    Give it only to the process that connects as this user (nats.nkey_seed_file). The public
+    key is in router.pub and is printed; copy it into the reviewed file.
     """
     from chatlane.bus_users import make_keys, read_users
 
@@ -236,7 +237,9 @@ def nats_config(
     users: Users,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where it goes; else it is printed."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write; by default standard output."
+        ),
     ] = None,
     *,
     keys: Annotated[
@@ -244,7 +247,7 @@ def nats_config(
         typer.Option(
             "--keys",
             metavar="DIR",
-            help="Take the public keys that `nats-keys` left there, not those of the file.",
+            help="Use the public keys that `nats-keys` wrote to DIR, not those of the file.",
         ),
     ] = None,
     day: Annotated[
@@ -254,21 +257,19 @@ def nats_config(
             metavar="DATE",
             formats=["%Y-%m-%d"],
             show_default="today",
-            help="Who may connect on that day, in UTC.",
+            help="Include the users who may connect on this day, in UTC.",
         ),
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Write nothing; exit with 1 where FILE is not what it would be now."
-        ),
+        typer.Option("--check", help="Write nothing; exit with 1 if FILE is out of date."),
     ] = False,
 ) -> None:
-    """Make the part of a nats-server configuration that says who may connect, and say what.
+    """Write the part of a nats-server configuration with accounts, users and permissions.
 
-    It has accounts, users and permissions, and where the certificate is; `include` it in the
-    configuration of every server and have them reload it (SIGHUP), twice where a user is new. Who
-    is not in it any more, taken out or past its `until`, is disconnected by that.
+    It also names the certificate. `include` it in the configuration of every server and reload
+    them (SIGHUP), twice for a new user. The reload disconnects users whom you removed or whose
+    `until` has passed.
     """
     from chatlane.bus_users import read_public_keys, read_users, server_config
 
@@ -278,12 +279,12 @@ def nats_config(
     text = server_config(declared, (day or datetime.now(UTC)).date())
     if check:
         if output is None:
-            raise typer.BadParameter("--check needs --output: which file is to be compared?")
+            raise typer.BadParameter("--check needs --output, the file to compare")
         if not output.exists() or output.read_text("utf-8") != text:
             raise CommandError(
-                f"{output} is not what {users} calls for now: make it anew and reload the servers"
+                f"{output} is out of date with {users}: write it again and reload the servers"
             )
-        typer.echo(f"{output} is as {users} calls for")
+        typer.echo(f"{output} is up to date with {users}")
     elif output is None:
         typer.echo(text, nl=False)
     else:

@@ -1,4 +1,4 @@
-"""What commands on sessions share: asking a running chatlane, and naming a session."""
+"""Requests of commands to a running router, and the argument that names a session."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from chatlane.cli.options import open_nats, read_client_settings
 from chatlane.cli.reporting import NOT_FOUND, UNANSWERED, CommandError
+from chatlane.cli.short_ids import full_id, matching, only_match, short_digits
 from chatlane_client.errors import UnansweredRequestError
 from chatlane_client.session_api import SessionApi
 from chatlane_client.transcripts import TranscriptApi
@@ -22,45 +23,62 @@ from chatlane_schemas.sessions import SessionView
 AnswerT = TypeVar("AnswerT")
 
 _PATIENCE: Final = timedelta(seconds=5)
-# Where NATS has no permissions any name will do.
+# Without permissions in NATS any name works.
 _PRINCIPAL: Final = "cli"
+_PAGE: Final = 200
+# A router has no index of the ends of ids, so the newest sessions are compared.
+_SHORT_ID_RANGE: Final = 2000
 
 Named = Annotated[
     str,
     typer.Argument(
-        metavar="SESSION", help="Its id; or a session key, which is where that leads now."
+        metavar="SESSION",
+        help="Session id, its last characters, or a session key (its current session).",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Apis:
-    """What a command may ask."""
+    """The clients of the session API and of the transcript API."""
 
     sessions: SessionApi
     transcripts: TranscriptApi
 
     async def find(self, named: str) -> SessionView:
-        """Return the session of an id or key.
+        """Return the session of an id, of the end of an id, or of a session key.
 
         Raises:
-            CommandError: There is none.
-            SessionNotFoundError: There is none of this id.
+            CommandError: No session matches, or several do.
+            SessionNotFoundError: No session has this id.
         """
-        try:
-            session_id = UUID(named)
-        except ValueError:
-            pass
-        else:
+        if (session_id := full_id(named)) is not None:
             return await self.sessions.get(session_id)
+        if (digits := short_digits(named)) is not None:
+            return await self.sessions.get(await self._find_short(named, digits))
         view = await self.sessions.peek(named) if named else None
         if view is None:
             raise CommandError(
-                f"{named!r} is neither the id of a session nor a key that leads to one: "
-                "`chatlane sessions` lists them",
+                f"{named!r} is neither a session id nor a session key: "
+                "`chatlane sessions` lists both",
                 exit_code=NOT_FOUND,
             )
         return view
+
+    async def find_id(self, named: str) -> UUID:
+        """Return the session id that an argument holds, whole or shortened."""
+        if (session_id := full_id(named)) is not None:
+            return session_id
+        return await self._find_short(named, short_digits(named) or "?")
+
+    async def _find_short(self, named: str, digits: str) -> UUID:
+        ids: list[UUID] = []
+        async for view in self.sessions.list_all(page_size=_PAGE):
+            ids.append(view.id)
+            if len(ids) == _SHORT_ID_RANGE:
+                break
+        noun = f"session among the newest {_SHORT_ID_RANGE:,} whose id ends with"
+        return only_match(named, matching(digits, ids), noun, "chatlane sessions")
 
 
 def ask(
@@ -69,14 +87,14 @@ def ask(
     question: Callable[[Apis], Awaitable[AnswerT]],
     person: Person | None = None,
 ) -> AnswerT:
-    """Return what a running chatlane answers.
+    """Return the answer of a running router.
 
     Args:
-        principal: Under which name to ask; else the one of the settings.
+        principal: Name of the requester in NATS; by default that of the settings.
 
     Raises:
-        CommandError: Nobody answers.
-        typer.BadParameter: What is asked with cannot be what it is meant to be.
+        CommandError: No router answers.
+        typer.BadParameter: An argument has no valid value.
     """
     return asyncio.run(_asked(config, principal, question, person))
 
@@ -104,13 +122,13 @@ async def _asked(
             raise typer.BadParameter(complaint(exc)) from exc
         except UnansweredRequestError as exc:
             raise CommandError(
-                f"NATS is there at {settings.nats.url}, but no router answers: start one with "
-                "`chatlane router`, or let `chatlane dev` do it",
+                f"NATS runs at {settings.nats.url}, but no router answers: start one with "
+                "`chatlane router` or `chatlane dev`",
                 exit_code=UNANSWERED,
             ) from exc
 
 
 def complaint(error: ValidationError) -> str:
-    """Return what is wrong with a value, without the value."""
+    """Return the reason why a value is invalid, without the value."""
     problem = error.errors(include_input=False, include_context=False, include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"

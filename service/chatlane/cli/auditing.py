@@ -1,4 +1,4 @@
-"""Leaves a line in the audit for what a command changes: who ran it, on what, and how it ended."""
+"""Audit entries for commands: who ran it, on what, and how it ended."""
 
 import getpass
 import os
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def actor() -> str:
-    """Return who runs this command: the user of the operating system, by number if nameless."""
+    """Return the user of the operating system who runs this command."""
     try:
         return f"os:{getpass.getuser()}"
     except (KeyError, OSError):
-        # In a container: nothing there knows a name for the number that its user is given.
+        # A user of a container may have no name.
         return f"os:{os.getuid()}"
 
 
@@ -23,13 +23,14 @@ def actor() -> str:
 async def audited(
     store: "Store", action: str, detail: dict[str, object] | None = None
 ) -> AsyncIterator[dict[str, object]]:
-    """Write a line before the block, and another one that says how it ended.
+    """Write an audit entry before the block, and one after it with its outcome.
 
     Yields:
-        What else there is to know; what the block adds is in the second line.
+        Details of the second entry, for the block to fill.
 
     Raises:
-        TransientError: The database is away; the block has not begun, or its end is not noted.
+        TransientError: Postgres is unavailable. Either the block has not started, or its
+            outcome is not recorded.
     """
     from chatlane.store import audit
 

@@ -1,4 +1,4 @@
-"""A terminal as a platform: what is typed goes in like from any chat network, answers come out."""
+"""`chatlane chat`: a terminal as a chat platform."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 from uuid import uuid4
 
@@ -20,12 +21,13 @@ from chatlane.cli.options import (
     read_client_settings,
     shown,
 )
-from chatlane.cli.reporting import CommandError
+from chatlane.cli.reporting import UNANSWERED, CommandError
 from chatlane.logs import without_controls
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.errors import RetryLaterError, UnconfirmedPublishError
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.inbound import Chat, InboundEvent, Sender
 from chatlane_schemas.outbound import OutboundMessage
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 PLATFORM: Final = "terminal"
 
 _STORED_WITHIN: Final = timedelta(seconds=10)
+_LOST_AFTER: Final = timedelta(seconds=3)
+_POLL_INTERVAL: Final = timedelta(milliseconds=100)
 _CHUNK_BYTES: Final = 65_536
 # Longer than any message may be: what is too long is refused as such.
 _LONGEST_LINE_BYTES: Final = 1024 * 1024
@@ -51,13 +55,13 @@ def chat(
     config: Config = None,
     *,
     person: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="Who you are; each name has its own chat.")
+        str, typer.Option("--as", metavar="NAME", help="Your name; each name has its own chat.")
     ],
     account: Annotated[
-        str, typer.Option(help="The account of platform `terminal` to write to.")
+        str, typer.Option(help="Account of platform `terminal` to write to.")
     ] = "local",
     profile: Annotated[
-        str | None, typer.Option(help="The profile to talk to; by default the default one.")
+        str | None, typer.Option(help="Profile to talk to.", show_default="default")
     ] = None,
     wait: Annotated[
         timedelta,
@@ -65,24 +69,24 @@ def chat(
             parser=duration_option,
             metavar="DURATION",
             show_default="30s",
-            help="At the end of piped input, how long to wait for the last answer.",
+            help="How long to wait for the last answer after the end of piped input.",
         ),
     ] = timedelta(seconds=30),
 ) -> None:
     """Talk to an agent from this terminal.
 
-    Each line is a message; Ctrl-D ends. Lines may be piped in: then it ends when the last one
-    is answered. The account must be declared in chatlane.toml
+    Each line is a message; Ctrl-D ends. With piped input the command ends when the last
+    message has its answer. chatlane.toml must declare the account
     (`[platforms.terminal.accounts.local]`).
     """
     settings = read_client_settings(config)
-    _check_declared(settings, account)
+    _check_declared(settings, account, profile)
     asyncio.run(_talk(settings, Address(person, account, profile), wait))
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Who speaks, and to whom."""
+    """The person who writes, and the account and profile that receive it."""
 
     person: str
     account: str
@@ -105,16 +109,16 @@ class Address:
 
     @property
     def outbound_subject(self) -> str:
-        """Where answers to this person appear."""
+        """Subject of the answers to this person."""
         return subjects.outbound(PLATFORM, self.account, subjects.chat_token(self.person))
 
 
 @dataclass(slots=True)
 class Screen:
-    """Prints answers between the lines that are being typed.
+    """Prints answers between the lines that a person types.
 
     Attributes:
-        answered: Set when the message that was sent last has its answer.
+        answered: Set when the last message has its answer.
     """
 
     person: str
@@ -125,12 +129,12 @@ class Screen:
     _seen: set[str] = field(default_factory=set)
 
     def prompt(self) -> None:
-        """Ask for the next line."""
+        """Print the prompt for the next line."""
         if self.is_terminal:
             self._write(f"{self.person}> ")
 
     def await_answer(self, message_id: str) -> None:
-        """Note which message was sent last."""
+        """Remember the id of the last message."""
         self.awaited = message_id
         self.answered.clear()
 
@@ -158,25 +162,55 @@ class Screen:
 
 
 async def _talk(settings: "Settings", address: Address, wait: timedelta) -> None:
+    from chatlane.bus.tasks import end_task
+
     screen = Screen(address.person, sys.stdin.isatty() and sys.stdout.isatty(), sys.stdout)
     async with open_nats(settings, "chatlane-chat") as client, _listening(client, address, screen):
         adapter = AdapterClient(client, platform=PLATFORM, account=address.account)
+        talking = asyncio.create_task(_send_lines(adapter, address, screen, wait))
+        lost = asyncio.create_task(_until_lost(client))
+        try:
+            await asyncio.wait({talking, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not talking.done():
+                raise CommandError(
+                    f"the connection to NATS at {settings.nats.url} is lost", exit_code=UNANSWERED
+                )
+            talking.result()
+        finally:
+            await end_task(talking)
+            await end_task(lost)
+
+
+async def _send_lines(
+    adapter: AdapterClient, address: Address, screen: Screen, wait: timedelta
+) -> None:
+    screen.prompt()
+    async for line in _lines(sys.stdin):
+        if text := line.strip():
+            event = address.event(text)
+            screen.await_answer(event.message_id or "")
+            await _publish(adapter, event)
         screen.prompt()
-        async for line in _lines(sys.stdin):
-            if text := line.strip():
-                event = address.event(text)
-                screen.await_answer(event.message_id or "")
-                await _publish(adapter, event)
-            screen.prompt()
-        await _until_answered(screen, wait)
+    await _until_answered(screen, wait)
+
+
+async def _until_lost(client: "Client") -> None:
+    """Return once the connection has been away for longer than a restart of the server takes."""
+    lost_at: float | None = None
+    while lost_at is None or monotonic() - lost_at < _LOST_AFTER.total_seconds():
+        await asyncio.sleep(_POLL_INTERVAL.total_seconds())
+        if client.is_connected:
+            lost_at = None
+        elif lost_at is None:
+            lost_at = monotonic()
 
 
 @asynccontextmanager
 async def _listening(client: "Client", address: Address, screen: Screen) -> AsyncIterator[None]:
-    """Show what is said to this person from now on.
+    """Show new answers to this person for the length of the block.
 
-    A consumer of its own and not the durable of the account: several people may sit at
-    terminals of one account, and each wants only what is said to them.
+    An ephemeral consumer and not the durable of the account: several people may chat over one
+    account, and each sees only their own chat.
     """
     from nats.js.api import ConsumerConfig, DeliverPolicy
 
@@ -189,7 +223,7 @@ async def _listening(client: "Client", address: Address, screen: Screen) -> Asyn
         )
     except nats.errors.TimeoutError as exc:
         raise CommandError(
-            "NATS does not let us read OUTBOUND with a reader of our own, which no role may: "
+            "NATS refuses an ephemeral consumer on OUTBOUND, which no role may create: "
             "`chatlane chat` is for servers without users, such as those of `chatlane dev`"
         ) from exc
     try:
@@ -203,11 +237,11 @@ async def _publish(adapter: AdapterClient, event: InboundEvent) -> None:
         await adapter.publish(event, give_up_after=_STORED_WITHIN)
     except UnconfirmedPublishError as exc:
         raise CommandError(
-            f"no stream took the message within {shown(_STORED_WITHIN)}: "
-            "is there a stream INBOUND (`chatlane admin apply`)?"
+            f"no stream stored the message within {shown(_STORED_WITHIN)}: check that there is a "
+            "stream INBOUND (`chatlane admin apply` creates it)"
         ) from exc
     except RetryLaterError as exc:
-        raise CommandError("the stream INBOUND is full: are routers running?") from exc
+        raise CommandError("the stream INBOUND is full: check that a router runs") from exc
 
 
 async def _until_answered(screen: Screen, wait: timedelta) -> None:
@@ -218,19 +252,20 @@ async def _until_answered(screen: Screen, wait: timedelta) -> None:
             await screen.answered.wait()
     except TimeoutError as exc:
         raise CommandError(
-            f"no answer within {shown(wait)}: are a router and a worker of this agent running? "
-            "`chatlane dead` lists what was set aside"
+            f"no answer within {shown(wait)}: check that a router and a worker of this agent run; "
+            "`chatlane dead-letters list` shows messages that no router could process"
         ) from exc
 
 
 async def _lines(stream: TextIO) -> AsyncIterator[str]:
-    """Yield lines as they come, without a thread that would keep the process from ending."""
+    """Yield lines as they arrive, without a thread, which would keep the process from ending."""
     reader = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
     loop = asyncio.get_running_loop()
     descriptor = stream.fileno()
 
     def read() -> None:
-        # Readable, so it does not block; and the terminal, which others share, stays blocking.
+        # The descriptor is readable, so this does not block. The terminal stays in blocking mode
+        # because other programs share it.
         if chunk := os.read(descriptor, _CHUNK_BYTES):
             reader.feed_data(chunk)
         else:
@@ -251,13 +286,29 @@ async def _lines(stream: TextIO) -> AsyncIterator[str]:
         loop.remove_reader(descriptor)
 
 
-def _check_declared(settings: "Settings", account: str) -> None:
+def _check_declared(settings: "Settings", account: str, profile: str | None) -> None:
+    """Check account and profile, because routers would turn every message into a dead letter.
+
+    Raises:
+        CommandError: chatlane.toml does not declare one of them, or not for the other.
+    """
     if not settings.platforms:
-        # Without a chatlane.toml only the routers know.
+        # Without a chatlane.toml only the routers know the declarations.
         return
-    platform = settings.platforms.get(PLATFORM)
-    if platform is None or account not in platform.accounts:
-        raise CommandError(
-            f"account {account!r} of platform {PLATFORM!r} is not declared, so every message "
-            f"would be set aside: add [platforms.{PLATFORM}.accounts.{account}] to chatlane.toml"
-        )
+    match settings.catalog().resolve_profile(PLATFORM, account, profile):
+        case DeadReason.UNKNOWN_ACCOUNT:
+            raise CommandError(
+                f"account {account!r} of platform {PLATFORM!r} is not declared: "
+                f"add [platforms.{PLATFORM}.accounts.{account}] to chatlane.toml"
+            )
+        case DeadReason.UNKNOWN_PROFILE:
+            raise CommandError(
+                f"profile {profile!r} is not declared: add [profiles.{profile}] to chatlane.toml"
+            )
+        case DeadReason():
+            raise CommandError(
+                f"account {account!r} of platform {PLATFORM!r} does not allow profile {profile!r}: "
+                f"add it to platforms.{PLATFORM}.accounts.{account}.profiles in chatlane.toml"
+            )
+        case _:
+            return

@@ -12,7 +12,6 @@ from chatlane.cli import (
     explaining,
     importing,
     people,
-    reading,
     serving,
     sessions,
 )
@@ -43,10 +42,7 @@ app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
 app.add_typer(people.app, name="people", rich_help_panel=_RUN)
 app.add_typer(importing.app, name="import", rich_help_panel=_RUN)
 app.add_typer(sessions.app, name="sessions", rich_help_panel=_LOOK)
-# Short for `sessions show`.
-app.command("session", hidden=True)(sessions.show)
 app.command("explain", rich_help_panel=_LOOK)(explaining.explain)
-app.command("dead", rich_help_panel=_LOOK)(reading.dead)
 app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_LOOK)
 
 

@@ -1,8 +1,8 @@
-"""Commands on dead letters: look, try again, drop. They work on Postgres, where the bodies are."""
+"""`chatlane dead-letters`: list, show, retry and drop dead letters in Postgres."""
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,13 +14,27 @@ import typer
 from pydantic_core import to_json
 
 from chatlane.cli.auditing import actor
+from chatlane.cli.dead_letter_source import find_source
+from chatlane.cli.dead_letter_stream import read_announced
 from chatlane.cli.options import AsJson, Config, Limit, open_nats, read_client_settings, shown
 from chatlane.cli.reporting import NOT_FOUND, REFUSED, CommandError
-from chatlane.cli.terminal import fact_table, local_time, open_console, plain, table
+from chatlane.cli.short_ids import IdText, full_id, only_match, short_digits
+from chatlane.cli.terminal import (
+    add_row,
+    age,
+    fact_table,
+    local_time,
+    open_console,
+    plain,
+    print_json,
+    short_id,
+    table,
+)
 from chatlane.domain.inert import json_line
-from chatlane_schemas.dead import DeadReason, cause_of
+from chatlane_schemas.dead import DeadLetter, DeadReason, cause_of
 
 if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
     from nats.aio.client import Client
 
     from chatlane.domain.effects import DeadRow, Publication
@@ -31,17 +45,23 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Look at messages that were set aside, let them come again, or drop them.\n\n"
-    "These commands need the database account of the service. Fix the cause before you retry.",
+    help="List, show, retry or drop dead letters: messages that no router could process.\n\n"
+    "Needs the database account of the service. Fix the cause before you retry.",
 )
 
 _PUBLISHED_WITHIN: Final = timedelta(seconds=15)
-_LOOK_EVERY: Final = timedelta(milliseconds=100)
+_POLL_INTERVAL: Final = timedelta(milliseconds=100)
 
-Ids = Annotated[list[UUID] | None, typer.Argument(metavar="[ID]...", help="Ids of dead letters.")]
-Reason = Annotated[DeadReason | None, typer.Option(help="All of this reason.", show_default=False)]
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Ids of dead letters, or their last characters."),
+]
+Reason = Annotated[
+    DeadReason | None, typer.Option(help="Only dead letters of this reason.", show_default=False)
+]
 OldestFirst = Annotated[
-    int, typer.Option("--limit", "-n", min=1, help="At most so many of a reason, the oldest first.")
+    int,
+    typer.Option("--limit", "-n", min=1, help="Most dead letters of a reason, oldest first."),
 ]
 
 
@@ -51,15 +71,28 @@ def list_letters(
     *,
     reason: Reason = None,
     limit: Limit = 50,
+    from_stream: Annotated[
+        bool,
+        typer.Option("--from-stream", help="Read the stream DEAD: needs NATS, and no database."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters with cause and age, the newest first, and count them by reason."""
+    """List dead letters, newest first: where each came from and what was wrong with it."""
+    if from_stream:
+        _print_announced(asyncio.run(read_announced(config, limit, reason)), as_json=as_json)
+        return
 
     async def found() -> tuple[list[tuple[datetime, "DeadRow"]], list["Tally"]]:
         from chatlane.store import dead_letters
 
         async with _opened(config) as store, store.transaction() as connection:
             letters = await dead_letters.list_recent(connection, limit, reason=reason)
+            if not as_json:
+                ids = [letter.id for _, letter in letters]
+                bodies = await dead_letters.small_bodies(connection, ids)
+                letters = [
+                    (at, letter._replace(body=bodies.get(letter.id))) for at, letter in letters
+                ]
             return letters, await dead_letters.tally(connection)
 
     letters, tallies = asyncio.run(found())
@@ -70,38 +103,37 @@ def list_letters(
     _print(letters)
     for name, number, oldest in tallies:
         cause = cause_of(name)
-        typer.echo(f"{number} {name} ({cause}), the oldest {shown(timedelta(seconds=oldest))} old")
+        typer.echo(f"{number} {name} ({cause}), oldest {shown(timedelta(seconds=oldest))} ago")
 
 
 @app.command()
 def show(
-    letter_id: Annotated[UUID, typer.Argument(metavar="ID", help="Id of the dead letter.")],
+    letter: IdText,
     config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show all of a dead letter, with what it said."""
+    """Show a dead letter with its message body. The audit log records it."""
 
-    async def found() -> "DeadRow | None":
+    async def found() -> "DeadRow":
         from chatlane.store import audit, dead_letters
 
         async with _opened(config) as store, store.transaction() as connection:
-            letter = await dead_letters.lock(connection, letter_id)
-            if letter is not None:
-                # Somebody reads what people wrote.
-                detail = {"id": letter_id, "reason": letter.reason}
-                await audit.write(
-                    connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
-                )
-            return letter
+            letter_id = await _find_id(connection, letter)
+            row = await dead_letters.lock(connection, letter_id)
+            if row is None:
+                raise _no_such(letter_id)
+            detail = {"id": letter_id, "reason": row.reason}
+            await audit.write(
+                connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
+            )
+            return row
 
-    letter = asyncio.run(found())
-    if letter is None:
-        raise _no_such(letter_id)
+    row = asyncio.run(found())
     if as_json:
-        typer.echo(_json(None, letter, with_body=True))
+        typer.echo(_json(None, row, with_body=True))
         return
-    _print_one(letter)
+    _print_one(row)
 
 
 @app.command()
@@ -112,14 +144,17 @@ def retry(
     reason: Reason = None,
     limit: OldestFirst = 1000,
     out_of_order: Annotated[
-        bool, typer.Option("--out-of-order", help="Also before an older one of its conversation.")
+        bool,
+        typer.Option(
+            "--out-of-order", help="Also retry while an older one of the same conversation is left."
+        ),
     ] = False,
 ) -> None:
-    """Let dead letters come again, the oldest first.
+    """Retry dead letters, oldest first. Needs a running router.
 
-    A message goes to the end of its log, after all that was said since; a failed turn is given
-    to the workers again. Each is published before the next one is handed over. One that cannot
-    come again, or not now, stays; it keeps no other conversation from it. Needs a running router.
+    A message goes to the end of its log, after newer messages. A failed turn goes to the
+    workers again. The command waits until each is published. A dead letter that cannot be
+    retried stays, and so do newer ones of its conversation.
     """
 
     async def retried() -> None:
@@ -139,12 +174,12 @@ def retry(
                     handed = await retrying.retry(letter_id, out_of_order=out_of_order)
                 except NotRetriedError as why:
                     stay += 1
-                    typer.echo(f"{letter_id} stays: {why}", err=True)
+                    typer.echo(f"{letter_id} not retried: {why}", err=True)
                     continue
                 await _until_published(retrying, handed)
-                typer.echo(f"{letter_id} comes again")
+                typer.echo(f"{letter_id} retried")
         if stay:
-            raise CommandError(f"{stay} of {len(chosen)} stay where they are", exit_code=REFUSED)
+            raise CommandError(f"{stay} of {len(chosen)} not retried", exit_code=REFUSED)
 
     asyncio.run(retried())
 
@@ -153,44 +188,59 @@ def retry(
 def drop(
     ids: Ids = None, config: Config = None, *, reason: Reason = None, limit: OldestFirst = 1000
 ) -> None:
-    """Delete dead letters with what they said; an entry of the audit is left."""
+    """Delete dead letters with their message bodies. The audit log records it."""
 
     async def dropped() -> None:
         from chatlane.routing.retrying import Retrying
 
         async with _opened(config) as store:
-            # To drop one nothing is published.
             retrying = Retrying(store, _refuse, actor())
             for letter_id in await _chosen(store, ids, reason, limit):
                 await retrying.drop(letter_id)
-                typer.echo(f"{letter_id} is dropped")
+                typer.echo(f"{letter_id} dropped")
 
     asyncio.run(dropped())
 
 
 async def _chosen(
-    store: "Store", ids: list[UUID] | None, reason: DeadReason | None, limit: int
+    store: "Store", ids: list[str] | None, reason: DeadReason | None, limit: int
 ) -> list[UUID]:
-    """Return the letters in the order in which their messages came."""
+    """Return the ids of the chosen dead letters in the order in which their messages came."""
     from chatlane.store import dead_letters
 
     if bool(ids) == (reason is not None):
         raise typer.BadParameter(
-            "name either ids or a reason: `chatlane dead-letters list` shows both"
+            "give either ids or --reason: `chatlane dead-letters list` shows both"
         )
     async with store.transaction() as connection:
         if reason is not None:
             letters = await dead_letters.list_oldest(connection, reason, limit)
         else:
-            asked = [await dead_letters.lock(connection, one) for one in sorted(set(ids or ()))]
+            wanted = {await _find_id(connection, text) for text in ids or ()}
+            asked = [await dead_letters.lock(connection, letter_id) for letter_id in sorted(wanted)]
             letters = [letter for letter in asked if letter is not None]
-            if missing := set(ids or ()) - {letter.id for letter in letters}:
+            if missing := wanted - {letter.id for letter in letters}:
                 raise _no_such(min(missing))
     oldest = datetime.min.replace(tzinfo=UTC)
     if not letters:
         typer.echo(f"there are no dead letters of reason {reason}")
-    letters.sort(key=lambda one: (one.stored_at or oldest, one.log or "", one.sequence or 0))
+    letters.sort(key=lambda row: (row.stored_at or oldest, row.log or "", row.sequence or 0))
     return [letter.id for letter in letters]
+
+
+async def _find_id(connection: "PoolConnectionProxy", text: str) -> UUID:
+    """Return the id that an argument holds, whole or shortened.
+
+    Raises:
+        CommandError: The end of an id matches no dead letter, or several.
+    """
+    from chatlane.store import dead_letters
+
+    if (letter_id := full_id(text)) is not None:
+        return letter_id
+    digits = short_digits(text)
+    matches = await dead_letters.find_by_end(connection, digits) if digits else []
+    return only_match(text, matches, "dead letter", "chatlane dead-letters list")
 
 
 async def _publish(client: "Client", row: "Publication") -> None:
@@ -201,7 +251,8 @@ async def _publish(client: "Client", row: "Publication") -> None:
         await client.jetstream().publish(row.subject, row.payload, timeout=5, headers=headers)
     except (nats.errors.Error, TimeoutError) as exc:
         raise CommandError(
-            f"{row.stream} did not confirm it ({type(exc).__name__}): may you publish there?"
+            f"stream {row.stream} did not confirm the message ({type(exc).__name__}): check that "
+            "this user may publish there"
         ) from exc
 
 
@@ -212,13 +263,13 @@ async def _refuse(_: "Publication") -> None:
 async def _until_published(retrying: "Retrying", handed: "Handed") -> None:
     try:
         async with asyncio.timeout(_PUBLISHED_WITHIN.total_seconds()):
-            # Only the database knows, and it tells nobody.
+            # The database has no notification for it.
             while not await retrying.is_published(handed):  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_EVERY.total_seconds())
+                await asyncio.sleep(_POLL_INTERVAL.total_seconds())
     except TimeoutError as exc:
         raise CommandError(
-            f"{handed.letter.id} is handed over, but no router has published it yet: is one "
-            "running? The others stay where they are"
+            f"no router has published {handed.letter.id} yet: check that one runs. "
+            "The remaining dead letters were not retried"
         ) from exc
 
 
@@ -244,15 +295,17 @@ def _json(at: datetime | None, letter: "DeadRow", *, with_body: bool = False) ->
 
 
 def _no_such(letter_id: UUID) -> CommandError:
-    text = f"there is no dead letter {letter_id}: `chatlane dead-letters list` shows them"
+    text = f"there is no dead letter {letter_id}: `chatlane dead-letters list` lists them"
     return CommandError(text, exit_code=NOT_FOUND)
 
 
 def _print_one(letter: "DeadRow") -> None:
+    source = find_source(letter)
     facts = {
         "id": str(letter.id),
+        "from": source.sender,
         "reason": f"{letter.reason} ({cause_of(letter.reason)})",
-        "detail": letter.detail,
+        "problem": source.problem,
         "stage": letter.stage,
         "position": None if letter.sequence is None else f"{letter.log or ''}#{letter.sequence}",
         "partition": None if letter.partition is None else str(letter.partition),
@@ -265,7 +318,7 @@ def _print_one(letter: "DeadRow") -> None:
     console = open_console()
     console.print(fact_table(facts))
     if letter.body is not None:
-        console.print("what it said:", style="bold")
+        console.print("message body:", style="bold")
         console.print(plain(letter.body.decode(errors="backslashreplace")), soft_wrap=True)
 
 
@@ -273,17 +326,23 @@ def _print(letters: list[tuple[datetime, "DeadRow"]]) -> None:
     if not letters:
         typer.echo("there are no dead letters")
         return
-    listed = table("id", "age", "cause", "stage", "reason", "position", "bytes", "detail")
+    listed = table("id", "age", "reason", "from", "problem")
     for at, letter in letters:
-        position = "" if letter.sequence is None else f"{letter.log or ''}#{letter.sequence}"
-        listed.add_row(
-            str(letter.id),
-            shown(max(timedelta(0), datetime.now(UTC) - at)),
-            cause_of(letter.reason),
-            letter.stage,
-            letter.reason,
-            position,
-            str(letter.size_bytes),
-            plain(letter.detail),
-        )
+        add_row(listed, [short_id(letter.id), age(at), letter.reason, *find_source(letter)])
+    open_console().print(listed)
+
+
+def _print_announced(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
+    if as_json:
+        print_json(letters)
+        return
+    if not letters:
+        typer.echo("there are no dead letters")
+        return
+    listed = table("id", "age", "reason", "position", "problem")
+    for letter in letters:
+        position = "" if letter.sequence is None else f"{letter.log}#{letter.sequence}"
+        letter_id = full_id(letter.id)
+        shown_id = letter.id if letter_id is None else short_id(letter_id)
+        add_row(listed, [shown_id, age(letter.at), letter.reason, position, letter.detail or ""])
     open_console().print(listed)

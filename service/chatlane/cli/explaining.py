@@ -1,7 +1,8 @@
-"""`chatlane explain`: what a router would do with an event, told without doing it."""
+"""`chatlane explain`: what a router would do with an event, without doing it."""
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,17 +12,35 @@ import typer
 from chatlane.cli.options import AsJson, Config, read_client_settings
 from chatlane.cli.reporting import CommandError
 from chatlane.domain.inert import json_line
+from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
     from chatlane.routing.explaining import Facts
     from chatlane.settings import Settings
 
 _STANDARD_INPUT: Final = "-"
+# The outcome that `routing.explaining` gives to an event that no router could process.
+_DEAD_LETTER: Final = "dead letter"
+_REASONS: Final[Mapping[str, str]] = {
+    DeadReason.NOT_JSON: "it is not JSON",
+    DeadReason.INVALID: "a field is invalid",
+    DeadReason.UNKNOWN_VERSION: "this release does not know its version",
+    DeadReason.OVERSIZED: "it is too large",
+    DeadReason.TOO_DEEP: "it is nested too deeply",
+    DeadReason.BAD_ID: "an id is invalid",
+    DeadReason.NO_CONVERSATION: "it belongs to no conversation",
+    DeadReason.UNKNOWN_ACCOUNT: "its account is not declared",
+    DeadReason.UNKNOWN_PROFILE: "its profile is not declared",
+    DeadReason.PROFILE_FORBIDDEN: "its account does not allow the profile",
+}
 
 
 def explain(
     event: Annotated[
-        str, typer.Argument(metavar="EVENT", help="File with an inbound event, or `-`.")
+        str,
+        typer.Argument(
+            metavar="EVENT", help="File with an inbound event, or `-` for standard input."
+        ),
     ],
     config: Config = None,
     *,
@@ -29,28 +48,38 @@ def explain(
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"],
-            help="When it would be stored, in UTC unless it says otherwise; now by default.",
+            help="Time at which the event is stored, in UTC without an offset; by default now.",
         ),
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask no database: the key and its rules only.")
+        bool, typer.Option("--offline", help="Without a database: only the key and its rules.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say where an event would go: key, rules, session, and the next reset.
+    """Show where an event would go: key, rules, session and next reset.
 
-    The same decisions that a router makes, and nothing is written.
+    Makes the same decisions as a router and writes nothing. Exits with 1 for an event that
+    would become a dead letter. examples/event.json is an event to try.
     """
     now = at or datetime.now(UTC)
     body, settings = _read(event), read_client_settings(config)
     stored_at = now if now.tzinfo else now.replace(tzinfo=UTC)
     facts = asyncio.run(_explained(body, settings, stored_at, is_offline=offline))
+    is_refused = facts["outcome"] == _DEAD_LETTER
     if as_json:
         import json
 
         typer.echo(json_line(json.dumps(facts, ensure_ascii=False)))
-    else:
+    elif not is_refused:
         _print(facts)
+    if is_refused:
+        raise CommandError(_refusal(facts))
+
+
+def _refusal(facts: "Facts") -> str:
+    reason, detail = facts["reason"], facts["detail"]
+    text = _REASONS.get(str(reason), str(reason).replace("_", " "))
+    return f"this event would become a dead letter: {text}{f' ({detail})' if detail else ''}"
 
 
 def _read(event: str) -> bytes:
@@ -58,7 +87,7 @@ def _read(event: str) -> bytes:
         return sys.stdin.buffer.read()
     path = Path(event)
     if not path.is_file():
-        raise CommandError(f"there is no file {event}")
+        raise CommandError(f"there is no file {event}: examples/event.json shows what it holds")
     return path.read_bytes()
 
 
@@ -77,19 +106,18 @@ async def _explained(
             return await explained(body, catalog, at, connection)
     except StoreUnavailableError as exc:
         raise CommandError(
-            "Postgres does not answer, so only the key can be told: add --offline, or set "
-            "postgres.dsn in chatlane.toml or CHATLANE_POSTGRES__DSN"
+            f"{exc}; --offline shows the key and its rules without a database"
         ) from exc
 
 
 def _print(facts: "Facts") -> None:
     from chatlane.cli.terminal import fact_table, open_console
 
-    words = {name.replace("_", " "): _words(value) for name, value in facts.items()}
-    open_console().print(fact_table(words))
+    texts = {name.replace("_", " "): _text(value) for name, value in facts.items()}
+    open_console().print(fact_table(texts))
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

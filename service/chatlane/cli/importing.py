@@ -1,4 +1,4 @@
-"""Commands that take over what another system has kept."""
+"""`chatlane import`: conversations of other systems."""
 
 import asyncio
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 
 from chatlane.cli.auditing import audited
 from chatlane.cli.options import AsJson, Config, read_settings
+from chatlane.cli.reporting import WRONG_SETTINGS, CommandError
 from chatlane.domain.inert import json_line
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Take over conversations that another system has kept.",
+    help="Import conversations of another system.",
 )
 
 
 @app.callback()
 def _commands() -> None:
-    """Keep the name of the system a word of its own while there is only one."""
+    """Make the system a subcommand although there is only one."""
 
 
 @app.command()
@@ -34,7 +35,7 @@ def hermes(
         Path,
         typer.Argument(
             metavar="[HOME]",
-            help="Its directory, with `state.db`, `sessions.json` or `<id>.jsonl` files.",
+            help="Directory with `state.db`, `sessions.json` or `<id>.jsonl` files.",
         ),
     ] = Path("~/.hermes"),
     config: Config = None,
@@ -43,25 +44,29 @@ def hermes(
         list[str] | None,
         typer.Option(
             metavar="PLATFORM=ACCOUNT",
-            help="Which declared account it was; needed where a platform has several.",
+            help="Account to import to; needed where a platform has several accounts.",
         ),
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Profile that goes on with all of it; else as it was."),
+        typer.Option(metavar="NAME", help="Profile to import to; by default that of each session."),
     ] = None,
     timezone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Zone its machine was in; else that of this machine."),
+        typer.Option(
+            metavar="ZONE", help="Time zone of its files; by default that of this machine."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take over the conversations of a Hermes gateway.
+    """Import the conversations of a Hermes gateway.
 
-    Its files are only read, and it may be running. Doing it again adds what is new.
+    Reads its files and changes none; the gateway may be running. A second import adds what is
+    new. Exits with 1 where a file is damaged, after it has imported the rest.
     """
     settings = read_settings(config)
     accounts = dict(map(_account, account or ()))
+    _check_declared(settings, accounts)
     zone = None if timezone is None else _zone(timezone)
     report = asyncio.run(
         _imported(settings, home.expanduser(), accounts=accounts, profile=profile, zone=zone)
@@ -70,6 +75,26 @@ def hermes(
         _print_json(report)
     else:
         _print_report(report)
+    if damaged := report.omitted.damaged():
+        raise CommandError(f"damaged: {', '.join(damaged)}; what was readable is imported")
+    if not report.done.total() and report.omitted.counts:
+        raise CommandError("nothing was imported; the report lists the reasons")
+
+
+def _check_declared(settings: "Settings", accounts: dict[str, str]) -> None:
+    """Check the accounts of the command line.
+
+    Raises:
+        CommandError: chatlane.toml declares one of them not.
+    """
+    catalog = settings.catalog()
+    for platform, name in accounts.items():
+        if catalog.find_account(platform, name) is None:
+            raise CommandError(
+                f"account {name!r} of platform {platform!r} is not declared: "
+                f"add [platforms.{platform}.accounts.{name}] to chatlane.toml",
+                exit_code=WRONG_SETTINGS,
+            )
 
 
 def _account(text: str) -> tuple[str, str]:
@@ -120,7 +145,7 @@ async def _imported(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    # On standard error: what is printed at the end may be read by a program.
+    # On standard error, because a program may read the report on standard output.
     bar = Progress(*columns, console=Console(stderr=True))
     with open_home(home, zone, report.omitted) as opened:
         async with store_of(settings) as store:
@@ -155,19 +180,18 @@ def _print_json(report: "Report") -> None:
 
 
 def _print_report(report: "Report") -> None:
-    from chatlane.cli.terminal import open_console, plain, table
+    from chatlane.cli.terminal import open_console, plain
 
     console = open_console()
     done = {what: count for what, count in sorted(report.done.items()) if count}
     for what, count in done.items():
         console.print(f"{count:>8,} {what}")
     if not done:
-        console.print("there was nothing to import")
+        console.print("nothing new to import")
     if not report.omitted.counts:
         return
     console.print("\nLeft out:")
-    shown = table("count", "what", "why", "such as")
     for omission, count in report.omitted.counts.most_common():
         examples = ", ".join(report.omitted.examples[omission])
-        shown.add_row(f"{count:,}", omission.what, plain(omission.reason), plain(examples))
-    console.print(shown)
+        line = f"{count:>8,} {omission.what}: {omission.reason} (such as {examples})"
+        console.print(plain(line), soft_wrap=True)

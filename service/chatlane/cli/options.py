@@ -1,4 +1,4 @@
-"""What commands share: where the settings are, NATS that fails soon, and a patient database."""
+"""Options, settings and connections that several commands share."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chatlane.settings import Settings
     from chatlane.store.pool import Store
 
-# Written by `chatlane dev` while it runs, so that commands in its directory find it.
+# `chatlane dev` writes this file while it runs, so that commands in its directory find it.
 DEV_CONFIG: Final = Path(".chatlane/dev.toml")
 
 _CONNECT_WITHIN: Final = timedelta(seconds=5)
@@ -31,19 +31,19 @@ Config = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="The chatlane.toml to use; else $CHATLANE_CONFIG, else ./chatlane.toml.",
+        help="Path of chatlane.toml; by default $CHATLANE_CONFIG, else ./chatlane.toml.",
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to show.")]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object a line, for other programs.")
+    bool, typer.Option("--json", help="Print one JSON object per line, for other programs.")
 ]
 Principal = Annotated[
     str | None,
     typer.Option(
         "--principal",
         metavar="NAME",
-        help="The name under which NATS lets you ask, where it has permissions; else nats.principal.",
+        help="Your principal in NATS, where it checks permissions; by default nats.principal.",
         show_default=False,
     ),
 ]
@@ -59,7 +59,7 @@ def read_settings(config: Path | None) -> "Settings":
 def read_client_settings(config: Path | None) -> "Settings":
     """Return the settings of a command that talks to a running chatlane.
 
-    Where nothing says which one, it is the one that `chatlane dev` runs in this directory.
+    Without a configuration the command talks to the `chatlane dev` of this directory.
     """
     import os
 
@@ -72,7 +72,7 @@ def read_client_settings(config: Path | None) -> "Settings":
 
 @asynccontextmanager
 async def open_patient_store(settings: "Settings") -> AsyncIterator["Store"]:
-    """Open the database for work that nobody waits for."""
+    """Open the database with timeouts for background work."""
     from chatlane.store.pool import open_store
 
     async with open_store(
@@ -89,10 +89,10 @@ async def open_patient_store(settings: "Settings") -> AsyncIterator["Store"]:
 
 @asynccontextmanager
 async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
-    """Connect to NATS, or say soon that nobody answers.
+    """Connect to NATS within a few seconds.
 
     Raises:
-        CommandError: There is no server.
+        CommandError: No server answers, or it refuses the connection.
     """
     from chatlane.bus.connection import Bus
     from chatlane.bus.tasks import end_task
@@ -104,7 +104,7 @@ async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
         await asyncio.wait({connecting}, timeout=_CONNECT_WITHIN.total_seconds())
         is_late = not connecting.done()
     finally:
-        # Not `asyncio.timeout`: its one cancellation gets lost now and then while a server refuses us.
+        # `asyncio.timeout` cancels once, and nats-py may lose that while a server refuses the login.
         await end_task(connecting)
     if is_late:
         await bus.close()
@@ -119,9 +119,8 @@ async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
 def _unreachable(url: str, *, is_refused: bool) -> CommandError:
     if is_refused:
         return CommandError(
-            f"NATS at {url} does not let us in: check nats.nkey_seed_file (or nats.user, "
-            "nats.token, nats.creds_file), and whether the user is still in the servers' "
-            "configuration"
+            f"NATS at {url} refuses the login: check nats.nkey_seed_file (or nats.user, "
+            "nats.token, nats.creds_file), and that the servers' configuration has this user"
         )
     return CommandError(
         f"no NATS server answers at {url}: start one (`chatlane dev` does), or set nats.url in "
@@ -130,10 +129,10 @@ def _unreachable(url: str, *, is_refused: bool) -> CommandError:
 
 
 def duration_option(text: str) -> timedelta:
-    """Return the span that an option names.
+    """Return the duration of an option.
 
     Raises:
-        typer.BadParameter: It names none.
+        typer.BadParameter: The text is no duration.
     """
     try:
         return parse_duration(text)
@@ -142,7 +141,7 @@ def duration_option(text: str) -> timedelta:
 
 
 def shown(span: timedelta) -> str:
-    """Return a span for people: `3.2s`, `5m`, `2h10m`."""
+    """Return a duration for people: `3.2s`, `5m`, `2h10m`."""
     if span < timedelta(minutes=1):
         return f"{span.total_seconds():.3g}s"
     return format_duration(timedelta(minutes=span // timedelta(minutes=1)))

@@ -1,4 +1,4 @@
-"""`chatlane people`: what is kept of one person, and how it is deleted."""
+"""`chatlane people`: export and erase the data of one person, and correct identities."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from chatlane.cli.options import (
 )
 from chatlane.cli.reporting import CommandError
 from chatlane.cli.sessions import person_named
-from chatlane.cli.terminal import local_time, open_console, table
+from chatlane.cli.terminal import add_row, age, local_time, open_console, short_id, table
 from chatlane.domain.inert import json_line
 from chatlane_schemas.people import Person
 
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Export what is kept of one person, or delete it everywhere.\n\n"
-    "These commands need the database, and NATS with the permissions of an `eraser`.",
+    help="Export or erase the data of one person, and correct who an id belongs to.\n\n"
+    "Needs the database, and NATS with the permissions of an `eraser`.",
 )
 
 _PATIENCE: Final = timedelta(seconds=30)
-# As often a change may meet a router that changes the same rows.
-_MOST_RACES: Final = 5
+# More conflicts than this in a row mean that the id is in constant use.
+_MAX_CONFLICT_RETRIES: Final = 5
 
 Overwrite = Annotated[
     bool,
     typer.Option(
         "--overwrite",
-        help="Have the NATS server overwrite each message on disk at once, which takes it some "
-        "milliseconds each; else it does so when it tidies up.",
+        help="Let the NATS server overwrite each message on disk at once, which takes some "
+        "milliseconds per message; by default it does so when it compacts a file.",
     ),
 ]
 
 
 def _person_given(text: str) -> Person:
-    """Return the person that an argument names, or the first line of the standard input.
+    """Return the person of an argument, or of the first line of standard input.
 
-    Others on the machine can read what stands on a command line, and shells remember it.
+    Other users of the machine can read command lines, and shells keep them.
     """
     return person_named(sys.stdin.readline().strip() if text == "-" else text)
 
@@ -71,7 +71,7 @@ ThePerson = Annotated[
     typer.Argument(
         parser=_person_given,
         metavar="PLATFORM/ACCOUNT/ID",
-        help="Whom: an id of theirs, as events have it; `-` reads it from the standard input.",
+        help="An id of the person, as in events; `-` reads it from standard input.",
     ),
 ]
 TheChat = Annotated[
@@ -79,39 +79,41 @@ TheChat = Annotated[
     typer.Argument(
         parser=_person_given,
         metavar="PLATFORM/ACCOUNT/CHAT",
-        help="Its new id, as events have it; `-` reads it from the standard input.",
+        help="New id of the chat, as in events; `-` reads it from standard input.",
     ),
 ]
 Scope = Annotated[
-    str | None, typer.Option(help="Workspace or guild of the id, where the platform has them.")
+    str | None, typer.Option(help="Workspace or guild of the id, on platforms that have them.")
 ]
 At = Annotated[
     datetime | None,
     typer.Option(
         metavar="TIME",
         formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
-        help="When the id was theirs, in UTC, if it is another person's by now.",
+        help="A time in UTC at which the id belonged to the person, if it has another owner now.",
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Where to write it; else to stdout."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="File to write; by default standard output."
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Patience = Annotated[
     timedelta,
     typer.Option(
         parser=duration_option,
         metavar="DURATION",
         show_default="30s",
-        help="How long to wait for routers, running turns and what is being published.",
+        help="How long to wait for routers, running turns and pending publishes.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What these commands work on."""
+    """The connections and keys of these commands."""
 
     settings: "Settings"
     store: "Store"
@@ -126,15 +128,15 @@ class _Opened:
         """
         if self.key is None:
             raise CommandError(
-                "erasure.key is missing: set CHATLANE_ERASURE__KEY, or a file of that name in "
-                "CHATLANE_SECRETS_DIR, to one secret for routers and this command"
+                "erasure.key is missing: set CHATLANE_ERASURE__KEY (or a file of that name in "
+                "CHATLANE_SECRETS_DIR) to the secret that the routers use"
             )
         return self.key
 
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """How people are erased."""
+    """Options of an erasure."""
 
     patience: timedelta
     overwrite: bool
@@ -171,16 +173,16 @@ def erase(
     patience: Patience = _PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Delete everything of one person: in the database and in all streams, for good.
+    """Delete all data of one person in the database and in all streams. Cannot be undone.
 
-    Their sessions go as a whole. In sessions that others share, what they wrote and what was
-    answered to it is blanked. What they write afterwards is a new conversation. Run it again when
-    it was interrupted: it goes on where it was. Ends with 1 where something is left.
+    Deletes the sessions of the person. In shared sessions it blanks their messages and the
+    answers to them. Their next message opens a new conversation. After an interruption run the
+    command again: it continues. Exits with 1 if data is left.
     """
     whom = person.model_copy(update={"scope": scope})
     if not yes:
         typer.confirm(
-            f"Delete everything of {person.platform}/{person.account}/{person.id} for good?",
+            f"Delete all data of {person.platform}/{person.account}/{person.id} for good?",
             abort=True,
         )
     how = _How(patience, overwrite=overwrite)
@@ -188,7 +190,7 @@ def erase(
     _print_receipt(erased, as_json=as_json)
     if erased.left:
         left = ", ".join(f"{count} {store}" for store, count in erased.left.items())
-        raise CommandError(f"still there: {left}; run it again")
+        raise CommandError(f"data is left: {left}; run the command again")
 
 
 async def _erase(config: Path | None, person: Person, how: _How, at: datetime | None) -> "Erased":
@@ -218,7 +220,7 @@ async def _erase_one(
         patience=how.patience,
         overwrite=how.overwrite,
     )
-    # Not whom: that is what is to be forgotten.
+    # Without the id: the audit log must not keep what this command deletes.
     detail: dict[str, object] = {"platform": person.platform, "account": person.account}
     async with audited(its.store, "people erase", detail) as told:
         erased = await erasing.erase(person, until, at=at, since=since)
@@ -237,10 +239,10 @@ def export(
     at: At = None,
     output: Output = None,
 ) -> None:
-    """Write all that is kept of one person, as JSON Lines.
+    """Write all data of one person as JSON Lines.
 
-    One record a line; each says in `record` what it is. Files are named, not copied. The last
-    line is of kind `end`: without it the file is not complete.
+    One record per line; its field `record` names its kind. Files are named, not copied. The
+    last line is of kind `end`: without it the file is not complete.
     """
     whom = person.model_copy(update={"scope": scope})
     with _open_output(output) as written:
@@ -266,7 +268,7 @@ async def _export(
 
 @contextmanager
 def _open_output(path: Path | None) -> Iterator[IO[str]]:
-    """Open a file that only its owner may read, or take the standard output."""
+    """Open a file that only its owner may read, or standard output."""
     if path is None:
         yield sys.stdout
         return
@@ -284,7 +286,7 @@ def show(
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which identity an id belongs to, and which ids belonged to it when."""
+    """Show the identity of an id, and the ids of that identity over time."""
     whom = person.model_copy(update={"scope": scope})
     identity = asyncio.run(_show(config, whom, _time(at)))
     if identity is None:
@@ -313,10 +315,10 @@ def hand_over(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that an id belongs to another person from now on.
+    """Give an id to another person from now on.
 
-    For platforms that do not tell. What was said under it stays with who had it; the next message
-    from it begins a new conversation. Name each id that changed hands.
+    For platforms that do not report it. Earlier messages stay with the former owner; the next
+    message opens a new conversation. Run the command for each id that changed its owner.
     """
     whom = person.model_copy(update={"scope": scope})
     if not yes:
@@ -336,17 +338,19 @@ def split(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take an id out of an identity that it was merged into wrongly.
+    """Separate an id from an identity that it was wrongly merged into.
 
-    Its person gets back what was said under it before; what was said since stays with the other
-    one, and the two are not merged again.
+    Its owner gets back the messages from before the merge. Later messages stay with the other
+    identity, and the two are not merged again.
     """
     whom = person.model_copy(update={"scope": scope})
     if not yes:
         typer.confirm(f"Does {whom.id} belong to a person of its own?", abort=True)
     identity = asyncio.run(_change(config, whom, "people split"))
     if identity is None:
-        raise CommandError("nothing to split: no other id is known, or it names the identity")
+        raise CommandError(
+            "nothing to split: the identity has no other id, or is named after this one"
+        )
     _print_identity(identity, as_json=as_json)
 
 
@@ -354,10 +358,10 @@ def split(
 def split_chat(
     chat: TheChat, config: Config = None, *, scope: Scope = None, yes: Yes = False
 ) -> None:
-    """Take back that a chat got a new id: name the new one.
+    """Undo that a chat got a new id; give the new id.
 
-    Its next message begins a conversation of its own. What was said under both ids so far stays
-    with the old chat.
+    The next message under the new id opens a conversation of its own. Earlier messages under
+    both ids stay with the old chat.
     """
     whom = chat.model_copy(update={"scope": scope})
     if not yes:
@@ -388,7 +392,7 @@ async def _change(config: Path | None, person: Person, action: str) -> "Identity
     change = identities.split if action == "people split" else identities.hand_over
     where: dict[str, object] = {"platform": person.platform, "account": person.account}
     async with _opened(config) as its, audited(its.store, action, where) as told:
-        for _ in range(_MOST_RACES):
+        for _ in range(_MAX_CONFLICT_RETRIES):
             at = await its.streams.clock()
             try:
                 async with its.store.transaction() as connection:
@@ -397,7 +401,7 @@ async def _change(config: Path | None, person: Person, action: str) -> "Identity
                 continue
             told["outcome"] = "unchanged" if identity is None else "changed"
             return identity
-    raise CommandError("routers learn about this id all the time; try again")
+    raise CommandError("routers keep changing this identity; try again")
 
 
 def _print_identity(identity: "Identity", *, as_json: bool) -> None:
@@ -408,14 +412,11 @@ def _print_identity(identity: "Identity", *, as_json: bool) -> None:
         return
     typer.echo(f"identity {identity.name}")
     if merged := sorted(identity.names - {identity.name}):
-        typer.echo(f"also the first one of {', '.join(merged)}")
-    listed = table("id", "since", "until")
+        typer.echo(f"merged with {', '.join(merged)}")
+    listed = table("since", "until", "id")
     for span in identity.spans:
-        listed.add_row(
-            span.form,
-            local_time(span.since) if span.since else "always",
-            local_time(span.until) if span.until else "now",
-        )
+        since = local_time(span.since) if span.since else "always"
+        add_row(listed, [since, local_time(span.until) if span.until else "now", span.form])
     open_console().print(listed)
 
 
@@ -427,7 +428,7 @@ def replay_erasures(
             metavar="[FILE]",
             exists=True,
             dir_okay=False,
-            help="An erasure list that `erasure-list` wrote; else the list in the database.",
+            help="Output of `erasure-list`; by default the list in the database.",
             show_default=False,
         ),
     ] = None,
@@ -437,10 +438,10 @@ def replay_erasures(
     patience: Patience = _PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what a restored backup has brought back of people who were erased since.
+    """Erase again the people whose data a restored backup has brought back.
 
-    Run it before the first router starts. The list knows people by keyed digests only; whoever
-    is found again is erased up to the end that the list says.
+    Run it before the first router starts. The list holds keyed digests of people, and the time
+    up to which each was erased.
     """
     lines = listed.read_text("utf-8").splitlines() if listed is not None else []
     how = _How(patience, overwrite=overwrite)
@@ -468,8 +469,8 @@ async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: 
                 )
                 _print_receipt(erased, as_json=as_json)
                 if erased.left:
-                    raise CommandError("something is left; run it again")
-    _say(f"{len(found)} people of the list were found and erased")
+                    raise CommandError("data is left; run the command again")
+    _say(f"found and erased {len(found)} people of the list")
 
 
 @app.command("erasure-list")
@@ -478,11 +479,11 @@ def erasure_list(
     *,
     output: Output = None,
 ) -> None:
-    """Write the erasure list, one JSON object a line: keep it where backups are kept.
+    """Write the erasure list, one JSON object per line. Store it with your backups.
 
-    It names nobody: people are keyed digests, and what was deleted from streams is positions.
-    After an older backup was restored, `replay-erasures` deletes again what this list says, and
-    routers know again that nothing is lost at these positions.
+    It holds keyed digests of people, and positions of deleted messages in streams. After the
+    restore of an older backup, `replay-erasures` reads it and erases these people again, and
+    routers do not report the positions as lost messages.
     """
     with _open_output(output) as written:
         written.write(asyncio.run(_list(config)))
@@ -514,7 +515,7 @@ async def _list(config: Path | None) -> str:
 
 @app.command()
 def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = False) -> None:
-    """List erasures, the newest first, with what each deleted."""
+    """List erasures, newest first, with the number of deleted records."""
 
     async def found() -> list[tuple["Erased", datetime, datetime | None]]:
         from chatlane.routing.erasing import Erased
@@ -537,16 +538,12 @@ def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = Fals
             shown = {**_receipt(erased), "begun_at": begun_at, "finished_at": finished_at}
             typer.echo(json_line(to_json(shown).decode()))
         return
-    listed = table("id", "begun", "up to", "finished", "deleted")
+    listed = table("id", "age", "deleted", "up to", "finished")
     for erased, begun_at, finished_at in every:
         deleted = sum(one.deleted for one in erased.receipt.values())
-        listed.add_row(
-            str(erased.id),
-            local_time(begun_at),
-            local_time(erased.until),
-            local_time(finished_at) if finished_at else "no: run it again",
-            str(deleted),
-        )
+        finished = local_time(finished_at) if finished_at else "no: run it again"
+        until = local_time(erased.until)
+        add_row(listed, [short_id(erased.id), age(begun_at), str(deleted), until, finished])
     open_console().print(listed)
 
 

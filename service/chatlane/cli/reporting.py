@@ -1,7 +1,7 @@
-"""Turns errors into one clear line each and an exit code.
+"""One line and an exit code for each error of a command.
 
-0 is done, 1 is failed, 2 is a wrong command line or wrong settings, 3 is no such session
-or dead letter, 4 is refused by the service, 5 is that nobody answers, 130 is Ctrl-C.
+0: done. 1: failed. 2: wrong command line or settings. 3: no such session or dead letter.
+4: refused by the service. 5: no answer. 130: Ctrl-C.
 """
 
 import os
@@ -31,7 +31,7 @@ INTERRUPTED: Final = 130
 
 
 class CommandError(ChatlaneError):
-    """A command cannot do what it was asked; the text says what to do about it."""
+    """A command failed; the text says what to do about it."""
 
     def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
         self.exit_code = exit_code
@@ -39,17 +39,17 @@ class CommandError(ChatlaneError):
 
 
 class ReportingGroup(TyperGroup):
-    """Commands whose expected errors end in a line and not in a traceback."""
+    """Commands that report an expected error in one line, without a traceback."""
 
     @override
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        """Run the command; a bug still shows its traceback."""
-        # What a short-lived command does on the way is of no interest unless it fails.
+        """Run the command; an unexpected error still shows its traceback."""
+        # Only errors of a short-lived command interest its user.
         configure_logging("error", json=False)
         try:
             return super().invoke(ctx)
         except BrokenPipeError as exc:
-            # Whoever read our output has seen enough.
+            # The reader of our output, such as `head`, has ended.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from exc
         except (ChatlaneError, ChatlaneClientError, OSError) as exc:

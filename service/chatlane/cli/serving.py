@@ -1,4 +1,4 @@
-"""Commands that run until they are stopped: a router, and a worker that repeats what it hears."""
+"""Commands that run until someone stops them: the router and the echo worker."""
 
 import asyncio
 import os
@@ -27,9 +27,9 @@ Failpoints = Annotated[
 def router(config: Config = None, *, failpoints: Failpoints = False) -> None:
     """Run a router until SIGTERM or Ctrl-C.
 
-    Start as many as you like: they share the partitions, and when one dies the others take
-    over. It needs the streams and tables that `chatlane admin` makes, and waits while
-    NATS or Postgres are away. Health is served on http.port: /livez, /readyz, /metrics.
+    Routers share the partitions: start as many as you like, and when one dies the others
+    take over. `chatlane admin` creates the streams and tables. A router waits while NATS or
+    Postgres is unavailable. http.port serves /livez, /readyz and /metrics.
     """
     settings = read_settings(config)
     log_as_set(settings)
@@ -42,15 +42,15 @@ def router(config: Config = None, *, failpoints: Failpoints = False) -> None:
 def echo_worker(
     config: Config = None,
     *,
-    agent: Annotated[str, typer.Option(help="The agent to stand in for.")] = "main",
-    slots: Annotated[int, typer.Option(min=1, max=1000, help="Turns at the same time.")] = 8,
+    agent: Annotated[str, typer.Option(help="Agent whose turns the worker takes.")] = "main",
+    slots: Annotated[int, typer.Option(min=1, max=1000, help="Most turns at the same time.")] = 8,
     think: Annotated[
         timedelta,
         typer.Option(
             parser=duration_option,
             metavar="DURATION",
             show_default="0s",
-            help="How long an answer takes.",
+            help="Time that each answer takes.",
         ),
     ] = timedelta(0),
     name: Annotated[
@@ -61,9 +61,9 @@ def echo_worker(
     ] = False,
     failpoints: Failpoints = False,
 ) -> None:
-    """Serve the turns of an agent by repeating what was said.
+    """Answer the turns of an agent by repeating each message.
 
-    It is the smallest turn worker there is; examples/worker.py shows how to write your own.
+    The smallest turn worker; examples/worker.py shows how to write your own.
     """
     settings = read_client_settings(config)
     log_as_set(settings)
@@ -101,14 +101,14 @@ async def _echo(
                 name=name,
             )
 
-    # Until there is a worker, which then stops by itself. The first process of a container that
-    # handles no SIGTERM would wait for its server until it is killed.
+    # The worker handles signals once it runs. Until then the first process of a container would
+    # ignore SIGTERM and wait for its server until someone kills it.
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         if health:
-            # Before the server is there: who waits for it is alive.
+            # Before NATS answers: a worker that waits for it is alive.
             await stack.enter_async_context(
                 open_worker_health(
                     lambda: any(bus.is_connected for bus in opened),
@@ -125,7 +125,7 @@ async def _echo(
 
 
 def log_as_set(settings: "Settings") -> None:
-    """Log as the settings say, to standard error."""
+    """Log to standard error in the format of the settings."""
     its = settings.log
     is_json = its.format == "json" or (its.format == "auto" and not sys.stderr.isatty())
     key = its.digest_key.get_secret_value().encode() if its.digest_key else None

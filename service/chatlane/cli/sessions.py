@@ -1,11 +1,10 @@
-"""`chatlane sessions`: look at conversations and change them, over the session API."""
+"""`chatlane sessions`: list, show and change conversations over the session API."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
-from uuid import UUID
 
 import typer
 from pydantic import ValidationError
@@ -14,7 +13,18 @@ from chatlane.cli import transcripts
 from chatlane.cli.asking import Apis, Named, ask, complaint
 from chatlane.cli.options import AsJson, Config, Limit, Principal, duration_option
 from chatlane.cli.reporting import CommandError
-from chatlane.cli.terminal import fact_table, local_time, open_console, plain, print_json, table
+from chatlane.cli.terminal import (
+    add_row,
+    age,
+    fact_table,
+    local_time,
+    open_console,
+    plain,
+    print_json,
+    short_id,
+    shortened,
+    table,
+)
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionView
 from chatlane_schemas.transcripts import TranscriptEntry
@@ -22,18 +32,20 @@ from chatlane_schemas.transcripts import TranscriptEntry
 app = typer.Typer(
     invoke_without_command=True,
     rich_markup_mode="markdown",
-    help="List conversations, the newest first; with a command, look at one or change it.\n\n"
-    "They ask a running router, over NATS.",
+    help="List conversations, newest first; the commands show and change one.\n\n"
+    "Needs NATS and a running router.",
 )
 
 _PAGE: Final = 200
+# Leaves room for a key on a terminal of 80 columns.
+_TITLE_WIDTH: Final = 20
 
 
 def person_named(text: str) -> Person:
-    """Return the person that an argument names.
+    """Return the person of an argument such as `telegram/bot/701`.
 
     Raises:
-        typer.BadParameter: It names none.
+        typer.BadParameter: The argument has another form.
     """
     parts = text.split("/", 2)
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - platform, account and id
@@ -45,17 +57,18 @@ def person_named(text: str) -> Person:
         raise typer.BadParameter(complaint(exc)) from exc
 
 
-Platform = Annotated[str | None, typer.Option(help="Only of this platform.")]
-Agent = Annotated[str | None, typer.Option(help="Only of this agent.")]
+Platform = Annotated[str | None, typer.Option(help="Only sessions of this platform.")]
+Agent = Annotated[str | None, typer.Option(help="Only sessions of this agent.")]
 Origin = Annotated[
-    str | None, typer.Option(help="Only what this kind of caller opened; `chat` for messages.")
+    str | None,
+    typer.Option(help="Only sessions that this kind of caller opened; messages are `chat`."),
 ]
 Active = Annotated[
     timedelta | None,
     typer.Option(
         parser=duration_option,
         metavar="DURATION",
-        help="Only those in which somebody has written within it, such as 2h.",
+        help="Only sessions with a message from a person in the last DURATION, such as 2h.",
     ),
 ]
 OfPerson = Annotated[
@@ -64,11 +77,12 @@ OfPerson = Annotated[
         "--person",
         parser=person_named,
         metavar="PLATFORM/ACCOUNT/ID",
-        help="Only those of this person.",
+        help="Only sessions of this person.",
     ),
 ]
 Archived = Annotated[
-    bool | None, typer.Option("--archived/--not-archived", help="Only those that are, or are not.")
+    bool | None,
+    typer.Option("--archived/--not-archived", help="Only archived sessions, or only the others."),
 ]
 
 
@@ -87,7 +101,7 @@ def sessions(
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """List conversations, the newest first; with a command, look at one or change it."""
+    """List conversations, newest first; the commands show and change one."""
     if context.invoked_subcommand is None:
         list_sessions(
             config,
@@ -102,7 +116,7 @@ def sessions(
             principal=principal,
         )
     elif any(map(partial(_is_given, context), context.params)):
-        raise typer.BadParameter(f"write options behind `{context.invoked_subcommand}`")
+        raise typer.BadParameter(f"write options after `{context.invoked_subcommand}`")
 
 
 def _is_given(context: typer.Context, option: str) -> bool:
@@ -124,7 +138,7 @@ def list_sessions(
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """List sessions, the newest first; all that is given has to apply."""
+    """List sessions, newest first. Several filters are combined with AND."""
     since = None if active is None else datetime.now(UTC) - active
 
     async def found(apis: Apis) -> tuple[list[SessionView], bool]:
@@ -155,7 +169,7 @@ def show(
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """Show a session, and the newest rows of its transcript in order."""
+    """Show a session and the newest rows of its transcript, in order."""
 
     async def found(apis: Apis) -> tuple[SessionView, tuple[TranscriptEntry, ...]]:
         view = await apis.find(session)
@@ -168,7 +182,7 @@ def show(
     _print_session(view)
     transcripts.print_rows(rows)
     if (older := view.message_count - len(rows)) > 0:
-        open_console().print(f"({older} older rows; --limit shows more)", style="dim")
+        open_console().print(f"({older} older rows; raise --limit to see them)", style="dim")
 
 
 @app.command()
@@ -177,12 +191,12 @@ def tail(
     config: Config = None,
     *,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Begin with at most so many rows.")
+        int, typer.Option("--limit", "-n", min=1, help="Start with at most this many rows.")
     ] = 10,
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """Show the newest rows of a session and go on with what comes, until it ends or Ctrl-C."""
+    """Show the newest rows of a session, then new rows until the session ends or Ctrl-C."""
 
     async def followed(apis: Apis) -> None:
         view = await apis.find(session)
@@ -195,15 +209,16 @@ def tail(
 def title(
     session: Named,
     words: Annotated[
-        str | None, typer.Argument(metavar="[TITLE]", help="The new title; without it, the old.")
+        str | None,
+        typer.Argument(metavar="[TITLE]", help="New title; without it the current title is shown."),
     ] = None,
     config: Config = None,
     *,
-    clear: Annotated[bool, typer.Option("--clear", help="Take the title away.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the title.")] = False,
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """Show the title of a session, give it one, or take it away."""
+    """Show, set or remove the title of a session."""
     if clear and words is not None:
         raise typer.BadParameter("give a title or --clear, not both")
 
@@ -224,7 +239,7 @@ def reset(
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """End a session; its chat goes on in a new one, which is shown."""
+    """End a session and open the next one of its chat."""
 
     async def made(apis: Apis) -> SessionView:
         return await apis.sessions.reset((await apis.find(session)).id)
@@ -234,31 +249,34 @@ def reset(
         principal,
         made,
         as_json=as_json,
-        said=lambda view: f"ended; the chat goes on in {view.id}",
+        said=lambda view: f"ended; the chat continues in {view.id}",
     )
 
 
 @app.command()
 def resume(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Session key of the chat.")],
-    session: Annotated[UUID, typer.Argument(metavar="ID", help="Session it is to go on with.")],
+    session: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the session to continue, or its end.")
+    ],
     config: Config = None,
     *,
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """Let a chat go on with an older session; the one it is in ends."""
+    """Continue an older session in a chat; the current session of the chat ends."""
 
     async def switched(apis: Apis) -> SessionView:
         now = await apis.find(key)
-        return await apis.sessions.switch(key, session, expected_session_id=now.id)
+        chosen = await apis.find_id(session)
+        return await apis.sessions.switch(key, chosen, expected_session_id=now.id)
 
     _print_changed(
         config,
         principal,
         switched,
         as_json=as_json,
-        said=lambda view: f"the chat goes on in {view.id}",
+        said=lambda view: f"the chat continues in {view.id}",
     )
 
 
@@ -268,16 +286,17 @@ def fork(
     config: Config = None,
     *,
     through: Annotated[
-        int | None, typer.Option(metavar="ROW", min=1, help="Last row to copy; all by default.")
+        int | None,
+        typer.Option(metavar="ROW", min=1, help="Last row to copy; by default all rows."),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="A chat that is in the session and goes on in the copy."),
+        typer.Option(metavar="KEY", help="A chat of the session that continues in the copy."),
     ] = None,
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
-    """Begin a new session as a copy of another one, which stays as it is."""
+    """Copy a session into a new one; the original does not change."""
 
     async def forked(apis: Apis) -> SessionView:
         view = await apis.find(session)
@@ -288,7 +307,7 @@ def fork(
         principal,
         forked,
         as_json=as_json,
-        said=lambda view: f"{view.id} begins with {view.message_count} rows of it",
+        said=lambda view: f"{view.id} starts with {view.message_count} copied rows",
     )
 
 
@@ -297,10 +316,12 @@ def remove(
     session: Named,
     config: Config = None,
     *,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")
+    ] = False,
     principal: Principal = None,
 ) -> None:
-    """Delete a session with all that was said in it; there is no way back."""
+    """Delete a session with its transcript. This cannot be undone."""
 
     async def found(apis: Apis) -> SessionView:
         return await apis.find(session)
@@ -323,26 +344,27 @@ def export(
     config: Config = None,
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; else standard output.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; by default standard output."),
     ] = None,
     form: Annotated[
         transcripts.Format | None,
-        typer.Option("--format", help="By default what the name of the file says, else jsonl."),
+        typer.Option(
+            "--format", help="By default the format of the file name's suffix, else jsonl."
+        ),
     ] = None,
     only_this: Annotated[
-        bool, typer.Option("--only-this", help="Leave out the sessions that it continues.")
+        bool, typer.Option("--only-this", help="Leave out the sessions that this one continues.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     principal: Principal = None,
 ) -> None:
     """Write a session and its transcript as JSON Lines or Markdown.
 
-    JSON Lines have the session first and then one row a line, the oldest first.
+    JSON Lines hold the session in the first line, then one row per line, oldest first.
     """
     if output is not None and output.exists() and not force:
-        raise CommandError(f"{output} is there already: choose another name or add --force")
+        raise CommandError(f"{output} exists: choose another name or add --force")
     chosen = form or _format_of(output)
 
     async def exported(apis: Apis) -> int:
@@ -395,28 +417,25 @@ def _state(view: SessionView) -> str:
     return "busy" if view.is_busy else "open"
 
 
+def _when(at: datetime) -> str:
+    return f"{local_time(at)} ({age(at)} ago)"
+
+
 def _print_sessions(views: list[SessionView], *, has_more: bool) -> None:
     if not views:
-        typer.echo("there is no such session yet: `chatlane chat --as ann` opens one")
+        typer.echo("there are no such sessions: `chatlane chat --as ann` opens one")
         return
-    listed = table(
-        "id", "platform", "agent", "started", "last message", "rows", "state", "title or key"
-    )
+    has_titles = any(view.title for view in views)
+    listed = table("id", "agent", "active", "rows", "state", *(["title"] * has_titles), "key")
     for view in views:
-        listed.add_row(
-            str(view.id),
-            view.platform,
-            view.agent,
-            local_time(view.started_at),
-            local_time(view.last_activity_at),
-            str(view.message_count),
-            _state(view),
-            plain(view.title or view.session_key),
-        )
+        title_cell = [shortened(view.title or "", _TITLE_WIDTH)] * has_titles
+        facts = (short_id(view.id), view.agent, age(view.last_activity_at))
+        state = (str(view.message_count), _state(view))
+        add_row(listed, [*facts, *state, *title_cell, view.session_key])
     console = open_console()
     console.print(listed)
     if has_more:
-        console.print("(there are more; --limit shows them)", style="dim")
+        console.print("(more sessions exist; raise --limit to see them)", style="dim")
 
 
 def _print_session(view: SessionView) -> None:
@@ -426,14 +445,14 @@ def _print_session(view: SessionView) -> None:
         "title": view.title,
         "agent": view.agent,
         "state": _state(view),
-        "started": local_time(view.started_at),
-        "last message": local_time(view.last_activity_at),
+        "started": _when(view.started_at),
+        "last message": _when(view.last_activity_at),
         "ended": view.ended_at and local_time(view.ended_at),
         "rows": str(view.message_count),
-        "begun from": view.parent_id and f"{view.parent_id} ({view.link_kind})",
+        "continues": view.parent_id and f"{view.parent_id} ({view.link_kind})",
         "opened by": None if view.origin == "chat" else view.origin,
         "archived": view.archived_at and local_time(view.archived_at),
-        "to go on": view.resume_pending and f"interrupted: {view.resume_pending.reason}",
+        "to resume": view.resume_pending and f"interrupted: {view.resume_pending.reason}",
         "held until": view.held_until and local_time(view.held_until),
         "model": view.model_override.model if view.model_override else view.model,
         "directory": view.cwd,

@@ -1,56 +1,94 @@
-"""What commands print: tables and text that cannot take over the terminal."""
+"""Tables, times and text for a terminal, without control characters of other people."""
 
 import sys
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chatlane.domain.clusters import beginning
 from chatlane.domain.inert import json_line
 from chatlane.logs import without_controls
 from chatlane_schemas.envelope import Record
 
-# Wide enough for a line of a table; a file or a pipe has no width of its own.
-_WIDTH_OF_A_PIPE: Final = 220
+# A file or a pipe has no width, so that nothing is cut there.
+_PIPE_WIDTH: Final = 4096
+# The end of an id differs from others; its beginning is the time at which it was made.
+SHORT_ID_LENGTH: Final = 8
+_UNITS: Final = (
+    (timedelta(days=1), "d"),
+    (timedelta(hours=1), "h"),
+    (timedelta(minutes=1), "m"),
+)
 
 
 def open_console() -> Console:
     """Return a console on standard output."""
-    width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
     return Console(width=width, highlight=False)
 
 
 def plain(text: str | None) -> Text:
-    """Return what somebody wrote, without markup and without control characters."""
+    """Return text of other people without markup and without control characters."""
     return Text(without_controls(text or "", keep="\n\t"))
 
 
 def one_line(text: str) -> str:
-    """Return what somebody wrote on one line, without control characters."""
+    """Return text of other people on one line, without control characters."""
     return without_controls(" ".join(text.split()))
 
 
 def local_time(at: datetime) -> str:
-    """Return a time as people here write it."""
+    """Return a time in the zone of this machine."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def age(at: datetime) -> str:
+    """Return how long ago a time was, in its largest unit: `5s`, `3m`, `2h`, `12d`."""
+    past = max(timedelta(0), datetime.now(UTC) - at)
+    for unit, letter in _UNITS:
+        if past >= unit:
+            return f"{past // unit}{letter}"
+    return f"{past // timedelta(seconds=1)}s"
+
+
+def short_id(full: UUID) -> str:
+    """Return the end of an id, which every command accepts in the place of the id."""
+    return str(full)[-SHORT_ID_LENGTH:]
+
+
+def shortened(text: str, length: int) -> str:
+    """Return text of other people on one line of at most so many characters."""
+    return beginning(one_line(text), length)
+
+
 def table(*columns: str) -> Table:
-    """Return an empty table; the first column is never cut, it is there to be copied."""
+    """Return an empty table for `add_row`; columns keep their width, the last one gives way."""
     made = Table(box=None, pad_edge=False, header_style="bold")
-    for number, name in enumerate(columns):
-        made.add_column(name, no_wrap=number == 0, overflow="fold")
+    for name in columns[:-1]:
+        made.add_column(name, no_wrap=True)
+    made.add_column(columns[-1], overflow="ellipsis")
     return made
 
 
+def add_row(listed: Table, cells: Sequence[str]) -> None:
+    """Add a row to a table: one line, whose last cell is cut where the terminal ends."""
+    *others, last = (plain(one_line(cell)) for cell in cells)
+    last.no_wrap = True
+    last.overflow = "ellipsis"
+    listed.add_row(*others, last)
+
+
 def fact_table(facts: Mapping[str, object]) -> Table:
-    """Return facts one a line, with their names; what is empty is left out."""
-    made = table("", "")
-    made.show_header = False
+    """Return one named fact per line; a fact that is empty is left out."""
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
     for name, fact in facts.items():
         if fact:
             made.add_row(Text(name, style="bold"), plain(str(fact)))
@@ -58,6 +96,6 @@ def fact_table(facts: Mapping[str, object]) -> Table:
 
 
 def print_json(records: Iterable[Record]) -> None:
-    """Print one JSON object a line."""
+    """Print one JSON object per line."""
     for record in records:
         typer.echo(json_line(record.model_dump_json(exclude_none=True)))

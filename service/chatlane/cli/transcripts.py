@@ -1,4 +1,4 @@
-"""Transcripts for people: on a terminal, as they grow, and as a file."""
+"""Transcripts on a terminal, followed live, and as a file."""
 
 import asyncio
 import os
@@ -28,14 +28,14 @@ from chatlane_schemas.transcripts import TranscriptEntry
 Format = Literal["jsonl", "markdown"]
 
 _PAGE: Final = 200
-# Rows that may come between two looks and are all shown; of more, the newest.
-_MOST_NEW: Final = 1000
-_LOOK_EVERY: Final = timedelta(seconds=1)
+# Most rows that one poll shows; of more it shows the newest.
+_MAX_NEW_ROWS: Final = 1000
+_POLL_INTERVAL: Final = timedelta(seconds=1)
 _COLOURS: Final = {Role.USER: "cyan", Role.ASSISTANT: "green"}
 
 
 def print_rows(rows: tuple[TranscriptEntry, ...], console: Console | None = None) -> None:
-    """Print rows as people read them."""
+    """Print transcript rows with their times and authors."""
     console = console or open_console()
     for row in rows:
         console.print(
@@ -63,7 +63,7 @@ def _words(row: TranscriptEntry) -> str:
 async def follow(apis: Apis, view: SessionView, *, limit: int, as_json: bool) -> None:
     """Print the newest rows and then every new one, until the session has ended.
 
-    A router that does not answer is waited for.
+    While no router answers, the command keeps trying.
     """
     last = 0
     rows = await apis.transcripts.newest(view.id, limit=limit)
@@ -77,12 +77,12 @@ async def follow(apis: Apis, view: SessionView, *, limit: int, as_json: bool) ->
             if not as_json:
                 typer.echo(f"the session has ended ({view.end_reason})")
             return
-        await asyncio.sleep(_LOOK_EVERY.total_seconds())
+        await asyncio.sleep(_POLL_INTERVAL.total_seconds())
         try:
-            # In this order: what was said before the end is seen.
-            looked_at = await apis.sessions.get(view.id)
+            # The session first: rows before its end are then in the answer that follows.
+            latest = await apis.sessions.get(view.id)
             rows = await _newer(apis, view.id, last)
-            view = looked_at
+            view = latest
         except TransientError:
             rows = ()
 
@@ -91,7 +91,7 @@ async def _newer(apis: Apis, session_id: UUID, last: int) -> tuple[TranscriptEnt
     rows: tuple[TranscriptEntry, ...] = ()
     async for page in apis.transcripts.pages(session_id, page_size=_PAGE, as_stored=True):
         rows = (*(row for row in page if row.seq > last), *rows)
-        if not page or page[0].seq <= last or len(rows) >= _MOST_NEW:
+        if not page or page[0].seq <= last or len(rows) >= _MAX_NEW_ROWS:
             break
     return rows
 
@@ -101,11 +101,11 @@ async def export(
 ) -> int:
     """Write a session with its transcript, oldest row first; return the number of rows.
 
-    Pages come newest first. They wait in a temporary file, so that memory does not grow with
-    the transcript.
+    The API returns the newest page first. Pages wait in a temporary file, so that memory does
+    not grow with the transcript.
 
     Raises:
-        CommandError: Rows were taken back or rewritten meanwhile; nothing was written.
+        CommandError: Rows changed meanwhile; nothing was written.
     """
     with tempfile.TemporaryFile() as kept:
         before = await apis.transcripts.version(view.id)
@@ -119,14 +119,14 @@ async def export(
         after = await apis.transcripts.version(view.id)
         if _revision(before) != _revision(after):
             raise CommandError(
-                "the transcript was changed while it was read: try again", exit_code=REFUSED
+                "the transcript changed during the export: try again", exit_code=REFUSED
             )
         with _opened(target) as written:
             return _write(written, view, _lines(kept, places), form)
 
 
 def _revision(version: str) -> str:
-    """Return what a transcript was rewritten to; new rows leave it as it is."""
+    """Return the revision of a version; new rows do not change it."""
     return version.partition(".")[0]
 
 
@@ -138,7 +138,7 @@ def _lines(kept: BinaryIO, places: list[tuple[int, int]]) -> Iterator[bytes]:
 
 @contextmanager
 def _opened(target: Path | None) -> Iterator[BinaryIO]:
-    """Open standard output, or a file that is there once it is whole."""
+    """Open standard output, or a file that appears only when it is complete."""
     if target is None:
         yield typer.get_binary_stream("stdout")
         return
@@ -182,7 +182,7 @@ def _heading(view: SessionView) -> str:
 
 
 def _section(row: TranscriptEntry) -> str:
-    """Return a row in Markdown; what was said is a quotation, so that it cannot leave its place."""
+    """Return a row in Markdown; its text is quoted, so that it cannot pose as another row."""
     at = row.created_at.isoformat(timespec="seconds")
     who = one_line(_who(row))
     said = without_controls(_words(row), keep="\n\t").splitlines()

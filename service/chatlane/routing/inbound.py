@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.inbound import Sender
+    from chatlane_schemas.subjects import LogSubject
 
 
 _CHANGES: Final = frozenset({Kind.EDIT, Kind.DELETE})
@@ -175,7 +176,7 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
         return Refused(message, DeadReason.SUBJECT_MISMATCH, "platform, account or chat")
     profile = catalog.resolve_profile(event.platform, event.account, event.profile)
     if isinstance(profile, DeadReason):
-        return Refused(message, profile)
+        return Refused(message, profile, _undeclared(profile, subject))
     platform = catalog.platforms[event.platform]
     account = platform.accounts[event.account]
     address = address_of(event)
@@ -194,6 +195,18 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
     persons = platform.person_aliases
     plain = None if persons else _arrived(heard, Resolved(address))
     return Prepared(heard, lookups(address, persons=persons), plain)
+
+
+def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
+    """Return what is not declared; a profile stands in the body and is not named."""
+    account = f"{subject.platform}/{subject.account}"
+    match reason:
+        case DeadReason.UNKNOWN_ACCOUNT:
+            return f"account {account} is not declared"
+        case DeadReason.PROFILE_FORBIDDEN:
+            return f"account {account} does not allow the profile"
+        case _:
+            return "the profile is not declared"
 
 
 def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:

@@ -126,6 +126,32 @@ async def find_older_of_session(connection: "PoolConnectionProxy", letter_id: UU
     return older
 
 
+SMALL_BODIES_SQL: Final[LiteralString] = """
+-- dead_letters: bodies of some that are small enough to be read for a list
+SELECT id, body FROM dead_letters WHERE id = ANY($1::uuid[]) AND size_bytes <= 65536
+"""
+
+
+async def small_bodies(
+    connection: "PoolConnectionProxy", letter_ids: "Sequence[UUID]"
+) -> dict[UUID, bytes | None]:
+    """Return the bodies of these dead letters, except large ones."""
+    rows = await connection.fetch(SMALL_BODIES_SQL, letter_ids)
+    return {row[0]: row[1] for row in rows}
+
+
+FIND_BY_END_SQL: Final[LiteralString] = """
+-- dead_letters: the newest whose ids end with these digits
+SELECT id FROM dead_letters WHERE right(replace(id::text, '-', ''), length($1)) = $1
+ORDER BY at DESC LIMIT 4
+"""
+
+
+async def find_by_end(connection: "PoolConnectionProxy", digits: str) -> list[UUID]:
+    """Return ids that end with these hexadecimal digits, at most four."""
+    return [row[0] for row in await connection.fetch(FIND_BY_END_SQL, digits)]
+
+
 DELETE_DEAD_LETTER_SQL: Final[LiteralString] = """
 -- dead_letters: away with one that is settled
 DELETE FROM dead_letters WHERE id = $1

@@ -1,8 +1,11 @@
 """The commands as people run them: in processes of their own, against real servers."""
 
+import asyncio
 import contextlib
 import json
 import os
+import re
+import termios
 from datetime import timedelta
 
 import asyncpg
@@ -10,8 +13,13 @@ import httpx
 import nats
 import pytest
 
+from chatlane.cli.chat import Address
+from chatlane.settings import load_settings
 from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import subjects
+from chatlane_schemas.codec import encode
+from tests.support.servers.backends import RunningServer
+from tests.support.servers.databases import with_login
 from tests.support.eventually import eventually
 from tests.support.service.installation import Installation
 
@@ -36,7 +44,7 @@ async def test_admin_makes_what_verify_misses(bare: Installation) -> None:
     assert "stream INBOUND is missing: run `chatlane admin apply`" in before.err
     assert "the tables are at migration" in migrated
     assert "run `chatlane admin grants`" in without.err
-    assert "the roles have their rights, and nobody else has any" in granted
+    assert "each role has exactly its rights" in granted
     assert "stream INBOUND created" in applied
     assert inbound.config.max_bytes == 16 * 1024 * 1024
     assert again == after == "everything is as declared\n"
@@ -57,16 +65,16 @@ async def test_what_is_typed_is_answered_and_can_be_looked_at(serving: Installat
         "agent:main:terminal:local:dm:ann",
     ]
     assert views[1]["message_count"] == 4
-    assert views[1]["id"] in table
+    assert views[1]["id"][-8:] in table
 
-    transcript = await serving.done("session", views[1]["id"])
+    transcript = await serving.done("sessions", "show", views[1]["id"])
     assert [line.strip() for line in transcript.splitlines() if line.startswith("      ")] == [
         "hello",
         "#1 heard: hello",
         "again",
         "#3 heard: again",
     ]
-    marked_up = await serving.done("session", views[0]["id"])
+    marked_up = await serving.done("sessions", "show", views[0]["id"])
     assert "[bold]hi[/]\\u001b[31m" in marked_up
 
 
@@ -136,11 +144,41 @@ async def test_dead_letter_is_listed_with_its_reason(serving: Installation) -> N
     await client.close()
 
     async def listed() -> list[dict[str, object]]:
-        return [json.loads(line) for line in (await serving.done("dead", "--json")).splitlines()]
+        said = await serving.done("dead-letters", "list", "--from-stream", "--json")
+        return [json.loads(line) for line in said.splitlines()]
 
     (letter,) = await eventually(listed)
     assert letter["reason"] == "not_json"
-    assert "not_json" in await serving.done("dead")
+    assert "not_json" in await serving.done("dead-letters", "list", "--from-stream")
+
+
+async def test_a_dead_letter_is_listed_with_its_chat_and_the_name_that_is_not_declared(
+    serving: Installation,
+) -> None:
+    client = await nats.connect(serving.nats_url)
+    for about in ({"account": "lokal"}, {"profile": "pirate"}):
+        event = Address("ann", "local", None).event("secret words").model_copy(update=about)
+        subject = subjects.inbound_for(event)
+        await client.jetstream().publish(subject, encode(event))
+    await client.close()
+
+    async def lines() -> list[str]:
+        listed = (await serving.done("dead-letters", "list")).splitlines()
+        assert len(listed) == 5, listed
+        return listed
+
+    _, profile, account, *counts = await eventually(lines)
+    assert "terminal/lokal chat ann" in account
+    assert "account terminal/lokal is not declared" in account
+    assert "terminal/local chat ann" in profile
+    assert "profile pirate is not declared" in profile
+    assert [count.split(" (")[0] for count in counts] == ["1 unknown_account", "1 unknown_profile"]
+    announced = await serving.done("dead-letters", "list", "--from-stream")
+    assert "account terminal/lokal is not declared" in announced
+    assert "secret words" not in f"{profile} {account} {announced}"
+    short = profile.split()[0]
+    assert "secret words" in await serving.done("dead-letters", "show", short)
+    assert (await serving.done("dead-letters", "drop", short)).endswith(f"{short} dropped\n")
 
 
 async def test_dead_letters_are_shown_retried_and_dropped(serving: Installation) -> None:
@@ -156,12 +194,12 @@ async def test_dead_letters_are_shown_retried_and_dropped(serving: Installation)
     (letter,) = await eventually(letters)
     first = str(letter["id"])
     assert letter["cause"] == "publisher"
-    assert "1 not_json (publisher)" in await serving.done("dead-letters", "list")
+    assert "1 not_json (publisher), oldest" in await serving.done("dead-letters", "list")
     shown = await serving.done("dead-letters", "show", first)
     assert "not_json (publisher)" in shown
-    assert shown.endswith("what it said:\nnot json\n")
+    assert shown.endswith("message body:\nnot json\n")
 
-    assert await serving.done("dead-letters", "retry", first) == f"{first} comes again\n"
+    assert await serving.done("dead-letters", "retry", first) == f"{first} retried\n"
     (again,) = await eventually(letters)
     assert again["id"] != first
     assert again["sequence"] != letter["sequence"]
@@ -191,21 +229,48 @@ async def test_a_dead_letter_that_stays_keeps_no_other_conversation_from_coming_
 
     ended = await serving.run("dead-letters", "retry", "--reason", "not_json")
 
-    assert (ended.code, ended.out) == (4, f"{third} comes again\n")
+    assert (ended.code, ended.out) == (4, f"{third} retried\n")
     assert ended.err.splitlines() == [
-        f"{first} stays: there is nothing of it to try again: its body is gone",
-        f"{second} stays: {first} is older and of the same conversation: retry or drop it first",
-        "chatlane: 2 of 3 stay where they are",
+        f"{first} not retried: there is nothing of it to try again: its body is gone",
+        f"{second} not retried: {first} is older and of the same conversation: retry or drop it first",
+        "chatlane: 2 of 3 not retried",
     ]
 
 
-async def test_message_to_an_undeclared_account_is_refused_before_it_is_sent(
-    installed: Installation,
-) -> None:
-    ended = await installed.run("chat", "--as", "ann", "--account", "other", typed="hello\n")
+async def test_chat_refuses_an_undeclared_account_or_profile(installed: Installation) -> None:
+    other = await installed.run("chat", "--as", "ann", "--account", "other", typed="hello\n")
+    nope = await installed.run("chat", "--as", "ann", "--profile", "nope", typed="hello\n")
 
-    assert ended.code == 1
-    assert "add [platforms.terminal.accounts.other] to chatlane.toml" in ended.err
+    assert (other.code, nope.code) == (1, 1)
+    assert "add [platforms.terminal.accounts.other] to chatlane.toml" in other.err
+    assert "add [profiles.nope] to chatlane.toml" in nope.err
+
+
+async def test_chat_ends_by_itself_when_its_server_is_gone(
+    installed: Installation, nats_server: RunningServer
+) -> None:
+    address = {"CHATLANE_NATS__URL": nats_server.url}
+    installed._environment.update(address)
+    await apply_topology(load_settings(installed.directory / "chatlane.toml", address))
+    ours, theirs = os.openpty()
+    process = await installed.start("chat", "--as", "ann", terminal=theirs)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    shown = bytearray()
+
+    def read() -> bytes:
+        with contextlib.suppress(OSError):
+            shown.extend(os.read(ours, 65_536))
+        return bytes(shown)
+
+    await eventually(lambda: b"ann> " in read(), timedelta(seconds=30))
+    await nats_server.kill()
+
+    # The person types nothing.
+    async with asyncio.timeout(30):
+        assert await process.wait() == 5
+    assert b"the connection to NATS at" in read()
+    os.close(ours)
 
 
 async def test_no_worker_is_told_as_no_answer(installed: Installation) -> None:
@@ -214,7 +279,7 @@ async def test_no_worker_is_told_as_no_answer(installed: Installation) -> None:
         ended = await installed.run("chat", "--as", "ann", "--wait", "200ms", typed="hello\n")
 
     assert ended.code == 1
-    assert "no answer within 0.2s: are a router and a worker of this agent running?" in ended.err
+    assert "no answer within 0.2s: check that a router and a worker of this agent run" in ended.err
 
 
 async def test_no_router_is_told_as_such(installed: Installation) -> None:
@@ -226,12 +291,50 @@ async def test_no_router_is_told_as_such(installed: Installation) -> None:
 
 
 async def test_unknown_session_is_told_as_such(serving: Installation) -> None:
-    by_id = await serving.run("session", "018f0000-0000-8000-8000-000000000001")
+    by_id = await serving.run("sessions", "show", "018f0000-0000-8000-8000-000000000001")
     by_key = await serving.run("sessions", "show", "agent:main:terminal:local:dm:nobody")
+    by_end = await serving.run("sessions", "show", "00000001")
 
-    assert (by_id.code, by_key.code) == (3, 3)
+    assert (by_id.code, by_key.code, by_end.code) == (3, 3, 3)
+    assert "whose id ends with '00000001'" in by_end.err
     assert "there is no session with this id" in by_id.err
-    assert "`chatlane sessions` lists them" in by_key.err
+    assert "`chatlane sessions` lists both" in by_key.err
+
+
+async def test_tables_have_one_line_per_entry_on_a_terminal_of_80_columns(
+    serving: Installation,
+) -> None:
+    for person in ("ann", "a-person-with-a-long-name" * 4):
+        await serving.done("chat", "--as", person, typed="hello\n")
+    await serving.done("sessions", "title", "agent:main:terminal:local:dm:ann", "A trip " * 12)
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    process = await serving.start("sessions", terminal=theirs)
+    os.close(theirs)
+    shown = bytearray()
+    with contextlib.suppress(OSError):
+        while chunk := await asyncio.to_thread(os.read, ours, 65_536):
+            shown.extend(chunk)
+    os.close(ours)
+    assert await process.wait() == 0
+
+    head, *rows = re.sub("\x1b\\[[0-9;]*m", "", shown.decode()).splitlines()
+    assert head.split() == ["id", "agent", "active", "rows", "state", "title", "key"]
+    assert len(rows) == 2
+    assert max(map(len, rows)) <= 80
+    assert all(" open " in row for row in rows)
+    assert "agent:main:terminal:local" in rows[1]
+
+
+async def test_a_wrong_password_is_reported_as_such(installed: Installation) -> None:
+    dsn = with_login(installed.owner_url, "chatlane_application_login", "not-the-password")
+    installed._environment["CHATLANE_POSTGRES__DSN"] = dsn
+
+    ended = await installed.run("dead-letters", "list")
+
+    assert ended.code == 1
+    assert "Postgres refuses the login: check user and password in postgres.dsn" in ended.err
+    assert "not-the-password" not in ended.err
 
 
 async def test_router_refuses_what_is_not_set_up(bare: Installation) -> None:

@@ -41,12 +41,13 @@ async def test_sessions_are_listed_shown_and_named(talked: Installation) -> None
     assert await objects(talked, "list", "--origin", "acp") == []
     assert await objects(talked, "list", "--active", "1h", "--not-archived") == [ben, ann]
     listed = await talked.done("sessions", "list", "--limit", "1")
-    assert (ben["id"] in listed, ann["id"] in listed) == (True, False)
-    assert "there are more; --limit shows them" in listed
+    assert (ben["id"][-8:] in listed, ann["id"][-8:] in listed) == (True, False)
+    assert "more sessions exist; raise --limit" in listed
 
     view, *rows = await objects(talked, "show", ANN)
     assert [row["content"] for row in rows[::2]] == ["hello", "again"]
-    assert await objects(talked, "show", ann["id"]) == [view, *rows]
+    for named in (ann["id"], ann["id"][-8:], ann["id"][-4:].upper()):
+        assert await objects(talked, "show", named) == [view, *rows]
     shown = await talked.done("sessions", "show", ANN, "--limit", "1")
     for fact in (ann["id"], ANN, "open", "3 older rows"):
         assert fact in shown
@@ -63,7 +64,7 @@ async def test_a_chat_begins_anew_goes_back_and_is_copied(talked: Installation) 
     before, *_ = await objects(talked, "title", ANN, "trip")
     reset = await talked.done("sessions", "reset", ANN)
     after, *_ = await objects(talked, "show", ANN)
-    assert reset == f"ended; the chat goes on in {after['id']}\n"
+    assert reset == f"ended; the chat continues in {after['id']}\n"
     assert after["id"] != before["id"]
     assert "ended (requested)" in await talked.done("sessions", "show", before["id"])
 
@@ -72,8 +73,8 @@ async def test_a_chat_begins_anew_goes_back_and_is_copied(talked: Installation) 
     for refused in (taken, stale):
         assert (refused.code, len(refused.err.splitlines())) == (4, 1), refused
 
-    back = await talked.done("sessions", "resume", ANN, before["id"])
-    assert back == f"the chat goes on in {before['id']}\n"
+    back = await talked.done("sessions", "resume", ANN, before["id"][-8:])
+    assert back == f"the chat continues in {before['id']}\n"
     (copy,) = await objects(talked, "fork", ANN, "--through", "2")
     _, *rows = await objects(talked, "show", copy["id"])
     assert [row["content"] for row in rows] == ["hello", "#1 heard: hello"]

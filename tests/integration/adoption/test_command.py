@@ -77,6 +77,27 @@ async def test_wrong_options_are_told(database_url: str, tmp_path: Path) -> None
     assert (code, "PLATFORM=ACCOUNT" in err) == (2, True)
     code, _, err = await run(tmp_path, database_url, str(tmp_path), "--timezone", "Nowhere")
     assert (code, "not a time zone" in err) == (2, True)
+    code, _, err = await run(tmp_path, database_url, str(tmp_path), "--account", "telegram=bto")
+    assert (code, "add [platforms.telegram.accounts.bto]" in err) == (2, True)
     (tmp_path / "empty").mkdir()
     code, _, err = await run(tmp_path, database_url, str(tmp_path / "empty"))
     assert (code, "there is neither" in err) == (1, True)
+
+
+async def test_a_damaged_database_is_an_error_after_the_rest_is_imported(
+    home: OldHome, database_url: str, tmp_path: Path
+) -> None:
+    (home.path / "state.db").write_bytes(b"not a database" * 1000)
+    (home.path / "state.db-wal").unlink(missing_ok=True)
+    code, out, err = await run(tmp_path, database_url, str(home.path))
+    assert code == 1
+    assert "new sessions" in out
+    assert "chatlane: damaged: state.db; what was readable is imported" in err
+
+
+async def test_an_import_of_nothing_is_an_error(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    index = {"agent:main:matrix:dm:1": {"session_id": "a", "created_at": "2026-01-01T00:00:00"}}
+    (tmp_path / "old" / "sessions.json").write_text(json.dumps(index))
+    code, _, err = await run(tmp_path, database_url, str(tmp_path / "old"))
+    assert (code, "nothing was imported" in err) == (1, True)
