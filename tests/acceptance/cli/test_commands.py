@@ -18,10 +18,11 @@ from chatlane.settings import load_settings
 from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import encode
+from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 from tests.support.servers.databases import with_login
-from tests.support.eventually import eventually
 from tests.support.service.installation import Installation
+from tests.support.service.processes import apply_topology
 
 # Each command is a process of its own, and starting Python takes its time on a busy machine.
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(180)]
