@@ -8,6 +8,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from os import environ
 from typing import Any
 
@@ -95,4 +96,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -6,6 +6,7 @@ likes; a worker that dies loses its turn to another one.
 
 import asyncio
 import signal
+from contextlib import suppress
 from os import environ
 
 from chatlane_client import Turn, TurnWorker, open_connection
@@ -31,4 +32,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -8,13 +8,14 @@ from datetime import timedelta
 from functools import partial
 from ssl import SSLContext
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from chatlane_client.connection_log import ConnectionLog
 from chatlane_client.errors import ConnectionClosedError
 from chatlane_client.secured import (
     OnRefused,
@@ -22,7 +23,6 @@ from chatlane_client.secured import (
     read_key_again,
     refusal_in,
     trusted_by,
-    without_chats,
 )
 from chatlane_schemas.permissions import inbox_prefix
 
@@ -72,27 +72,29 @@ async def open_connection(
             A refused publish shows nowhere else than here and in the log.
     """
     client = SecuredClient()
-    await client.connect(
-        servers,
-        name=name,
-        user_credentials=credentials_file,
-        nkeys_seed=nkey_seed_file,
-        tls=trusted_by(tls_ca_file) if tls is None and tls_ca_file is not None else tls,
-        inbox_prefix=inbox_prefix(principal) if principal else "_INBOX",
-        max_reconnect_attempts=-1,
-        reconnect_time_wait=_seconds(_RECONNECT_PAUSE),
-        ping_interval=_PING_SECONDS,
-        max_outstanding_pings=_MAX_OUTSTANDING_PINGS,
-        pending_size=_PENDING_BYTES,
-        drain_timeout=_seconds(_DRAIN_PATIENCE),
-        error_cb=partial(_log_error, name, on_refused),
-        disconnected_cb=partial(_disconnected, name, client),
-        reconnected_cb=partial(_log_reconnect, name),
-        closed_cb=partial(_log_close, name),
-    )
+    log = ConnectionLog(name, servers)
+    options: dict[str, Any] = {
+        "name": name,
+        "user_credentials": credentials_file,
+        "nkeys_seed": nkey_seed_file,
+        "tls": trusted_by(tls_ca_file) if tls is None and tls_ca_file is not None else tls,
+        "inbox_prefix": inbox_prefix(principal) if principal else "_INBOX",
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": _seconds(_RECONNECT_PAUSE),
+        "ping_interval": _PING_SECONDS,
+        "max_outstanding_pings": _MAX_OUTSTANDING_PINGS,
+        "pending_size": _PENDING_BYTES,
+        "drain_timeout": _seconds(_DRAIN_PATIENCE),
+        "error_cb": partial(_log_error, client, log, on_refused),
+        "disconnected_cb": partial(_disconnected, client, log),
+        "reconnected_cb": partial(_log_reconnect, log),
+        "closed_cb": partial(_log_close, log),
+    }
     try:
+        await client.connect(servers, **options)
         yield client
     finally:
+        log.is_closing = True
         await _close(client)
 
 
@@ -172,27 +174,27 @@ async def _close(client: Client) -> None:
         await client.close()
 
 
-async def _log_error(name: str, on_refused: OnRefused | None, error: Exception) -> None:
-    if refusal := refusal_in(error):
-        about = {"connection": name, "what": refusal.what, "error": without_chats(refusal.detail)}
-        _log.warning("nats_refused", extra=about)
-        if on_refused is not None:
-            on_refused(refusal)
+async def _log_error(
+    client: Client, log: ConnectionLog, on_refused: OnRefused | None, error: Exception
+) -> None:
+    refusal = refusal_in(error)
+    if refusal is None:
+        log.failed(error, is_connected=client.is_connected)
         return
-    text = f"{type(error).__name__}: {without_chats(str(error))}"
-    _log.warning("nats_error_reported", extra={"connection": name, "error": text})
+    log.refused(refusal)
+    if on_refused is not None:
+        on_refused(refusal)
 
 
-async def _disconnected(name: str, client: Client) -> None:
-    _log.warning("nats_disconnected", extra={"connection": name})
+async def _disconnected(client: Client, log: ConnectionLog) -> None:
+    log.disconnected()
     if error := read_key_again(client):
-        about = {"connection": name, "error": type(error).__name__}
-        _log.warning("nats_key_unreadable", extra=about)
+        log.key_unreadable(error)
 
 
-async def _log_reconnect(name: str) -> None:
-    _log.info("nats_reconnected", extra={"connection": name})
+async def _log_reconnect(log: ConnectionLog) -> None:
+    log.reconnected()
 
 
-async def _log_close(name: str) -> None:
-    _log.info("nats_closed", extra={"connection": name})
+async def _log_close(log: ConnectionLog) -> None:
+    log.closed()

@@ -22,6 +22,7 @@ from nats.js.api import ConsumerInfo
 from opentelemetry.trace import SpanKind
 
 from chatlane_client.connection import closed_error_first, until_connected
+from chatlane_client.connection_log import RepeatLimit
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
 from chatlane_client.ordering import DeliveryNumbers, Place, SessionOrder
 from chatlane_client.pulling import Pull, open_pull
@@ -107,6 +108,7 @@ class OutboundReader:
         self._durable = outbound_durable(platform, account)
         self._gap_patience = gap_patience.total_seconds()
         self._stopping = stopping
+        self._unavailable = RepeatLimit()
         self._order: SessionOrder[_Delivery] = SessionOrder()
         self._held: dict[str, _Delivery] = {}
         self._chats: dict[str, deque[_Delivery]] = {}
@@ -151,8 +153,15 @@ class OutboundReader:
         except nats.errors.ConnectionClosedError as exc:
             raise ConnectionClosedError from exc
         except nats.errors.Error as exc:
-            # No such durable, or a server that is not ready yet.
-            _log.warning("outbound_unavailable", extra={"error": str(exc)})
+            # The durable does not exist, or the server is not ready yet.
+            if self._unavailable.allows(str(exc)):
+                text = (
+                    "outbound_unavailable: durable %s on stream OUTBOUND (%s); check that "
+                    "chatlane.toml declares account %s of platform %s, and run `chatlane admin apply`"
+                )
+                platform, account = self._account
+                about = {"platform": platform, "account": account, "error": str(exc)}
+                _log.error(text, self._durable, exc, account, platform, extra=about)
             return False
         self._queue(await self._overdue(source), tasks)
         return True

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.connection import closed_error_first, until_connected
+from chatlane_client.connection_log import RepeatLimit
 from chatlane_client.control import WIND_DOWN, Controls, Signals
 from chatlane_client.errors import (
     ConnectionClosedError,
@@ -142,7 +143,7 @@ class TurnWorker:
 
     async def _next_notice(self, notices: Pull, guard: CancellationGuard) -> Msg | None:
         """Return a notice when there is a slot for it, or None when stopping."""
-        pauses = Backoff().pauses()
+        pauses, unavailable = Backoff().pauses(), RepeatLimit()
         while not self._free:
             self._was_freed.clear()
             await self._was_freed.wait()
@@ -156,8 +157,14 @@ class TurnWorker:
             except nats.errors.ConnectionClosedError as exc:
                 raise ConnectionClosedError from exc
             except nats.errors.Error as exc:
-                # No such durable, or a server that is not ready yet.
-                _log.warning("notices_unavailable", extra={"error": str(exc)})
+                # The durable does not exist, or the server is not ready yet.
+                if unavailable.allows(str(exc)):
+                    text = (
+                        "notices_unavailable: agent %s (%s); check that chatlane.toml declares the "
+                        "agent with turn delivery, and run `chatlane admin apply`"
+                    )
+                    about = {"agent": self._agent, "error": str(exc)}
+                    _log.error(text, self._agent, exc, extra=about)
                 await was_set_within(self._stopping, next(pauses))
         return None
 

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chatlane_client import AdapterClient, open_connection
+from chatlane_devkit.servers.embedded import free_port
 from chatlane_devkit.servers.programs import Program
 from chatlane_schemas import RoutedMessage, TurnDelta, TurnNotice, decode, encode, subjects
 from chatlane_schemas.streams import StreamName, routed_durable
@@ -78,6 +79,29 @@ async def example(
         yield program
     finally:
         await program.stop()
+
+
+@pytest.mark.parametrize("name", ["worker", "llm_worker", "adapter"])
+async def test_ctrl_c_while_no_server_answers_ends_without_a_traceback(
+    name: str, tmp_path: Path
+) -> None:
+    url = f"nats://127.0.0.1:{free_port()}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / f"{name}.py")),
+        cwd=tmp_path,
+        env={**os.environ, "NATS_URL": url},
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        first = await process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        rest = await process.stderr.read()
+        assert await process.wait() == 0
+
+    assert first.decode().startswith(f"nats_unreachable, still trying: {url[7:]}: ")
+    assert rest.decode() == ""
 
 
 # The plain subscriber.

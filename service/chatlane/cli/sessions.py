@@ -38,7 +38,7 @@ app = typer.Typer(
 
 _PAGE: Final = 200
 # Leaves room for a key on a terminal of 80 columns.
-_TITLE_WIDTH: Final = 20
+_TITLE_WIDTH: Final = 16
 
 
 def person_named(text: str) -> Person:
