@@ -156,7 +156,7 @@ PARTITION_LAG: Final = Metric(
 LEASE_LEFT: Final = Metric(
     "chatlane_partition_lease_seconds",
     "gauge",
-    "What is left of the lease that ends first, of the partitions this process reads.",
+    "Remaining seconds of the lease that ends first, of the partitions this process reads.",
     ("log",),
 )
 HELD_BACK: Final = Metric(
@@ -234,7 +234,7 @@ TURNS_FINISHED: Final = Metric(
 TURNS_CANCELLED: Final = Metric(
     "chatlane_turns_cancelled_total",
     "counter",
-    "Turns that were told to end: interrupted, stopped, session_ended.",
+    "Turns that were cancelled, by reason: interrupted, stopped, session_ended.",
     ("agent", "reason"),
 )
 LATE_RESULTS: Final = Metric(
@@ -259,7 +259,7 @@ TURN_WAITED: Final = Metric(
 TURNS: Final = Metric(
     "chatlane_turns",
     "gauge",
-    "Live turns of the service: ready, resting (told to nobody yet), claimed, overdue (lease over).",
+    "Live turns of the service: ready, resting (not announced yet), claimed, overdue (lease over).",
     ("agent", "state"),
 )
 OLDEST_READY: Final = Metric(
@@ -277,13 +277,13 @@ DEAD_LETTERS_DROPPED: Final = Metric(
 DEAD_LETTERS_KEPT: Final = Metric(
     "chatlane_dead_letters_kept",
     "gauge",
-    "Dead letters of the whole service nobody retried or dropped, up to 10,000 of a reason.",
+    "Dead letters of the whole service, neither retried nor dropped, up to 10,000 of a reason.",
     ("cause", "reason"),
 )
 DEAD_LETTER_OLDEST: Final = Metric(
     "chatlane_oldest_dead_letter_seconds",
     "gauge",
-    "Age of the oldest dead letter of the whole service, by who has to do something about it.",
+    "Age of the oldest dead letter of the whole service, by who must act.",
     ("cause",),
 )
 OUTBOX_OLDEST: Final = Metric(
@@ -318,7 +318,7 @@ OLDEST_UNREAD: Final = Metric(
 STREAM_KEEPS: Final = Metric(
     "chatlane_stream_keeps_seconds",
     "gauge",
-    "How long a stream keeps what nobody reads; logs have no such limit.",
+    "How long a stream keeps unread messages; logs have no such limit.",
     ("stream",),
 )
 STREAM_BYTES: Final = Metric(
@@ -345,7 +345,7 @@ PARTITIONS_LOST: Final = Metric(
 READER_RECREATIONS: Final = Metric(
     "chatlane_reader_recreations_total",
     "counter",
-    "Readers made anew: disconnected, gap, silence, status, pull, fell_behind, log_replaced.",
+    "Readers created again: disconnected, gap, silence, status, pull, fell_behind, log_replaced.",
     ("log", "reason"),
 )
 LOG_ALARMS: Final = Metric(
@@ -387,7 +387,7 @@ DATABASE_REGRESSIONS: Final = Metric(
 TOPOLOGY_DIFFERENCES: Final = Metric(
     "chatlane_topology_differences",
     "gauge",
-    "What of the streams and durables is missing or not as declared.",
+    "Streams and durables that are missing or not as declared.",
 )
 STREAM_LOSSES: Final = Metric(
     "chatlane_stream_losses_total",
@@ -399,7 +399,7 @@ STREAM_LOSSES: Final = Metric(
 INCONSISTENCIES: Final = Metric(
     "chatlane_inconsistencies",
     "gauge",
-    "What database and streams of the whole service disagree about; see below.",
+    "Disagreements between database and streams of the whole service; see below.",
     ("kind",),
 )
 RECONCILED: Final = Metric(
@@ -431,7 +431,7 @@ NATS_RECONNECTS: Final = Metric(
 NATS_REFUSED: Final = Metric(
     "chatlane_nats_refused_total",
     "counter",
-    "What NATS did not let this process do: publish, subscribe, or connect at all.",
+    "Refusals by NATS to this process: publish, subscribe, or connect at all.",
     ("what",),
     values=(("publish", "subscribe", "connect"),),
 )
