@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 Place = Literal["dm", "own", "room"]
 
@@ -24,31 +24,51 @@ class Somebody:
         name: Part of every word of theirs.
         lasting: The platform's id for their account.
         number: The one they have now.
-        is_told: Whether the platform has told the number beside the lasting id.
+        told_to: The accounts that the platform has told the number beside the lasting id.
         was_told: Whether it ever told a number beside that.
         has_lasting: Whether anything ever came with the lasting id.
         is_known: By number: whether what they write under it alone is known to be theirs.
         is_continuous: Whether nothing ever made us take them for another person.
-        said: Words in conversations of theirs alone.
-        in_rooms: Words where others read them, too.
+        said: By account, words in conversations of theirs alone.
+        in_rooms: By account, words where others read them, too.
     """
 
     name: str
     lasting: str
     number: str | None
-    is_told: bool = False
+    told_to: set[str] = field(default_factory=set)
     was_told: bool = False
     has_lasting: bool = False
     is_known: bool = False
     is_continuous: bool = True
-    said: list[str] = field(default_factory=list)
-    in_rooms: list[str] = field(default_factory=list)
+    said: dict[str, list[str]] = field(default_factory=dict)
+    in_rooms: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the platform has told the number beside the lasting id at all."""
+        return bool(self.told_to)
+
+    def forget_number(self, number: str | None) -> None:
+        """Take note that they have another number, or none, which nothing told yet."""
+        self.number = number
+        self.told_to.clear()
+        self.is_known = False
+
+    def said_to(self, account: str) -> set[str]:
+        """Return their words in conversations of theirs alone on an account."""
+        return {*self.said.get(account, ())}
+
+    def said_in_rooms(self, account: str) -> set[str]:
+        """Return their words in rooms of an account."""
+        return {*self.in_rooms.get(account, ())}
 
 
 class Say(NamedTuple):
     """Somebody writes, and the platform names them by these ids."""
 
     person: Somebody
+    account: str
     number: str | None
     lasting: str | None
     place: Place
@@ -71,6 +91,7 @@ class Ask(NamedTuple):
     """Somebody does something with conversations of theirs."""
 
     person: Somebody
+    account: str
     raw: str
     what: Literal["new", "resume", "branch", "open"]
 
@@ -83,9 +104,13 @@ class World:
 
     Args:
         platform: `signal` or `whatsapp`.
+        accounts: The accounts of ours that people write to.
     """
 
-    def __init__(self, seed: int, platform: str) -> None:
+    def __init__(
+        self, seed: int, platform: str, accounts: "Sequence[str]" = ("bot", "bot2")
+    ) -> None:
+        self.accounts = accounts
         self.chance = Random(seed)  # noqa: S311 - the same steps again
         self.platform = platform
         self._made = 0
@@ -132,16 +157,19 @@ class World:
         how = self.chance.choice(names) if person.number is not None else "lasting"
         number = person.number if how != "lasting" else None
         lasting = person.lasting if how != "number" else None
+        account = self.chance.choice(self.accounts)
         if how == "both":
-            person.is_told = person.was_told = True
+            person.told_to.add(account)
+            person.was_told = True
         if how != "number":
             person.has_lasting = True
         if how != "lasting":
             person.is_known = True
         self._made += 1
         word = f"word{self._made}of{person.name}"
-        (person.in_rooms if place == "room" else person.said).append(word)
-        return Say(person, number, lasting, place, word)
+        words = person.in_rooms if place == "room" else person.said
+        words.setdefault(account, []).append(word)
+        return Say(person, account, number, lasting, place, word)
 
     def _is_fixed(self, person: Somebody) -> bool:
         """Whether a change of their number would be told: their account stands beside it."""
@@ -153,7 +181,7 @@ class World:
             return [self.say(one, tell=True) for one in people]
         numbers = [one.number for one in people]
         for one, number in zip(people, [*numbers[1:], numbers[0]], strict=True):
-            one.number, one.is_told, one.is_known = number, False, False
+            one.forget_number(number)
             one.is_continuous = False
         self.chance.shuffle(people)
         return [self.say(one, tell=True) for one in people]
@@ -162,7 +190,7 @@ class World:
         if person.number is None or not self._is_fixed(person):
             return [self.say(person, tell=True)]
         self.free.append(person.number)
-        person.number, person.is_told, person.is_known = None, False, False
+        person.forget_number(None)
         return [self.say(person)]
 
     def _take(self, person: Somebody) -> list[Step]:
@@ -170,8 +198,8 @@ class World:
             return [self.say(person, tell=True)]
         if person.number is not None:
             self.free.append(person.number)
-        person.number = self.free.pop(self.chance.randrange(len(self.free) - 1 or 1))
-        person.is_told = person.is_known = person.is_continuous = False
+        person.forget_number(self.free.pop(self.chance.randrange(len(self.free) - 1 or 1)))
+        person.is_continuous = False
         return [self.say(person, tell=True)]
 
     def _grab(self) -> list[Step]:
@@ -183,8 +211,8 @@ class World:
             return [self.say(taker, tell=True)]
         if taker.number is not None:
             self.free.append(taker.number)
-        taker.number, giver.number = giver.number, None
-        giver.is_known = taker.is_known = taker.is_told = False
+        taker.forget_number(giver.number)
+        giver.forget_number(None)
         taker.is_continuous = giver.is_continuous = False
         return [self.say(taker, tell=True)]
 
@@ -195,13 +223,13 @@ class World:
             return [self.say(giver)]
         if taker.number is not None:
             self.free.append(taker.number)
-        taker.number, giver.number = giver.number, None
-        giver.is_told = giver.is_known = False
-        taker.is_told = False
+        number = giver.number
+        taker.forget_number(number)
+        giver.forget_number(None)
+        taker.is_continuous = giver.is_continuous = False
         # From now on what comes with the number alone is the new owner's.
         taker.is_known = True
-        taker.is_continuous = giver.is_continuous = False
-        return [HandOver(taker.number), self.say(taker)]
+        return [HandOver(number), self.say(taker)]
 
     def _split(self, person: Somebody) -> list[Step]:
         if not person.is_told or not person.has_lasting:
@@ -214,7 +242,8 @@ class World:
     def _ask(self, person: Somebody) -> list[Step]:
         if (raw := self.id_of(person)) is None:
             return [self.say(person)]
-        return [Ask(person, raw, self.chance.choice(["new", "resume", "branch", "open"]))]
+        account = self.chance.choice(self.accounts)
+        return [Ask(person, account, raw, self.chance.choice(["new", "resume", "branch", "open"]))]
 
     def id_of(self, person: Somebody) -> str | None:
         """Return an id that is known to be theirs now; None while none is."""
@@ -225,4 +254,5 @@ class World:
 
     def others(self, person: Somebody) -> set[str]:
         """Return every word that they must never see outside of a room."""
-        return {word for one in self.people if one is not person for word in one.said}
+        others = [one for one in self.people if one is not person]
+        return {word for one in others for words in one.said.values() for word in words}

@@ -93,6 +93,13 @@ At = Annotated[
         help="A time in UTC at which the id belonged to the person, if it has another owner now.",
     ),
 ]
+ThisAccount = Annotated[
+    bool,
+    typer.Option(
+        "--this-account",
+        help="Change this account only: the platform gives people another id for each account.",
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -312,18 +319,21 @@ def hand_over(
     config: Config = None,
     *,
     scope: Scope = None,
+    this_account: ThisAccount = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Give an id to another person from now on.
 
     For platforms that do not report it. Earlier messages stay with the former owner; the next
-    message opens a new conversation. Run the command for each id that changed its owner.
+    message opens a new conversation. The change applies to all accounts of the platform. Run the
+    command for each id that changed its owner.
     """
     whom = person.model_copy(update={"scope": scope})
     if not yes:
         typer.confirm(f"Does {whom.id} belong to another person from now on?", abort=True)
-    identity = asyncio.run(_change(config, whom, "people hand-over"))
+    change = _change(config, whom, "people hand-over", this_account=this_account)
+    identity = asyncio.run(change)
     if identity is None:
         raise CommandError("this is the id of no person")
     _print_identity(identity, as_json=as_json)
@@ -335,18 +345,20 @@ def split(
     config: Config = None,
     *,
     scope: Scope = None,
+    this_account: ThisAccount = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Separate an id from an identity that it was wrongly merged into.
 
     Its owner gets back the messages from before the merge. Later messages stay with the other
-    identity, and the two are not merged again.
+    identity, and the two are not merged again. The change applies to all accounts of the platform.
     """
     whom = person.model_copy(update={"scope": scope})
     if not yes:
         typer.confirm(f"Does {whom.id} belong to a person of its own?", abort=True)
-    identity = asyncio.run(_change(config, whom, "people split"))
+    change = _change(config, whom, "people split", this_account=this_account)
+    identity = asyncio.run(change)
     if identity is None:
         raise CommandError(
             "nothing to split: the identity has no other id, or is named after this one"
@@ -385,18 +397,22 @@ async def _split_chat(config: Path | None, chat: Person) -> bool:
     return is_split
 
 
-async def _change(config: Path | None, person: Person, action: str) -> "Identity | None":
+async def _change(
+    config: Path | None, person: Person, action: str, *, this_account: bool
+) -> "Identity | None":
     from chatlane.errors import SupersededError
     from chatlane.store import identities
 
     change = identities.split if action == "people split" else identities.hand_over
     where: dict[str, object] = {"platform": person.platform, "account": person.account}
     async with _opened(config) as its, audited(its.store, action, where) as told:
+        platform = its.settings.catalog().platforms.get(person.platform)
+        accounts = None if this_account else platform.accounts if platform else ()
         for _ in range(_MAX_CONFLICT_RETRIES):
             at = await its.streams.clock()
             try:
                 async with its.store.transaction() as connection:
-                    identity = await change(connection, person, at)
+                    identity = await change(connection, person, at, accounts)
             except SupersededError:
                 continue
             told["outcome"] = "unchanged" if identity is None else "changed"

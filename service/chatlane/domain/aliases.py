@@ -9,6 +9,11 @@ row leads from a newer id of a chat to its first one. The rows with one canonica
 Only keys and digests are built from canonical ids. An answer goes to the source of its turn,
 which keeps the form the last message came with.
 
+An account learns links between ids from its own events only. A number belongs to one person on all
+accounts of a platform, though, so a change of hands counts on all of them: a partner that another
+account knows contradicts an event, and the event that tells of a change changes the rows of the
+number on every account. That is why the groups of an id are read on all accounts.
+
 For one batch, in log order: read the groups of all `lookups`, make an `AliasBook` of them,
 then for each event `learn` and `resolve`, and at the end write `changes`. Two routers can
 learn about one person at once; inserts that meet a row, and updates that miss theirs, mean
@@ -113,6 +118,11 @@ class AliasRow(NamedTuple):
             ),
             None,
         )
+
+    @property
+    def begins_at(self) -> datetime:
+        """Since when this account knows the present holder."""
+        return self.held_since or self.first_seen_at
 
     def is_handed_on(self, at: datetime | None) -> bool:
         """Return whether somebody else had the id before whoever had it at a time."""
@@ -258,7 +268,7 @@ class AliasBook:
     """The alias rows a batch has read, and what it learns on the way.
 
     Args:
-        rows: The whole groups of every alias that was looked up.
+        rows: The whole groups of every alias that was looked up; of people, on all accounts.
     """
 
     def __init__(self, rows: Iterable[AliasRow] = ()) -> None:
@@ -267,6 +277,8 @@ class AliasBook:
         self._read: dict[AliasId, AliasRow | None] = {}
         self._merges: list[Merge] = []
         self._former_ids: list[FormerId] = []
+        # By platform and id of a person: where the id is known.
+        self._accounts: dict[tuple[str, str], dict[AliasId, None]] = {}
         for row in rows:
             self._put(row)
         self._read.clear()
@@ -278,7 +290,6 @@ class AliasBook:
         *,
         persons: bool,
         own_ids: frozenset[str] = frozenset(),
-        handed_at: datetime | None = None,
     ) -> Learned:
         """Take in what an event says about ids.
 
@@ -289,7 +300,6 @@ class AliasBook:
             at: When the event was stored.
             persons: Whether the platform knows one person under several ids.
             own_ids: Sender ids of our own: their messages do not link us with the other end.
-            handed_at: Since when an id that changed hands is another person's; None for `at`.
         """
         if address.migrate_to is not None:
             return self._learn_move(address, address.migrate_to, at)
@@ -298,24 +308,26 @@ class AliasBook:
         merges: list[Merge] = []
         people = people_in(address)
         for forms in belonging_together(address.platform, people, own_ids):
-            merges += self._learn_person(address, forms, at, handed_at or at)
+            merges += self._learn_person(address, forms, at)
         return Learned(tuple(merges)) if merges else _NOTHING_LEARNED
 
     def _learn_person(
-        self, address: Address, forms: Sequence[str], at: datetime, handed_at: datetime
+        self, address: Address, forms: Sequence[str], at: datetime
     ) -> tuple[Merge, ...]:
         ids = [AliasId(address.platform, address.account, AliasKind.PERSON, form) for form in forms]
+        for alias_id in ids:
+            self._adopt_changes(alias_id, forms, at)
         known = [row for row in map(self._rows.get, ids) if row is not None]
         if any(row.former_holder(at) for row in known):
             self._learn_late(ids, forms, at)
             return ()
-        agreeing = [
-            row for row in known if not contradicts(row.platform, row.alias, row.partner, forms)
-        ]
+        undisputed = [alias_id for alias_id in ids if not self._is_contradicted(alias_id, forms)]
+        agreeing = [row for row in known if row.id in undisputed]
         if len(agreeing) == len(ids) == 1:
             return ()
-        if not self._prove_a_person(agreeing, forms, is_contradicted=len(agreeing) < len(known)):
-            agreeing = []
+        is_contradicted = len(undisputed) < len(ids)
+        if not self._prove_a_person(agreeing, undisputed, forms, is_contradicted=is_contradicted):
+            agreeing = [row for row in agreeing if self._is_back(row, forms)]
         if agreeing:
             eldest = min(agreeing, key=lambda row: (row.first_seen_at, row.canonical))
             canonical, since = eldest.canonical, eldest.first_seen_at
@@ -323,9 +335,87 @@ class AliasBook:
             canonical, since = self._new_canonical(ids, at), at
         newer = {row.canonical: None for row in agreeing if row.canonical != canonical}
         merges = tuple(self._merge(ids[0], other, canonical, since) for other in newer)
+        was_handed_over = [self._link(alias_id, canonical, since, forms, at) for alias_id in ids]
         for alias_id in ids:
-            self._link(alias_id, canonical, since, forms, handed_at)
+            is_change = is_contradicted or any(was_handed_over)
+            self._tell_accounts(alias_id, forms, at, is_change=is_change)
         return merges
+
+    def _is_contradicted(self, alias_id: AliasId, forms: Sequence[str]) -> bool:
+        """Return whether an id was known with another partner than the one it came with."""
+        row = self._rows.get(alias_id)
+        if len(forms) == 1 or (row is not None and row.partner in forms):
+            return False
+        known = [row] if row is not None else []
+        return any(
+            contradicts(one.platform, one.alias, one.partner, forms)
+            for one in [*known, *self._elsewhere(alias_id)]
+        )
+
+    def _elsewhere(self, alias_id: AliasId) -> list[AliasRow]:
+        """Return what other accounts know of an id of a person."""
+        known = self._accounts.get((alias_id.platform, alias_id.alias), {})
+        return [self._rows[other] for other in known if other.account != alias_id.account]
+
+    def _adopt_changes(self, alias_id: AliasId, forms: Sequence[str], at: datetime) -> None:
+        """Take over when a number changed hands, where only other accounts know that.
+
+        Args:
+            alias_id: Of a person on the account of an event.
+            forms: All ids that came.
+            at: When the event was stored.
+        """
+        others = self._elsewhere(alias_id)
+        if not others or is_lasting(alias_id.platform, alias_id.alias):
+            return
+        row = self._rows.get(alias_id)
+        contradicting = [
+            other
+            for other in others
+            if contradicts(other.platform, other.alias, other.partner, forms)
+        ]
+        changes = {other.begins_at for other in contradicting if other.begins_at > at}
+        if row is None:
+            changes |= {other.held_since for other in others if other.held_since is not None}
+            changes |= {holder.until for other in others for holder in other.former}
+            if not changes and not contradicting:
+                return
+            # The first holder is the one whose name is the number.
+            row = AliasRow(*alias_id, alias_id.alias, at)
+            self._put(row)
+        elif row.partner in forms:
+            return
+        for changed_at in sorted(changes):
+            if row.held_since is None or row.held_since < changed_at:
+                name = self._name(alias_id, alias_id.alias, changed_at)
+                row = self._hand_over(row, name, changed_at, changed_at)
+
+    def _tell_accounts(
+        self, alias_id: AliasId, forms: Sequence[str], at: datetime, *, is_change: bool
+    ) -> None:
+        """Hand a number over on the other accounts that know it.
+
+        There it becomes the number of a new identity, also if that account knows the id that it
+        came with: an adapter may say who reads a conversation on its own account only.
+
+        Args:
+            alias_id: Of a person on the account of an event.
+            forms: All ids that came.
+            at: When the event was stored.
+            is_change: Whether the event told that an id changed hands.
+        """
+        partner = partner_in(alias_id.platform, alias_id.alias, forms)
+        if partner is None or is_lasting(alias_id.platform, alias_id.alias):
+            return
+        for row in self._elsewhere(alias_id):
+            is_known = row.partner == partner or (
+                row.canonical == self._canonical(row.id._replace(alias=partner))
+            )
+            if is_known or (row.partner is None and not is_change) or row.begins_at >= at:
+                # The last one is of an account that knows a later holder.
+                continue
+            handed_over = self._hand_over(row, self._name(row.id, row.alias, at), at, at)
+            self._put(handed_over._replace(partner=partner))
 
     def _learn_late(self, ids: Sequence[AliasId], forms: Sequence[str], at: datetime) -> None:
         """Take in an event of before one of its ids was handed on: nothing of who has it now.
@@ -339,25 +429,50 @@ class AliasBook:
                 self._put(AliasRow(*one, one.alias, at, partner))
 
     def _prove_a_person(
-        self, rows: Sequence[AliasRow], forms: Sequence[str], *, is_contradicted: bool
+        self,
+        rows: Sequence[AliasRow],
+        ids: Sequence[AliasId],
+        forms: Sequence[str],
+        *,
+        is_contradicted: bool,
     ) -> bool:
         """Return whether ids that came together are those of one known person.
 
         Args:
             rows: Of the ids that were not known with other partners.
+            ids: Those ids, also where this account does not know them.
             forms: All ids that came.
             is_contradicted: Whether another of them was. Then a number that was never seen
                 with a partner may be the former number of somebody else.
         """
+        if len(rows) == len(forms) and len({row.canonical for row in rows}) == 1:
+            return True
         if is_contradicted and not any(
             row.partner in forms or is_lasting(row.platform, row.alias) for row in rows
         ):
             return False
+        elsewhere: dict[str, list[AliasRow]] = {}
+        for alias_id in ids:
+            for row in self._elsewhere(alias_id):
+                elsewhere.setdefault(row.account, []).append(row)
+        return not self._are_apart(rows) and not any(map(self._are_apart, elsewhere.values()))
+
+    def _is_back(self, row: AliasRow, forms: Sequence[str]) -> bool:
+        """Return whether an account comes with the number that it had here, as others tell, too."""
+        if row.partner is None or row.partner not in forms:
+            return False
+        if not is_lasting(row.platform, row.alias):
+            return False
+        number = self._rows.get(row.id._replace(alias=row.partner))
+        return number is not None and number.partner == row.alias
+
+    def _are_apart(self, rows: Sequence[AliasRow]) -> bool:
+        """Return whether ids on one account are known to be those of different people."""
         groups = {
             row.canonical: [self._rows[member] for member in self._members(row.id, row.canonical)]
             for row in rows
         }
-        return not any(
+        return any(
             _took_from(ours, theirs)
             for ours in groups.values()
             for theirs in groups.values()
@@ -379,45 +494,47 @@ class AliasBook:
         return name
 
     def _link(
-        self,
-        alias_id: AliasId,
-        canonical: str,
-        since: datetime,
-        forms: Sequence[str],
-        handed_at: datetime,
-    ) -> None:
+        self, alias_id: AliasId, canonical: str, since: datetime, forms: Sequence[str], at: datetime
+    ) -> bool:
+        """Let an id lead to an identity, and return whether it belonged to another one."""
         row = self._rows.get(alias_id)
         if row is not None and row.canonical == canonical and row.partner in forms:
-            return
+            return False
         partner = partner_in(alias_id.platform, alias_id.alias, forms)
         if row is None:
             self._put(AliasRow(*alias_id, canonical, since, partner))
-        elif row.canonical == canonical:
+            return False
+        if row.canonical == canonical:
             self._put(row._replace(partner=partner or row.partner))
-        else:
-            # Another person's from now on; what was said under it stays where it is.
-            self._hand_over(row, canonical, since, handed_at)
-            self._put(self._rows[alias_id]._replace(partner=partner))
+            return False
+        # Another person's from now on; what was said under it stays where it is.
+        self._put(self._hand_over(row, canonical, since, at)._replace(partner=partner))
+        return True
 
-    def _hand_over(self, row: AliasRow, canonical: str, since: datetime, at: datetime) -> None:
+    def _hand_over(self, row: AliasRow, canonical: str, since: datetime, at: datetime) -> AliasRow:
         # Partitions are read independently: an event may be older than the change before it.
         until = at if row.held_since is None else max(at, row.held_since + _INSTANT)
         self._former_ids.append(
             FormerId(row.platform, row.account, row.alias, row.canonical, row.held_since, until)
         )
-        self._put(
-            AliasRow(
-                *row.id,
-                canonical,
-                since,
-                held_since=until,
-                taken_from=row.canonical,
-                former=row.former | {Holder(row.canonical, row.held_since, until)},
-            )
+        handed_over = AliasRow(
+            *row.id,
+            canonical,
+            since,
+            held_since=until,
+            taken_from=row.canonical,
+            former=row.former | {Holder(row.canonical, row.held_since, until)},
         )
+        self._put(handed_over)
+        return handed_over
+
+    def accounts_with(self, alias_id: AliasId) -> set[str]:
+        """Return the accounts of a platform on which an id of a person is known."""
+        known = self._accounts.get((alias_id.platform, alias_id.alias), {})
+        return {other.account for other in known}
 
     def hand_over(self, alias_id: AliasId, at: datetime) -> AliasRow:
-        """Give an id to an identity that nobody had before, and return its row.
+        """Give an id on one account to a new identity, and return its row.
 
         Args:
             alias_id: Of a person; its group, if it has one, was read, and that of `lookups` for
@@ -432,8 +549,7 @@ class AliasBook:
             # An id without a row is its own identity's.
             row = AliasRow(*alias_id, alias_id.alias, at)
             self._put(row)
-        self._hand_over(row, self._name(alias_id, alias_id.alias, at), at, at)
-        return self._rows[alias_id]
+        return self._hand_over(row, self._name(alias_id, alias_id.alias, at), at, at)
 
     def split(self, alias_id: AliasId, at: datetime) -> AliasRow | None:
         """Take an id out of an identity that it was merged into wrongly, and return its row.
@@ -634,6 +750,8 @@ class AliasBook:
         if before == row:
             return
         self._read.setdefault(alias_id, before)
+        if before is None and row.kind is AliasKind.PERSON:
+            self._accounts.setdefault((row.platform, row.alias), {})[alias_id] = None
         if before is not None:
             del self._groups[alias_id._replace(alias=before.canonical)][alias_id]
         self._rows[alias_id] = row

@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
 FIND_GROUPS_SQL: Final[LiteralString] = """
--- aliases: everything known of the persons and chats that a batch names
-WITH named AS (
-    SELECT DISTINCT platform, account, kind, canonical
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+-- aliases: everything known of the persons, on all accounts, and chats that a batch names
+WITH want AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
         AS want (platform, account, kind, alias)
-    JOIN aliases USING (platform, account, kind, alias)
+), named AS (
+    SELECT platform, account, kind, canonical
+    FROM want JOIN aliases USING (platform, account, kind, alias)
+    WHERE kind = 'chat' OR alias = ''
+    UNION
+    SELECT platform, aliases.account, aliases.kind, canonical
+    FROM want JOIN aliases USING (platform, alias)
+    WHERE want.kind = 'person' AND aliases.kind = 'person' AND alias <> ''
 )
 SELECT platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical,
        held_since, taken_from, had.names, had.since, had.until
@@ -44,7 +50,10 @@ CROSS JOIN LATERAL (
 
 
 async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId]) -> list[AliasRow]:
-    """Return, for each alias that is known, all rows with its canonical id."""
+    """Return, for each alias that is known, all rows with its canonical id.
+
+    Those of a person are of every account that knows the id.
+    """
     rows = await connection.fetch(FIND_GROUPS_SQL, *columns(list(ids), 4))
     return [_from_row(row) for row in rows]
 

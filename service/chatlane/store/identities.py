@@ -94,13 +94,19 @@ async def find_by_names(
 
 
 async def hand_over(
-    connection: "PoolConnectionProxy", person: "Person", at: "datetime"
+    connection: "PoolConnectionProxy",
+    person: "Person",
+    at: "datetime",
+    accounts: "Iterable[str] | None" = None,
 ) -> Identity | None:
     """Give an id to a new identity, and return that; None if it is the id of no person.
 
     Args:
+        connection: Of a transaction.
         person: Named by the id that changed hands.
         at: Since when, by the clock of the log.
+        accounts: The accounts of the platform, on all of which the id changed hands, as on those
+            that know the id besides; None for the account of the person alone.
 
     Raises:
         SupersededError: A router learned about the id meanwhile; try again.
@@ -108,29 +114,57 @@ async def hand_over(
     alias = alias_of(person)
     if alias is None:
         return None
-    mark = lookups(Address(alias.platform, alias.account), persons=False)
-    book = AliasBook(await aliases.find_groups(connection, [alias, *mark]))
-    book.hand_over(alias, at)
+    ids = [alias._replace(account=account) for account in accounts or ()] + [alias]
+    marks = {mark for one in ids for mark in lookups(_account_of(one), persons=False)}
+    book = AliasBook(await aliases.find_groups(connection, [*ids, *marks]))
+    for one in sorted(_everywhere(book, alias, accounts)):
+        book.hand_over(one, at)
     await aliases.write(connection, book.changes())
     return await find(connection, person)
 
 
 async def split(
-    connection: "PoolConnectionProxy", person: "Person", at: "datetime"
+    connection: "PoolConnectionProxy",
+    person: "Person",
+    at: "datetime",
+    accounts: "Iterable[str] | None" = None,
 ) -> Identity | None:
     """Take an id out of the identity it was merged into, and return its own.
 
     None where there is nothing to split: the id names its identity, or is alone.
 
+    Args:
+        connection: Of a transaction.
+        person: Named by the id.
+        at: Since when they are two, by the clock of the log.
+        accounts: As for `hand_over`.
+
     Raises:
         SupersededError: A router learned about the id meanwhile; try again.
     """
     alias = alias_of(person)
-    book = AliasBook(await aliases.find_groups(connection, [alias] if alias else []))
-    if alias is None or book.split(alias, at) is None:
+    if alias is None:
+        return None
+    book = AliasBook(await aliases.find_groups(connection, [alias]))
+    split_rows = [book.split(one, at) for one in sorted(_everywhere(book, alias, accounts))]
+    if not any(split_rows):
         return None
     await aliases.write(connection, book.changes())
     return await find(connection, person)
+
+
+def _account_of(alias: AliasId) -> Address:
+    return Address(alias.platform, alias.account)
+
+
+def _everywhere(
+    book: AliasBook, alias: AliasId, accounts: "Iterable[str] | None"
+) -> "set[AliasId]":
+    """Return an id on all accounts that a change of it is for."""
+    if accounts is None:
+        return {alias}
+    named = {alias.account, *accounts} | book.accounts_with(alias)
+    return {alias._replace(account=account) for account in named}
 
 
 async def are_one_person(connection: "PoolConnectionProxy", owner: str, other: str) -> bool:

@@ -67,6 +67,8 @@ class Service:
     def __init__(self, kernel: Kernel, platform: str = "signal") -> None:
         self.kernel = kernel
         self.platform = platform
+        #: Of ours: where people write, and where readers ask.
+        self.account = "bot"
         self.now = DAY
         self.streams = MemoryStreams(DAY)
         self.caller = Caller(kernel)
@@ -77,15 +79,15 @@ class Service:
         self._finder = Finder(kernel.owner.transaction, self.streams)
 
     def person(self, raw: str) -> Person:
-        return Person(platform=self.platform, account="bot", id=raw)
+        return Person(platform=self.platform, account=self.account, id=raw)
 
     def acting(self, raw: str) -> Fields:
-        return {"acting_for": {"platform": self.platform, "account": "bot", "id": raw}}
+        return {"acting_for": {"platform": self.platform, "account": self.account, "id": raw}}
 
     async def say(self, text: str, **fields: Any) -> Placed:  # noqa: ANN401 - any field of an event
         """Let somebody write; the log keeps it."""
         self.now += timedelta(minutes=1)
-        said = {"mid": uuid4().hex, "text": text} | fields
+        said = {"mid": uuid4().hex, "text": text, "account": self.account} | fields
         placed = await self.kernel.say(event(self.platform, **said), self.now)
         self._keep(placed.message)
         return placed
@@ -169,12 +171,13 @@ class Service:
     async def hand_over(self, raw: str) -> None:
         self.now += timedelta(minutes=1)
         async with self.kernel.owner.transaction() as connection:
-            assert await identities.hand_over(connection, self.person(raw), self.now)
+            accounts = self.kernel.catalog.platforms[self.platform].accounts
+            assert await identities.hand_over(connection, self.person(raw), self.now, accounts)
 
     async def split(self, raw: str) -> None:
         self.now += timedelta(minutes=1)
         async with self.kernel.owner.transaction() as connection:
-            await identities.split(connection, self.person(raw), self.now)
+            await identities.split(connection, self.person(raw), self.now, ())
 
     async def stored(self) -> set[str]:
         """Return every word that any table or stream holds."""
@@ -206,6 +209,12 @@ def dm(number: str | None, lasting: str | None) -> Fields:
 @pytest.fixture
 def service(kernel: Kernel) -> Service:
     return Service(kernel)
+
+
+@pytest.fixture
+async def two_accounts(kernel_with: KernelWith) -> Service:
+    """One router with two accounts on each platform."""
+    return Service(await kernel_with(catalog(accounts=("bot", "bot2"))))
 
 
 async def passed_on(service: Service) -> tuple[UUID, UUID]:
@@ -665,27 +674,125 @@ async def test_f01_where_nothing_else_is_known_of_a_person_an_answer_is_only_kep
     assert await service.kernel.said(kim.session) == ["word1ofkim", "answer of kim"]
 
 
+async def pass_on_twice(service: Service) -> None:
+    """A number passes from Kim to Lee; only the first account is told the change."""
+    room: Fields = {"kind_of_chat": "group", "chat": "room", "thr": "7"}
+    for account, word in (("bot", "word1"), ("bot2", "word2")):
+        service.account = account
+        await service.say(f"{word}ofkim", **dm(NUMBER, KIM if account == "bot" else None))
+        await service.say(f"{word}1ofkim", **room, **sender(NUMBER, None))
+    await service.answer_all()
+    for account, word in (("bot", "word3"), ("bot2", "word4")):
+        service.account = account
+        await service.say(f"{word}oflee", **dm(NUMBER, LEE if account == "bot" else None))
+        await service.say(f"{word}1oflee", **room, **sender(NUMBER, None))
+    await service.answer_all()
+
+
+async def test_f01_a_change_that_one_account_is_told_of_counts_on_all(
+    two_accounts: Service,
+) -> None:
+    service = two_accounts
+    await pass_on_twice(service)
+    assert service.account == "bot2"
+    assert words(await service.loaded(NUMBER)) == {"word4oflee"}
+    assert "ofkim" not in await service.tell("/sessions", **dm(NUMBER, None))
+    assert words([await service.exported(NUMBER)]) == {"word4oflee", "word41oflee"}
+    service.account = "bot"
+    assert words([await service.exported(NUMBER)]) == {"word3oflee", "word31oflee"}
+    assert words([await service.exported(KIM)]) == {"word1ofkim", "word11ofkim"}
+
+
+async def test_f01_two_accounts_that_one_batch_tells_of_a_change(two_accounts: Service) -> None:
+    service = two_accounts
+    say = service.kernel.say
+    kim = await say(
+        event("signal", account="bot2", mid="1", text="word1ofkim", **dm(NUMBER, None)), DAY
+    )
+    await say(event("signal", mid="2", text="word2ofkim", **dm(NUMBER, KIM)), DAY)
+    told, alone = await service.kernel.say_together(
+        [
+            event("signal", mid="3", text="word3oflee", **dm(NUMBER, LEE)),
+            event("signal", account="bot2", mid="4", text="word4oflee", **dm(NUMBER, None)),
+        ],
+        DAY + timedelta(minutes=1),
+    )
+    assert len({kim.session, told.session, alone.session}) == 3
+
+
+@pytest.mark.parametrize("of_kim", [True, False])
+async def test_f01_an_erasure_takes_their_own_on_one_of_two_accounts(
+    two_accounts: Service, *, of_kim: bool
+) -> None:
+    service = two_accounts
+    before = service.now + timedelta(minutes=4)
+    await pass_on_twice(service)
+    every = await service.stored()
+    kims, lees = {"word2ofkim", "word21ofkim"}, {"word4oflee", "word41oflee"}
+    assert kims | lees < every
+    erased = await service.erase(NUMBER, before if of_kim else None)
+    assert await service.stored() == every - (kims if of_kim else lees)
+    deleted = {store: its.deleted for store, its in erased.receipt.items()}
+    assert deleted["sessions"] == 1
+    assert deleted["INBOUND"] == 2
+    service.account = "bot"
+    assert words([await service.exported(NUMBER)]) == {"word3oflee", "word31oflee"}
+    assert words([await service.exported(KIM)]) == {"word1ofkim", "word11ofkim"}
+
+
+async def test_f01_an_operator_hands_an_id_over_on_all_accounts(two_accounts: Service) -> None:
+    service = two_accounts
+    service.platform = "telegram"
+    mine: Fields = {"chat": "701", "user": "701"}
+    kims = []
+    for service.account in ("bot", "bot2"):
+        kims.append(await service.say("word1ofkim", **mine))
+    await service.hand_over("701")
+    for service.account in ("bot", "bot2"):
+        assert await service.listed("701") == []
+        lee = await service.say("word2oflee", **mine)
+        assert lee.session not in {kim.session for kim in kims}
+        assert await service.listed("701") == [lee.session]
+
+
+async def test_f01_an_id_of_one_account_is_handed_over_there_alone(two_accounts: Service) -> None:
+    service = two_accounts
+    service.platform = "webchat"
+    mine: Fields = {"chat": "1", "user": "1"}
+    kims = {}
+    for service.account in ("bot", "bot2"):
+        kims[service.account] = await service.say("word1ofkim", **mine)
+    async with service.kernel.owner.transaction() as connection:
+        assert await identities.hand_over(connection, service.person("1"), service.now)
+    assert await service.listed("1") == []
+    service.account = "bot"
+    assert await service.listed("1") == [kims["bot"].session]
+
+
 # Whatever happens.
 
 
 async def take(service: Service, world: World, step: Step) -> None:
     match step:
-        case Say(number=number, lasting=lasting, place=place, word=word):
+        case Say(account=account, number=number, lasting=lasting, place=place, word=word):
             if place == "dm":
                 where: Fields = dm(number, lasting)
             else:
                 where = {"kind_of_chat": "group", "chat": "room", **sender(number, lasting)}
                 where |= {"thr": "7"} if place == "room" else {}
+            service.account = account
             await service.say(f"zebra {word}", **where)
             await service.answer_all()
         case HandOver(number):
             await service.hand_over(number)
         case Split(lasting):
             await service.split(lasting)
-        case Ask(person=person, raw=raw, what="open"):
+        case Ask(person=person, account=account, raw=raw, what="open"):
+            service.account = account
             reply = await create(service.caller, origin="web", **service.acting(raw))
             assert reply.error is None, person
-        case Ask(person=person, raw=raw, what=what):
+        case Ask(person=person, account=account, raw=raw, what=what):
+            service.account = account
             where = {"chat": raw, "user": raw}
             listing = await service.tell("/sessions", **where)
             answer = await service.tell({"resume": "/resume 2"}.get(what, f"/{what}"), **where)
@@ -696,34 +803,42 @@ async def check(service: Service, world: World, person: Somebody) -> None:
     if (raw := world.id_of(person)) is None:
         return
     others = world.others(person)
-    loaded = words(await service.loaded(raw))
-    assert loaded & others == set()
-    assert words(await service.searched(raw, "zebra")) & others == set()
-    exported = words([await service.exported(raw)])
-    assert exported <= {*person.said, *person.in_rooms}
-    if person.is_continuous and person.is_told:
-        assert loaded == set(person.said)
-        assert exported == {*person.said, *person.in_rooms}
+    for account in world.accounts:
+        service.account = account
+        loaded = words(await service.loaded(raw))
+        assert loaded & others == set()
+        assert words(await service.searched(raw, "zebra")) & others == set()
+        exported = words([await service.exported(raw)])
+        said, in_rooms = person.said_to(account), person.said_in_rooms(account)
+        assert exported <= said | in_rooms
+        if person.is_continuous and account in person.told_to:
+            assert loaded == said
+            assert exported == said | in_rooms
 
 
 @pytest.mark.parametrize("platform", ["signal", "whatsapp"])
 @pytest.mark.parametrize("seed", range(RUNS))
 async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
-    kernel: Kernel, platform: str, seed: int
+    two_accounts: Service, platform: str, seed: int
 ) -> None:
-    world, service = World(seed, platform), Service(kernel, platform)
+    world, service = World(seed, platform), two_accounts
+    service.platform = platform
     for _ in range(STEPS):
         for step in world.step():
             await take(service, world, step)
         for person in world.people:
             await check(service, world, person)
     gone = world.people[seed % len(world.people)]
+    service.account = world.accounts[seed % 2]
     if (raw := world.id_of(gone)) is not None:
         theirs = words([await service.exported(raw)])
         before = await service.stored()
         await service.erase(raw)
         assert await service.stored() == before - theirs
         assert words([await service.exported(raw)]) == set()
+        gone.said.pop(service.account, None)
+        gone.in_rooms.pop(service.account, None)
+        # Links of their ids were erased with them.
+        gone.told_to.discard(service.account)
     for person in world.people:
-        if person is not gone:
-            await check(service, world, person)
+        await check(service, world, person)

@@ -23,7 +23,7 @@ from chatlane.domain.owners import owner_of
 from chatlane.domain.people import person_form
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.sources import Address
-from tests.support.people_world import Ask, HandOver, Say, Somebody, Split, World
+from tests.support.people_world import Ask, HandOver, Say, Somebody, Split, Step, World
 
 START: Final = datetime(2026, 5, 11, 9, tzinfo=UTC)
 RUNS: Final = 2000
@@ -45,15 +45,18 @@ class Memory:
         self.room: list[tuple[dict[str, object], datetime, str]] = []
 
     def book(self, ids: Iterable[AliasId]) -> AliasBook:
-        # That ids were handed over at all is read with every change by an operator.
-        names = {"", *(row.canonical for one in ids if (row := self.rows.get(one)))}
-        return AliasBook(self.read(row) for row in self.rows.values() if row.canonical in names)
+        """As `store/aliases.find_groups` does: groups of the ids, on every account."""
+        forms = {one.alias for one in ids}
+        groups = {(row.account, row.canonical) for row in self.rows.values() if row.alias in forms}
+        return AliasBook(
+            self.read(row) for row in self.rows.values() if (row.account, row.canonical) in groups
+        )
 
     def read(self, row: AliasRow) -> AliasRow:
         former = frozenset(
             Holder(one.identity, one.since, one.until)
             for one in self.former
-            if one.form == row.alias
+            if (one.account, one.form) == (row.account, row.alias)
         )
         return row._replace(former=former)
 
@@ -67,49 +70,59 @@ class Memory:
             self.rows[row.id] = row
         for merge in changes.merges:
             self.former = [
-                one._replace(identity=merge.older) if one.identity == merge.newer else one
+                one._replace(identity=merge.older)
+                if (one.account, one.identity) == (merge.account, merge.newer)
+                else one
                 for one in self.former
             ]
         self.former += changes.former
-        for form in {one.form for one in self.former}:
+        for held in {(one.account, one.form) for one in self.former}:
             ends = sorted(
-                (one.since or START, one.until) for one in self.former if one.form == form
+                (one.since or START, one.until)
+                for one in self.former
+                if (one.account, one.form) == held
             )
             assert all(since < until for since, until in ends)
             # Spans of one id follow each other.
             assert all(end[1] <= begin[0] for end, begin in pairwise(ends))
 
-    def alias(self, raw: str) -> AliasId:
+    def alias(self, raw: str, account: str = "bot") -> AliasId:
         form = person_form(self.platform, raw)
         assert form is not None
-        return AliasId(self.platform, "bot", AliasKind.PERSON, form)
+        return AliasId(self.platform, account, AliasKind.PERSON, form)
 
-    def whose(self, raw: str, at: datetime | None = None) -> Identity:
+    def whose(self, raw: str, at: datetime | None = None, account: str = "bot") -> Identity:
         """As `store/identities.find` does."""
-        alias = self.alias(raw)
+        alias = self.alias(raw, account)
         past = [
             one.identity
             for one in self.former
-            if at and one.form == alias.alias and (one.since or START) <= at < one.until
+            if at
+            and (one.account, one.form) == (account, alias.alias)
+            and (one.since or START) <= at < one.until
         ]
         row = self.rows.get(alias)
-        return self.named(past[0] if past else row.canonical if row else alias.alias)
+        return self.named(past[0] if past else row.canonical if row else alias.alias, account)
 
-    def named(self, name: str) -> Identity:
+    def named(self, name: str, account: str) -> Identity:
         spans = [
-            Span(row.alias, row.held_since) for row in self.rows.values() if row.canonical == name
+            Span(row.alias, row.held_since)
+            for row in self.rows.values()
+            if (row.account, row.canonical) == (account, name)
         ]
         spans += [
-            Span(one.form, one.since, one.until) for one in self.former if one.identity == name
+            Span(one.form, one.since, one.until)
+            for one in self.former
+            if (one.account, one.identity) == (account, name)
         ]
-        return identity_with(self.platform, "bot", None, name, spans)
+        return identity_with(self.platform, account, None, name, spans)
 
     def say(self, one: Say) -> None:
         self.now += timedelta(minutes=1)
         is_dm = one.place == "dm"
         address = Address(
             self.platform,
-            "bot",
+            one.account,
             chat_id=(one.number or one.lasting) if is_dm else "group-1",
             chat_kind="dm" if is_dm else "group",
             thread_id="7" if one.place == "room" else None,
@@ -129,7 +142,7 @@ class Memory:
             }
             source: dict[str, object] = {
                 "platform": self.platform,
-                "account": "bot",
+                "account": one.account,
                 "sender": sender,
             }
             self.room.append((source, self.now, one.word))
@@ -139,41 +152,63 @@ class Memory:
         assert owner is not None
         session = self.lanes.setdefault(key, key)
         known = self.sessions.setdefault(session, (owner, []))
-        if known[0] not in self.named(person or "").owners:
+        if known[0] not in self.named(person or "", one.account).owners:
             # The lane leads to another person's session.
             raise AssertionError(key)
         known[1].append(one.word)
 
-    def new(self, raw: str) -> None:
+    def hand_over(self, raw: str, accounts: Iterable[str] = ("bot",)) -> None:
+        """As `store/identities.hand_over` does."""
+        self.now += timedelta(minutes=1)
+        ids = [self.alias(raw, account) for account in accounts]
+        book = self.book([*ids, ids[0]._replace(alias="")])
+        for alias in ids:
+            book.hand_over(alias, self.now)
+        self.write(book)
+
+    def split(self, raw: str, accounts: Iterable[str] = ("bot",)) -> bool:
+        """As `store/identities.split` does."""
+        self.now += timedelta(minutes=1)
+        ids = [self.alias(raw, account) for account in accounts]
+        book = self.book(ids)
+        is_split = [book.split(alias, self.now) is not None for alias in ids]
+        self.write(book)
+        return any(is_split)
+
+    def new(self, raw: str, account: str) -> None:
         """Let the lanes of a person lead to new sessions."""
-        owners = self.whose(raw).owners
+        owners = self.whose(raw, account=account).owners
         for key, session in self.lanes.items():
             if self.sessions[session][0] in owners:
                 self.lanes[key] = f"{key} {len(self.sessions)}"
                 self.sessions[self.lanes[key]] = (self.sessions[session][0], [])
 
-    def seen_by(self, raw: str) -> set[str]:
+    def seen_by(self, raw: str, account: str = "bot") -> set[str]:
         """Every word that readers show who is named by an id, rooms left out."""
-        owners = self.whose(raw).owners
+        owners = self.whose(raw, account=account).owners
         return {word for owner, said in self.sessions.values() if owner in owners for word in said}
 
-    def said_by(self, raw: str) -> int:
+    def said_by(self, raw: str, account: str = "bot") -> int:
         """How many messages a person has written in conversations of their own."""
-        owners = self.whose(raw).owners
+        owners = self.whose(raw, account=account).owners
         return sum(len(said) for owner, said in self.sessions.values() if owner in owners)
 
-    def exported(self, raw: str) -> set[str]:
+    def exported(self, raw: str, account: str = "bot") -> set[str]:
         """Every word in rooms that an export holds and an erasure deletes."""
-        ids = Ids(self.whose(raw))
-        return {word for source, at, word in self.room if ids.is_sender(source, at)}
+        ids = Ids(self.whose(raw, account=account))
+        return {
+            word
+            for source, at, word in self.room
+            if source["account"] == account and ids.is_sender(source, at)
+        }
 
 
 KIM, LEE = "3fa85f64-5717-4562-b3fc-2c963f66afa6", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
 NUMBER: Final = "+155509"
 
 
-def writes(memory: Memory, number: str | None, lasting: str | None) -> None:
-    memory.say(Say(Somebody("kim", KIM, NUMBER), number, lasting, "dm", "word"))
+def writes(memory: Memory, number: str | None, lasting: str | None, account: str = "bot") -> None:
+    memory.say(Say(Somebody("kim", KIM, NUMBER), account, number, lasting, "dm", "word"))
 
 
 def test_f01_a_first_message_with_both_ids_ends_the_time_of_the_one_before() -> None:
@@ -251,9 +286,7 @@ def test_f01_what_an_operator_has_split_is_not_merged_again() -> None:
     writes(memory, None, KIM)
     apart = memory.whose(KIM).owners
     writes(memory, NUMBER, KIM)
-    book = memory.book([memory.alias(KIM)])
-    assert book.split(memory.alias(KIM), memory.now) is not None
-    memory.write(book)
+    assert memory.split(KIM)
     assert memory.whose(KIM).owners == apart
     writes(memory, NUMBER, KIM)
     assert memory.whose(KIM).owners.isdisjoint(apart | {f"signal:bot:{NUMBER}"})
@@ -264,10 +297,7 @@ def test_f01_whoever_had_a_number_at_some_time_is_not_who_has_it_now() -> None:
     memory = Memory("signal")
     writes(memory, NUMBER, KIM)
     for _ in range(3):
-        memory.now += timedelta(minutes=1)
-        book = memory.book([memory.alias(NUMBER)])
-        book.hand_over(memory.alias(NUMBER), memory.now)
-        memory.write(book)
+        memory.hand_over(NUMBER)
         writes(memory, NUMBER, None)
     kims, others = memory.whose(KIM).owners, memory.whose(NUMBER).owners
     writes(memory, NUMBER, KIM)
@@ -277,9 +307,85 @@ def test_f01_whoever_had_a_number_at_some_time_is_not_who_has_it_now() -> None:
 def test_an_id_that_is_alone_or_names_its_identity_is_not_split() -> None:
     memory = Memory("signal")
     writes(memory, NUMBER, None)
-    assert memory.book([]).split(memory.alias(KIM), memory.now) is None
-    book = memory.book([memory.alias(NUMBER)])
-    assert book.split(memory.alias(NUMBER), memory.now) is None
+    assert not memory.split(KIM)
+    assert not memory.split(NUMBER)
+
+
+ACCOUNTS: Final = ("bot", "bot2")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_f01_a_change_of_hands_on_one_account_counts_on_all(*, is_known: bool) -> None:
+    """Kim and Lee write to both accounts; the second one is told the number alone."""
+    memory = Memory("signal")
+    writes(memory, NUMBER, KIM)
+    if is_known:
+        writes(memory, NUMBER, None, "bot2")
+    kims = memory.whose(NUMBER, account="bot2")
+    writes(memory, NUMBER, LEE)
+    before = memory.now - timedelta(seconds=1)
+    writes(memory, NUMBER, None, "bot2")
+    lees = memory.whose(NUMBER, account="bot2")
+    assert lees.owners.isdisjoint(kims.owners)
+    assert memory.said_by(NUMBER, "bot2") == 1
+    assert memory.whose(NUMBER, before, "bot2").owners == kims.owners
+    writes(memory, NUMBER, LEE, "bot2")
+    assert memory.said_by(LEE, "bot2") == 2
+
+
+def test_f01_a_partner_that_one_account_knows_counts_on_all() -> None:
+    """Kim wrote to the first account with the number alone, and to the second with both ids."""
+    memory = Memory("signal")
+    writes(memory, NUMBER, None)
+    writes(memory, NUMBER, KIM, "bot2")
+    kims = memory.whose(NUMBER).owners
+    writes(memory, NUMBER, LEE)
+    assert memory.whose(LEE).owners.isdisjoint(kims)
+    assert memory.said_by(LEE) == 1
+
+
+def test_f01_a_number_that_two_accounts_tell_of_changes_hands_once() -> None:
+    memory = Memory("signal")
+    for account in ACCOUNTS:
+        writes(memory, NUMBER, KIM, account)
+    for lasting in (LEE, KIM, LEE):
+        for account in ACCOUNTS:
+            writes(memory, NUMBER, lasting, account)
+    for account in ACCOUNTS:
+        assert memory.said_by(LEE, account) == 2
+        assert memory.said_by(KIM, account) == 2
+        assert memory.whose(NUMBER, account=account) == memory.whose(LEE, account=account)
+
+
+def test_f01_a_late_message_to_an_account_that_knew_nobody_is_of_who_had_the_number() -> None:
+    memory = Memory("signal")
+    writes(memory, NUMBER, KIM)
+    writes(memory, NUMBER, LEE)
+    memory.now = START + timedelta(seconds=30)
+    writes(memory, NUMBER, None, "bot2")
+    assert memory.said_by(LEE, "bot2") == memory.said_by(NUMBER, "bot2") == 0
+
+
+def test_f01_a_message_of_before_a_change_that_another_account_told_changes_nothing() -> None:
+    memory = Memory("signal")
+    writes(memory, NUMBER, None)
+    memory.now += timedelta(hours=1)
+    writes(memory, NUMBER, LEE, "bot2")
+    memory.now -= timedelta(minutes=30)
+    writes(memory, NUMBER, KIM)
+    assert memory.said_by(NUMBER) == memory.said_by(LEE) == 0
+    assert memory.said_by(KIM) == 1
+    assert memory.said_by(LEE, "bot2") == 1
+
+
+def test_f01_an_operator_hands_an_id_over_on_all_accounts_at_once() -> None:
+    memory = Memory("signal")
+    for account in ACCOUNTS:
+        writes(memory, NUMBER, None, account)
+    memory.hand_over(NUMBER, ACCOUNTS)
+    for account in ACCOUNTS:
+        assert memory.said_by(NUMBER, account) == 0
+        assert memory.seen_by(NUMBER, account) == set()
 
 
 @pytest.mark.parametrize("platform", ["signal", "whatsapp"])
@@ -289,35 +395,34 @@ def test_f01_no_reader_shows_a_word_of_somebody_else(platform: str) -> None:
         world, memory = World(seed, platform), Memory(platform)
         for _ in range(STEPS):
             for step in world.step():
-                match step:
-                    case Say():
-                        memory.say(step)
-                    case HandOver(number):
-                        memory.now += timedelta(minutes=1)
-                        book = memory.book([memory.alias(number)])
-                        book.hand_over(memory.alias(number), memory.now)
-                        memory.write(book)
-                    case Split(lasting):
-                        memory.now += timedelta(minutes=1)
-                        book = memory.book([memory.alias(lasting)])
-                        book.split(memory.alias(lasting), memory.now)
-                        memory.write(book)
-                    case Ask(person=_, raw=raw, what="new"):
-                        memory.new(raw)
-                    case Ask():
-                        pass
+                take(world, memory, step)
             for person in world.people:
-                check(world, memory, person, f"{platform} {seed}")
+                for account in world.accounts:
+                    check(world, memory, person, account, f"{platform} {seed}")
 
 
-def check(world: World, memory: Memory, person: Somebody, context: str) -> None:
+def take(world: World, memory: Memory, step: Step) -> None:
+    match step:
+        case Say():
+            memory.say(step)
+        case HandOver(number):
+            memory.hand_over(number, world.accounts)
+        case Split(lasting):
+            memory.split(lasting, world.accounts)
+        case Ask(account=account, raw=raw, what="new"):
+            memory.new(raw, account)
+        case Ask():
+            pass
+
+
+def check(world: World, memory: Memory, person: Somebody, account: str, context: str) -> None:
     raw = world.id_of(person)
     if raw is None:
         return
-    seen = memory.seen_by(raw)
+    seen = memory.seen_by(raw, account)
     assert seen & world.others(person) == set(), context
-    exported = memory.exported(raw)
-    assert exported <= set(person.in_rooms), context
-    if person.is_continuous and person.is_told:
-        assert seen == set(person.said), context
-        assert exported == set(person.in_rooms), context
+    exported = memory.exported(raw, account)
+    assert exported <= person.said_in_rooms(account), context
+    if person.is_continuous and account in person.told_to:
+        assert seen == person.said_to(account), context
+        assert exported == person.said_in_rooms(account), context
