@@ -201,6 +201,17 @@ async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session])
         await connection.execute(END_SESSIONS_SQL, *columns(ends, 5))
 
 
+LOCK_SUMMED_UP_SQL: Final[LiteralString] = """
+-- sessions: lock what was summed up in some that are locked, unless another transaction has it
+WITH RECURSIVE parent (id, hops) AS (
+    SELECT parent_id, 0 FROM sessions WHERE id = ANY($1::uuid[]) AND link_kind = 'compression'
+    UNION ALL
+    SELECT parent_id, hops + 1 FROM parent JOIN sessions USING (id)
+    WHERE link_kind = 'compression' AND hops < 64
+)
+SELECT id FROM sessions WHERE id = ANY(SELECT id FROM parent) ORDER BY id FOR NO KEY UPDATE NOWAIT
+"""
+
 SHARE_SESSIONS_SQL: Final[LiteralString] = """
 -- sessions: those that came to be shared, and what was summed up in them: their key, and a title
 -- that is the only one under it
@@ -214,7 +225,9 @@ WITH RECURSIVE shared (id, parent_id, link_kind, session_key, hops) AS (
 ), named AS (
     SELECT shared.id, shared.session_key, sessions.title IS NOT NULL AND NOT EXISTS (
         SELECT FROM sessions AS other WHERE other.title = sessions.title
-          AND other.title_scope = shared.session_key AND other.id <> sessions.id) AS keeps_title
+          AND other.title_scope = shared.session_key AND other.id <> sessions.id)
+        AND row_number() OVER (
+            PARTITION BY sessions.title, shared.session_key ORDER BY shared.id) = 1 AS keeps_title
     FROM shared JOIN sessions ON sessions.id = shared.id
 )
 UPDATE sessions SET
@@ -229,6 +242,8 @@ async def _share(connection: "PoolConnectionProxy", sessions: list[Session]) -> 
     rows = [(one.id, one.session_key) for one in sessions if one.has_new_key]
     if not rows:
         return
+    # Their children are locked already, against the order of ids: waiting could be a deadlock.
+    await connection.fetch(LOCK_SUMMED_UP_SQL, [session_id for session_id, _ in rows])
     try:
         await connection.execute(SHARE_SESSIONS_SQL, *columns(rows, 2))
     except asyncpg.UniqueViolationError as exc:
