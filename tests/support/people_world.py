@@ -31,6 +31,7 @@ class Somebody:
         is_continuous: Whether nothing ever made us take them for another person.
         said: By account, words in conversations of theirs alone.
         in_rooms: By account, words where others read them, too.
+        deleted: Words in messages that they deleted.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Somebody:
     is_continuous: bool = True
     said: dict[str, list[str]] = field(default_factory=dict)
     in_rooms: dict[str, list[str]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
 
     @property
     def is_told(self) -> bool:
@@ -73,6 +75,26 @@ class Say(NamedTuple):
     lasting: str | None
     place: Place
     word: str
+    message_id: str = "1"
+    is_late: bool = False
+
+    @property
+    def chat(self) -> str:
+        """Id of the chat: that of the person in a DM."""
+        return (self.number or self.lasting or "") if self.place == "dm" else "group-1"
+
+
+class Arrive(NamedTuple):
+    """A message is decided that was stored before others which were decided already."""
+
+    message: Say
+
+
+class Change(NamedTuple):
+    """Somebody edits or deletes a message of theirs; `word` is new, None for a deletion."""
+
+    message: Say
+    word: str | None
 
 
 class HandOver(NamedTuple):
@@ -96,7 +118,7 @@ class Ask(NamedTuple):
     what: Literal["new", "resume", "branch", "open"]
 
 
-Step = Say | HandOver | Split | Ask
+Step = Say | Arrive | Change | HandOver | Split | Ask
 
 
 class World:
@@ -114,6 +136,11 @@ class World:
         self.chance = Random(seed)  # noqa: S311 - the same steps again
         self.platform = platform
         self._made = 0
+        self._message_ids: dict[tuple[str, str], int] = {}
+        #: What was stored and is not decided.
+        self.on_the_way: list[Say] = []
+        #: What was decided last of each person, as they may still change it.
+        self._changeable: dict[str, Say] = {}
         self.free: list[str] = [self._number() for _ in range(2)]
         self.people = [self._somebody(name) for name in ("kim", "lee", "ada", "bo")]
 
@@ -129,8 +156,11 @@ class World:
     def step(self) -> list[Step]:
         """Return what happens next; several things that have to happen at once."""
         kind = self.chance.choices(
-            ["say", "swap", "drop", "take", "grab", "circle", "silent", "split", "ask"],
-            [50, 6, 4, 8, 6, 2, 6, 2, 14],
+            [
+                *("say", "swap", "drop", "take", "grab", "circle", "silent", "split", "ask"),
+                *("late", "arrive", "change"),
+            ],
+            [38, 6, 4, 8, 6, 2, 6, 2, 14, 6, 4, 8],
         )[0]
         someone = self.chance.choice(self.people)
         steps: dict[str, Callable[[], list[Step]]] = {
@@ -143,20 +173,20 @@ class World:
             "silent": self._silent,
             "split": lambda: self._split(someone),
             "ask": lambda: self._ask(someone),
+            "late": lambda: self._say_late(someone),
+            "arrive": self._arrive,
+            "change": lambda: self._change(someone),
         }
         return steps[kind]()
 
     def say(self, person: Somebody, *, tell: bool = False) -> Say:
         """Let somebody write."""
-        place: Place = self.chance.choice(["dm", "dm", "own", "room"])
         names = ["both"] if tell else ["both", "lasting"]
         if (person.number is not None and person.is_known and not tell) or (
             person.number is not None and not person.has_lasting and not tell
         ):
             names.append("number")
         how = self.chance.choice(names) if person.number is not None else "lasting"
-        number = person.number if how != "lasting" else None
-        lasting = person.lasting if how != "number" else None
         account = self.chance.choice(self.accounts)
         if how == "both":
             person.told_to.add(account)
@@ -165,11 +195,58 @@ class World:
             person.has_lasting = True
         if how != "lasting":
             person.is_known = True
+        said = self._message(person, account, how)
+        self._changeable[person.name] = said
+        return said
+
+    def _message(self, person: Somebody, account: str, how: str) -> Say:
+        place: Place = self.chance.choice(["dm", "dm", "own", "room"])
+        word = self._word(person, account, place)
+        # A platform counts the messages of each chat. Whoever has a number begins with 1.
+        counted = (account, person.name if place == "dm" else "group-1")
+        self._message_ids[counted] = self._message_ids.get(counted, 0) + 1
+        number = person.number if how != "lasting" else None
+        lasting = person.lasting if how != "number" else None
+        message_id = str(self._message_ids[counted])
+        return Say(person, account, number, lasting, place, word, message_id)
+
+    def _word(self, person: Somebody, account: str, place: Place) -> str:
         self._made += 1
         word = f"word{self._made}of{person.name}"
         words = person.in_rooms if place == "room" else person.said
         words.setdefault(account, []).append(word)
-        return Say(person, account, number, lasting, place, word)
+        return word
+
+    def _say_late(self, person: Somebody) -> list[Step]:
+        """Somebody writes, and it is decided later; nothing new is told of their ids."""
+        account = self.chance.choice(self.accounts)
+        names = ["lasting"] if person.has_lasting else []
+        if person.number is not None:
+            names += ["number"] if person.is_known else []
+            names += ["both"] if account in person.told_to else []
+        if not names:
+            return [self.say(person)]
+        said = self._message(person, account, self.chance.choice(names))._replace(is_late=True)
+        self.on_the_way.append(said)
+        return [said]
+
+    def _arrive(self) -> list[Step]:
+        arriving, self.on_the_way = self.on_the_way, []
+        return [Arrive(said) for said in arriving]
+
+    def _change(self, person: Somebody) -> list[Step]:
+        """Somebody edits or deletes what they wrote last, under an id that is still theirs."""
+        said = self._changeable.pop(person.name, None)
+        if said is None or said.number not in {None, person.number}:
+            return [self.say(person)]
+        if said.lasting is None and not person.is_known:
+            return [self.say(person)]
+        if self.chance.random() < 1 / 3:
+            words = person.in_rooms if said.place == "room" else person.said
+            words[said.account].remove(said.word)
+            person.deleted.add(said.word)
+            return [Change(said, None)]
+        return [Change(said, self._word(person, said.account, said.place))]
 
     def _is_fixed(self, person: Somebody) -> bool:
         """Whether a change of their number would be told: their account stands beside it."""
@@ -255,4 +332,9 @@ class World:
     def others(self, person: Somebody) -> set[str]:
         """Return every word that they must never see outside of a room."""
         others = [one for one in self.people if one is not person]
-        return {word for one in others for words in one.said.values() for word in words}
+        said = {word for one in others for words in one.said.values() for word in words}
+        return said.union(*(one.deleted for one in others))
+
+    def is_settled(self, person: Somebody) -> bool:
+        """Return whether everything that they wrote is decided."""
+        return all(said.person is not person for said in self.on_the_way)

@@ -378,7 +378,7 @@ class AliasBook:
         if row is None:
             changes |= {other.held_since for other in others if other.held_since is not None}
             changes |= {holder.until for other in others for holder in other.former}
-            if not changes and not contradicting:
+            if all(other.partner in forms for other in others) and not changes:
                 return
             # The first holder is the one whose name is the number.
             row = AliasRow(*alias_id, alias_id.alias, at)

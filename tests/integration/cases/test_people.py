@@ -3,11 +3,12 @@
 Fault F01: an id that changed hands showed one person's conversations to another.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
 import pytest
@@ -35,12 +36,23 @@ from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionFilter
 from chatlane_schemas.streams import StreamName
+from chatlane_schemas.turns import ClaimReply, ClaimStatus
 from tests.integration.cases.memory_streams import MemoryStreams
 from tests.integration.cases.test_moves import KernelWith
 from tests.integration.cases.test_opened_sessions import create
 from tests.integration.cases.test_session_changes import Caller
 from tests.integration.cases.test_transcript_changes import Caller as TranscriptCaller
-from tests.support.people_world import Ask, HandOver, Say, Somebody, Split, Step, World
+from tests.support.people_world import (
+    Arrive,
+    Ask,
+    Change,
+    HandOver,
+    Say,
+    Somebody,
+    Split,
+    Step,
+    World,
+)
 from tests.support.worlds.kernel import DAY, Fields, Kernel, Placed, catalog, event
 
 pytestmark = pytest.mark.integration
@@ -91,6 +103,14 @@ class Service:
         placed = await self.kernel.say(event(self.platform, **said), self.now)
         self._keep(placed.message)
         return placed
+
+    async def store(self, text: str, **fields: Any) -> LogMessage:  # noqa: ANN401 - any field of an event
+        """Let somebody write; the log keeps it, and it is not decided yet."""
+        self.now += timedelta(minutes=1)
+        said = {"text": text, "account": self.account} | fields
+        message = self.kernel.logged(event(self.platform, **said), self.now)
+        self._keep(message)
+        return message
 
     def _keep(self, message: LogMessage) -> None:
         self.streams.store(StreamName.INBOUND, message.stored_at, message.subject, message.body)
@@ -772,50 +792,160 @@ async def test_f01_an_id_of_one_account_is_handed_over_there_alone(two_accounts:
 # Whatever happens.
 
 
-async def take(service: Service, world: World, step: Step) -> None:
-    match step:
-        case Say(account=account, number=number, lasting=lasting, place=place, word=word):
-            if place == "dm":
-                where: Fields = dm(number, lasting)
-            else:
-                where = {"kind_of_chat": "group", "chat": "room", **sender(number, lasting)}
-                where |= {"thr": "7"} if place == "room" else {}
-            service.account = account
-            await service.say(f"zebra {word}", **where)
-            await service.answer_all()
-        case HandOver(number):
-            await service.hand_over(number)
-        case Split(lasting):
-            await service.split(lasting)
-        case Ask(person=person, account=account, raw=raw, what="open"):
-            service.account = account
-            reply = await create(service.caller, origin="web", **service.acting(raw))
-            assert reply.error is None, person
-        case Ask(person=person, account=account, raw=raw, what=what):
-            service.account = account
-            where = {"chat": raw, "user": raw}
-            listing = await service.tell("/sessions", **where)
-            answer = await service.tell({"resume": "/resume 2"}.get(what, f"/{what}"), **where)
-            assert words([listing, answer]) & world.others(person) == set()
+class Running(NamedTuple):
+    """A turn that a worker has, and whose words it answers."""
+
+    claimed: ClaimReply
+    asked_by: frozenset[str]
 
 
-async def check(service: Service, world: World, person: Somebody) -> None:
-    if (raw := world.id_of(person)) is None:
-        return
-    others = world.others(person)
-    for account in world.accounts:
-        service.account = account
-        loaded = words(await service.loaded(raw))
-        assert loaded & others == set()
-        assert words(await service.searched(raw, "zebra")) & others == set()
-        exported = words([await service.exported(raw)])
-        said, in_rooms = person.said_to(account), person.said_in_rooms(account)
-        assert exported <= said | in_rooms
-        if person.is_continuous and account in person.told_to:
-            assert loaded == said
-            assert exported == said | in_rooms
+class Walk:
+    """Steps of a world on a service, and what everybody is told on the way."""
+
+    def __init__(self, world: World, service: Service) -> None:
+        self.world = world
+        self.service = service
+        #: Stored and not decided, by word.
+        self.late: dict[str, LogMessage] = {}
+        self.running: list[Running] = []
+        self.answers: dict[str, frozenset[str]] = {}
+        self._events = self._outbound = 0
+
+    async def step(self, *, is_finished: bool) -> None:
+        """Let something happen, and workers answer all of it, or be about to."""
+        for step in self.world.step():
+            await self.take(step)
+        await self.serve(is_finished=is_finished)
+        self._check_outbound()
+        self._check_events()
+
+    async def settle(self) -> None:
+        """Let everything be decided and answered."""
+        for said in self.world.on_the_way:
+            await self.take(Arrive(said))
+        self.world.on_the_way.clear()
+        await self.serve(is_finished=True)
+        self._check_outbound()
+
+    async def take(self, step: Step) -> None:
+        service = self.service
+        match step:
+            case Say():
+                service.account = step.account
+                message = {"mid": step.message_id, "text": f"zebra {step.word}", **place(step)}
+                if step.is_late:
+                    self.late[step.word] = await service.store(**message)
+                else:
+                    await service.say(**message)
+            case Arrive(message):
+                await service.kernel.decide([self.late.pop(message.word)])
+            case Change(message, word):
+                service.account = message.account
+                kind: Fields = {"kind": "delete"} if word is None else {"kind": "edit"}
+                text = "" if word is None else f"zebra {message.word} {word}"
+                change = kind | {"mid": message.message_id, "event_id": uuid4().hex}
+                await service.say(text, **change, **place(message))
+            case HandOver(number):
+                await service.hand_over(number)
+            case Split(lasting):
+                await service.split(lasting)
+            case Ask(person=person, account=account, raw=raw, what="open"):
+                service.account = account
+                reply = await create(service.caller, origin="web", **service.acting(raw))
+                assert reply.error is None, person
+            case Ask(person=person, account=account, raw=raw, what=what):
+                service.account = account
+                where = {"chat": raw, "user": raw}
+                listing = await service.tell("/sessions", **where)
+                answer = await service.tell({"resume": "/resume 2"}.get(what, f"/{what}"), **where)
+                assert words([listing, answer]) & self.world.others(person) == set()
+
+    async def serve(self, *, is_finished: bool) -> None:
+        """Let workers claim every turn, and perhaps answer what they have."""
+        kernel = self.service.kernel
+        while True:
+            ready = await kernel.fetch("SELECT id FROM turns WHERE state = 'ready' ORDER BY id")
+            for (turn_id,) in ready:
+                claimed = await kernel.claim(turn_id)
+                if claimed.status is not ClaimStatus.VOID:
+                    await self._begin(claimed)
+            if not is_finished or not self.running:
+                return
+            running, self.running = self.running, []
+            for turn in running:
+                text = f"answer {len(self.answers)}"
+                self.answers[text] = turn.asked_by
+                await kernel.answer(turn.claimed, text, self.service.now)
+
+    async def _begin(self, claimed: ClaimReply) -> None:
+        """Check that a worker is given nothing of others, the context of its prompt included."""
+        given = claimed.model_dump_json()
+        asked_by = frozenset(word.rpartition("of")[2] for word in words([given]))
+        is_shared = await self.service.kernel.value(
+            "SELECT owner IS NULL FROM sessions WHERE id = $1", claimed.session_id
+        )
+        if not is_shared:
+            assert len(asked_by) <= 1
+            others = [one for one in self.world.people if one.name not in asked_by]
+            assert not asked_by or not any(one.lasting in given for one in others)
+        self.running.append(Running(claimed, asked_by))
+
+    def _check_outbound(self) -> None:
+        """Check that nobody is told in their DM what is another person's, answers and notices."""
+        told = self.service.kernel.relay.bodies("OUTBOUND")
+        for message in told[self._outbound :]:
+            chat = message["target"]["chat"]
+            if chat["kind"] != "dm":
+                continue
+            read_by = {one.name for one in self.world.people if chat["id"] == one.lasting}
+            read_by |= {one.name for one in self.world.people if chat["id"] == one.number}
+            about = {word.rpartition("of")[2] for word in words([message["text"]])}
+            about |= self.answers.get(message["text"], frozenset())
+            assert not read_by or about <= read_by
+        self._outbound = len(told)
+
+    def _check_events(self) -> None:
+        """Check that events of sessions hold no words, and name nobody but who began the session."""
+        events = self.service.kernel.relay.bodies("EVENTS")
+        for one in events[self._events :]:
+            named = json.dumps(one)
+            assert words([named]) == set()
+            people = [person.name for person in self.world.people if person.lasting in named]
+            assert len(people) <= 1
+        self._events = len(events)
+
+    async def check(self, person: Somebody) -> None:
+        if (raw := self.world.id_of(person)) is None:
+            return
+        service, others = self.service, self.world.others(person)
+        for service.account in self.world.accounts:
+            loaded = words(await service.loaded(raw))
+            assert loaded & others == set()
+            assert words(await service.searched(raw, "zebra")) & others == set()
+            exported = words([await service.exported(raw)]) - person.deleted
+            said = person.said_to(service.account)
+            in_rooms = person.said_in_rooms(service.account)
+            assert exported <= said | in_rooms
+            if person.is_continuous and service.account in person.told_to:
+                assert exported == said | in_rooms
+                if self.world.is_settled(person) and not self.running:
+                    assert loaded == said
 
 
+def place(said: Say) -> Fields:
+    """Return where a message is written, and by whom."""
+    if said.place == "dm":
+        return dm(said.number, said.lasting)
+    thread: Fields = {"thr": "7"} if said.place == "room" else {}
+    return {
+        "kind_of_chat": "group",
+        "chat": said.chat,
+        **thread,
+        **sender(said.number, said.lasting),
+    }
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("platform", ["signal", "whatsapp"])
 @pytest.mark.parametrize("seed", range(RUNS))
 async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
@@ -823,11 +953,13 @@ async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
 ) -> None:
     world, service = World(seed, platform), two_accounts
     service.platform = platform
-    for _ in range(STEPS):
-        for step in world.step():
-            await take(service, world, step)
+    walk = Walk(world, service)
+    for number in range(STEPS):
+        await walk.step(is_finished=number % 4 > 0)
         for person in world.people:
-            await check(service, world, person)
+            await walk.check(person)
+    await walk.settle()
+    assert await service.kernel.dead() == []
     gone = world.people[seed % len(world.people)]
     service.account = world.accounts[seed % 2]
     if (raw := world.id_of(gone)) is not None:
@@ -841,4 +973,4 @@ async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
         # Links of their ids were erased with them.
         gone.told_to.discard(service.account)
     for person in world.people:
-        await check(service, world, person)
+        await walk.check(person)
