@@ -195,7 +195,14 @@ class Memory:
         """As `routing/inbound` counts the messages of a chat."""
         if resolved.is_handed_on and resolved.person is not None:
             address = address._replace(chat_id=resolved.person)
-        said = InboundEvent.model_construct(kind=Kind.MESSAGE, message_id=one.message_id)
+        said = InboundEvent.model_construct(
+            id="",
+            at=START,
+            platform=address.platform,
+            account=address.account,
+            kind=Kind.MESSAGE,
+            message_id=one.message_id,
+        )
         return digests(said, address, resolved.person)
 
     def change(self, one: Change) -> None:
