@@ -207,10 +207,6 @@ image: ## Build the container image
 		$(if $(VERSION),--build-arg VERSION=$(VERSION)) \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) .
 
-.PHONY: bump-images
-bump-images: ## Pin the newest content of the images that deploy/ names (needs a registry)
-	$(PYTHON) deploy/bump_images.py
-
 ##@ Tidy up
 
 .PHONY: clean
