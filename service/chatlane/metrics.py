@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from chatlane.domain.counts import CountName
 from chatlane.domain.inconsistencies import Inconsistency, StreamLoss
 from chatlane.domain.log import LOGS
 from chatlane_schemas.dead import DeadReason, Stage
@@ -517,24 +518,24 @@ METRICS: Final = (
 )
 
 
-# What decisions count by name; the labels follow the name in the count.
-_DECIDED: Final = {
-    "routed": ROUTED,
-    "duplicates": DUPLICATES,
-    "kept": KEPT,
-    "erased": ERASED,
-    "message_changes": MESSAGE_CHANGES,
-    "commands": COMMANDS,
-    "dead_letters": DEAD_LETTERS,
-    "dead_letters_dropped": DEAD_LETTERS_DROPPED,
-    "sessions_started": SESSIONS_STARTED,
-    "turns_dispatched": TURNS_DISPATCHED,
-    "turns_expired": TURNS_EXPIRED,
-    "turns_retried": TURNS_RETRIED,
-    "turns_finished": TURNS_FINISHED,
-    "turns_cancelled": TURNS_CANCELLED,
-    "stream_answers": STREAM_ANSWERS,
-    "late_results": LATE_RESULTS,
+# One counter for each name; a test compares them.
+COUNTERS: Final[Mapping[CountName, Metric]] = {
+    CountName.ROUTED: ROUTED,
+    CountName.DUPLICATES: DUPLICATES,
+    CountName.KEPT: KEPT,
+    CountName.ERASED: ERASED,
+    CountName.MESSAGE_CHANGES: MESSAGE_CHANGES,
+    CountName.COMMANDS: COMMANDS,
+    CountName.DEAD_LETTERS: DEAD_LETTERS,
+    CountName.DEAD_LETTERS_DROPPED: DEAD_LETTERS_DROPPED,
+    CountName.SESSIONS_STARTED: SESSIONS_STARTED,
+    CountName.TURNS_DISPATCHED: TURNS_DISPATCHED,
+    CountName.TURNS_EXPIRED: TURNS_EXPIRED,
+    CountName.TURNS_RETRIED: TURNS_RETRIED,
+    CountName.TURNS_FINISHED: TURNS_FINISHED,
+    CountName.TURNS_CANCELLED: TURNS_CANCELLED,
+    CountName.STREAM_ANSWERS: STREAM_ANSWERS,
+    CountName.LATE_RESULTS: LATE_RESULTS,
 }
 
 
@@ -578,7 +579,7 @@ class Metrics:
     def decided(self, counts: Mapping[tuple[str, ...], int]) -> None:
         """Count what a committed transaction decided: (name, labels...) → how often."""
         for (name, *labels), count in counts.items():
-            self._add(_DECIDED[name], count, *labels)
+            self._add(COUNTERS[CountName(name)], count, *labels)
 
     def searchable(self, rows: int, sessions: int) -> None:
         """Count rows that became searchable; show how many sessions have some to come."""

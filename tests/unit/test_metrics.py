@@ -2,10 +2,12 @@
 
 import inspect
 from datetime import timedelta
+from typing import get_args
 
+from chatlane.domain.counts import Count, CountName
 from chatlane.metrics import (
-    _DECIDED,
     BUILD,
+    COUNTERS,
     METRICS,
     TURNS,
     Metrics,
@@ -24,7 +26,7 @@ def _touch_everything(metrics: Metrics) -> None:
     for metric in METRICS:
         if metric.kind == "gauge" and metric is not BUILD:
             metrics.show(metric, {("label",) * len(metric.labels): 1})
-    metrics.decided({(name, *metric.labels): 1 for name, metric in _DECIDED.items()})
+    metrics.decided({(name, *metric.labels): 1 for name, metric in COUNTERS.items()})
 
 
 def _value_for(annotation: str) -> object:
@@ -42,6 +44,14 @@ def test_every_metric_is_set_by_some_method() -> None:
     names = {line.split("{")[0].split(" ")[0] for line in page.splitlines() if line[0] != "#"}
     for metric in METRICS:
         assert names & {metric.name, f"{metric.name}_count"}, metric.name
+
+
+def test_every_count_of_a_decision_has_a_counter_with_as_many_labels() -> None:
+    assert set(CountName) == COUNTERS.keys()
+    for count in get_args(Count):
+        name, *labels = get_args(count)
+        for one in get_args(name):
+            assert len(COUNTERS[one].labels) == len(labels), one
 
 
 def test_names_follow_one_pattern() -> None:

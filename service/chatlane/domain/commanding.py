@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from chatlane.domain import replies
 from chatlane.domain.cards import Card, Cards, Reach, reach_of
 from chatlane.domain.commands import PASSED_ON, CommandName
+from chatlane.domain.counts import CountName
 from chatlane.domain.effects import TitleRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.lanes import not_before
@@ -128,7 +129,7 @@ class Commanding:
             return None
         if command.name is None:
             # Leaves no mark: nothing came of it.
-            self.effects.count(("kept", "other_bot"))
+            self.effects.count((CountName.KEPT, "other_bot"))
             return None
         if self.placement.is_repeat(arrived):
             return None
@@ -145,7 +146,7 @@ class Commanding:
             session is not None and self._is_in_several_places(session),
         )
         is_permitted = may_use(arrived, rules, given.name)
-        self.effects.count(("commands", given.name, "done" if is_permitted else "refused"))
+        self.effects.count((CountName.COMMANDS, given.name, "done" if is_permitted else "refused"))
         if not given.rest and not (is_permitted and given.passes_on):
             self.placement.mark_seen(arrived)
         if not is_permitted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.transcripts import COMPRESSION
@@ -61,5 +62,5 @@ def session_behind(parent: Session, at: datetime, trigger: bytes, effects: Effec
             None, "EVENTS", event_subject("session", "started"), started.id, encode(started)
         )
     )
-    effects.count(("sessions_started", child.agent, COMPRESSION))
+    effects.count((CountName.SESSIONS_STARTED, child.agent, COMPRESSION))
     return child

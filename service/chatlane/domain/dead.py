@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from chatlane.domain.counts import CountName
 from chatlane.domain.effects import DeadRow, Effects, Publication
 from chatlane.domain.ids import derived_id
 from chatlane_schemas.codec import encode
@@ -74,4 +75,4 @@ def bury(
     effects.publications.append(
         Publication(None, "DEAD", dead_subject(stage), letter.id, encode(letter))
     )
-    effects.count(("dead_letters", stage, reason))
+    effects.count((CountName.DEAD_LETTERS, stage, reason))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from uuid import UUID
 
+    from chatlane.domain.counts import Count
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
     from chatlane_schemas.source import Source
@@ -242,10 +243,6 @@ class TitleRow(NamedTuple):
     scope: str
 
 
-# An outcome and its labels, such as ("turns_expired", agent).
-Count = tuple[str, ...]
-
-
 @dataclass(slots=True)
 class Effects:
     """Everything one transaction writes besides the sessions and lanes it loaded.
@@ -294,7 +291,7 @@ class Effects:
     silenced: list[str] = field(default_factory=list)
     repaired_lanes: list[str] = field(default_factory=list)
     erased: list[ErasedRow] = field(default_factory=list)
-    counts: dict[Count, int] = field(default_factory=dict)
+    counts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def due_within(self, span: timedelta) -> None:
         """Note that something is to be looked at so long after the commit."""
@@ -313,5 +310,5 @@ class Effects:
             self.used.setdefault(session_id, Counter()).update(usage)
 
     def count(self, what: Count, number: int = 1) -> None:
-        """Add to an outcome; the metrics learn of it once the transaction is committed."""
+        """Add to a count; the metrics learn of it once the transaction is committed."""
         self.counts[what] = self.counts.get(what, 0) + number

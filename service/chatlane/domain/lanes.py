@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pydantic_core import to_json
 
 from chatlane.domain.catalog import Manners
+from chatlane.domain.counts import CountName
 from chatlane.domain.dedupe import unheard_digests
 from chatlane.domain.effects import (
     Effects,
@@ -209,10 +210,10 @@ class Placement:
             # Leaves no mark: a person's copy of the same message may follow.
             if arrived.thread_of:
                 self._open_thread(arrived)
-            self._effects.count(("kept", "bot"))
+            self._effects.count((CountName.KEPT, "bot"))
             return
         if arrived.pair is not None and not self._seen.isdisjoint(arrived.unheard_digests):
-            self._effects.count(("duplicates", "inbound"))
+            self._effects.count((CountName.DUPLICATES, "inbound"))
             return
         if self.is_repeat(arrived):
             return
@@ -235,7 +236,7 @@ class Placement:
         known = self._seen.intersection(arrived.targets)
         outcome = originals.change(arrived, known, self._effects)
         self._seen.update(arrived.targets)
-        self._effects.count(("message_changes", arrived.event.kind, outcome))
+        self._effects.count((CountName.MESSAGE_CHANGES, arrived.event.kind, outcome))
         if outcome == "new":
             return originals.as_message(arrived, self._effects)
         self._keep(arrived)
@@ -262,19 +263,19 @@ class Placement:
         self._seen.difference_update(arrived.digests)
         self._seen.update(arrived.unheard_digests)
         self._effects.seen += [SeenRow(mark, None, None) for mark in arrived.unheard_digests]
-        self._effects.count(("kept", "silenced_bot"))
+        self._effects.count((CountName.KEPT, "silenced_bot"))
         if hearing == "silenced":
             self._effects.silenced.append(arrived.session_key)
         return False
 
     def _keep(self, arrived: Arrived) -> None:
         self.mark_seen(arrived)
-        self._effects.count(("kept", "bot" if arrived.is_ignored else arrived.event.kind))
+        self._effects.count((CountName.KEPT, "bot" if arrived.is_ignored else arrived.event.kind))
 
     def route(self, arrived: Arrived) -> None:
         """Bring a message that is none of these to its session and its agent."""
         self.deliver(arrived, self._session_for(arrived))
-        self._effects.count(("routed", arrived.event.platform))
+        self._effects.count((CountName.ROUTED, arrived.event.platform))
 
     def route_behind_command(self, arrived: Arrived) -> None:
         """Bring what came with a command to the agent, as the edits before it say it is."""
@@ -301,7 +302,7 @@ class Placement:
     def is_repeat(self, arrived: Arrived) -> bool:
         """Count a message that came before; from now on this one has."""
         if not self._seen.isdisjoint(arrived.digests) and not self._is_awaited(arrived):
-            self._effects.count(("duplicates", "inbound"))
+            self._effects.count((CountName.DUPLICATES, "inbound"))
             return True
         self._seen.update(arrived.digests)
         return False
@@ -371,7 +372,7 @@ class Placement:
         previous_id = previous.id if previous else None
         started = session_started(started_id, session, arrived.source, reason, previous_id)
         self._announce("session", "started", started_id, started)
-        self._effects.count(("sessions_started", session.agent, reason or "new"))
+        self._effects.count((CountName.SESSIONS_STARTED, session.agent, reason or "new"))
         if reason is not None:
             tell_chat(
                 session,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from chatlane.domain.counts import ChangeOutcome
     from chatlane.domain.effects import Effects, MessageRow
     from chatlane.domain.lanes import Arrived
     from chatlane_schemas.inbound import Attachment
@@ -45,9 +46,6 @@ _EDIT: Final = "edit"
 _OF_DELETED: Final = frozenset({"kind", "traceparent"})
 
 Order = tuple[int, tuple[int, ...], bytes]
-
-
-Outcome = Literal["applied", "same", "older", "gone", "early", "new"]
 
 
 class Edit(NamedTuple):
@@ -213,7 +211,7 @@ class Originals:
                 new.append(mark)
         return new
 
-    def change(self, arrived: Arrived, known: set[bytes], effects: Effects) -> Outcome:
+    def change(self, arrived: Arrived, known: set[bytes], effects: Effects) -> ChangeOutcome:
         """Apply an edit or a delete, and return what became of it.
 
         Args:
@@ -236,19 +234,21 @@ class Originals:
             return self._forget(arrived.targets, effects)
         return "new" if arrived.event.counts_as_new else self._remember(arrived, effects)
 
-    def _change_original(self, original: Original, arrived: Arrived, effects: Effects) -> Outcome:
+    def _change_original(
+        self, original: Original, arrived: Arrived, effects: Effects
+    ) -> ChangeOutcome:
         for copy in original.copies:
             self._change_one(copy, arrived, effects)
         return self._change_one(original, arrived, effects)
 
-    def _change_one(self, original: Original, arrived: Arrived, effects: Effects) -> Outcome:
+    def _change_one(self, original: Original, arrived: Arrived, effects: Effects) -> ChangeOutcome:
         if original.state == RowState.DELETED:
             return "gone"
         if arrived.event.kind is Kind.DELETE:
             return self._delete(original, arrived.stored_at, effects)
         return _edit(original, edit_of(arrived), arrived.stored_at, effects)
 
-    def _delete(self, original: Original, at: datetime, effects: Effects) -> Outcome:
+    def _delete(self, original: Original, at: datetime, effects: Effects) -> ChangeOutcome:
         """Blank the row of a message; one that waits becomes such a row."""
         if original.is_waiting:
             effects.revisions.append(_revision(original, RowState.DELETED, at))
@@ -268,10 +268,10 @@ class Originals:
         _write(original, effects)
         return "applied"
 
-    def _remember(self, arrived: Arrived, effects: Effects) -> Outcome:
+    def _remember(self, arrived: Arrived, effects: Effects) -> ChangeOutcome:
         """Keep an edit whose message has not come."""
         edit = edit_of(arrived)
-        outcome: Outcome = "early"
+        outcome: ChangeOutcome = "early"
         for digest in arrived.targets:
             known = self.early.get(digest)
             if known is not None and is_older(edit, known.version, known.event_id):
@@ -284,7 +284,7 @@ class Originals:
             effects.early.append(_early_row(digest, edit))
         return outcome
 
-    def _forget(self, targets: Iterable[bytes], effects: Effects) -> Outcome:
+    def _forget(self, targets: Iterable[bytes], effects: Effects) -> ChangeOutcome:
         """Let a message that was deleted before it came count as seen."""
         for digest in targets:
             mark = SeenRow(digest, None, None)
@@ -301,7 +301,7 @@ class Originals:
         return self.early.pop(digest, None)
 
 
-def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> Outcome:
+def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> ChangeOutcome:
     """Change a message to what an edit says."""
     if is_older(edit, *original.edit):
         return "older"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import parse_session_key
@@ -184,7 +185,7 @@ def _announce_start(session: Session, previous: Session | None, effects: Effects
             None, "EVENTS", event_subject("session", "started"), started.id, encode(started)
         )
     )
-    effects.count(("sessions_started", session.agent, reason or "new"))
+    effects.count((CountName.SESSIONS_STARTED, session.agent, reason or "new"))
 
 
 def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:

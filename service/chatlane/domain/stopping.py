@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Control
 from chatlane.domain.turns import void_turn
 from chatlane_schemas.codec import encode
@@ -42,19 +43,19 @@ def stop_turn(
     """
     if turn.state != "claimed":
         void_turn(turn, session, has_waiting=has_waiting, effects=effects, reason=reason)
-        effects.count(("turns_cancelled", turn.agent, reason))
+        effects.count((CountName.TURNS_CANCELLED, turn.agent, reason))
         return False
     if turn.cancel is None or _STRENGTH[reason] > _STRENGTH[turn.cancel]:
         turn.cancel = reason
         effects.changed_turns.append(turn)
-        effects.count(("turns_cancelled", turn.agent, reason))
+        effects.count((CountName.TURNS_CANCELLED, turn.agent, reason))
     effects.controls.append(_cancelling(turn.id, turn.agent, turn.cancel, at))
     return True
 
 
 def interrupting(turn_id: UUID, agent: str, at: datetime, effects: Effects) -> None:
     """Have the worker of a turn told that a newer message takes its place."""
-    effects.count(("turns_cancelled", agent, CancelReason.INTERRUPTED))
+    effects.count((CountName.TURNS_CANCELLED, agent, CancelReason.INTERRUPTED))
     effects.controls.append(_cancelling(turn_id, agent, CancelReason.INTERRUPTED, at))
 
 

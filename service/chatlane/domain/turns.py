@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic_core import to_json
 
 from chatlane.domain.claims import go_on
+from chatlane.domain.counts import CountName
 from chatlane.domain.dead import bury
 from chatlane.domain.effects import (
     Effects,
@@ -150,7 +151,7 @@ def _notify(turn: Turn, at: datetime, effects: Effects) -> None:
     effects.publications.append(
         Publication(turn.session_id, "TURNS", turn_subject(turn.agent), notice_id, notice)
     )
-    effects.count(("turns_dispatched", turn.agent))
+    effects.count((CountName.TURNS_DISPATCHED, turn.agent))
 
 
 def expire_lease(
@@ -162,7 +163,7 @@ def expire_lease(
     whatever the turn, is given up with the turn: what it holds may be what ends the workers. An
     attempt that nobody began, because its claim was answered too late, counts for nothing.
     """
-    effects.count(("turns_expired", turn.agent))
+    effects.count((CountName.TURNS_EXPIRED, turn.agent))
     if turn.cancel is not None:
         void_turn(turn, session, has_waiting=has_waiting, effects=effects)
         return
@@ -200,7 +201,7 @@ def settle(
     elif turn.agent != arrived.agent:
         _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
     elif turn.result_id == result.id:
-        effects.count(("duplicates", "results"))
+        effects.count((CountName.DUPLICATES, "results"))
     elif not _is_current(result, turn):
         _keep_late(arrived, effects)
     else:
@@ -289,7 +290,7 @@ def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:
     turn.error = result.error
     turn.due_in = _RETRY_PAUSE * turn.tries
     effects.changed_turns.append(turn)
-    effects.count(("turns_retried", turn.agent))
+    effects.count((CountName.TURNS_RETRIED, turn.agent))
 
 
 def _finish(
@@ -317,7 +318,7 @@ def _finish(
     for number, part in enumerate(result.parts if is_said else ()):
         answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
         speaking.say(part, answer_id, effects, number)
-    effects.count(("turns_finished", turn.agent, outcome or ""))
+    effects.count((CountName.TURNS_FINISHED, turn.agent, outcome or ""))
     _free(
         session,
         arrived.stored_at,
@@ -358,7 +359,7 @@ def fail_turn(
     notice_id = derived_id(at, turn.id.bytes, "failure notice")
     speaking = Speaking(session, turn.agent, turn.source, at, turn.id, OutboundKind.NOTICE)
     speaking.say(Part(text=notice), notice_id, effects)
-    effects.count(("turns_finished", turn.agent, Outcome.FAILED))
+    effects.count((CountName.TURNS_FINISHED, turn.agent, Outcome.FAILED))
     _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
 
 
@@ -414,7 +415,7 @@ def answer_stream(
     elif session.agent != arrived.agent:
         _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
     elif known_result_id == result.id:
-        effects.count(("duplicates", "results"))
+        effects.count((CountName.DUPLICATES, "results"))
     elif known_result_id is not None:
         _keep_late(arrived, effects)
     else:
@@ -449,7 +450,7 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
     answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
     speaking = Speaking(session, session.agent, question.source, arrived.stored_at)
     speaking.say(said, answer_id, effects, result.part)
-    effects.count(("stream_answers", session.agent))
+    effects.count((CountName.STREAM_ANSWERS, session.agent))
 
 
 def _is_answer(row: MessageRow) -> bool:
@@ -501,7 +502,7 @@ def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:
             body=arrived.body,
         )
     )
-    effects.count(("late_results", arrived.agent))
+    effects.count((CountName.LATE_RESULTS, arrived.agent))
 
 
 def _refuse(

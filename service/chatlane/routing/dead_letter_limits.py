@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from chatlane.domain.counts import CountName
 from chatlane.domain.effects import DeadRow, Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.shares import label_of, owner_of
@@ -101,7 +102,7 @@ class DeadLetterLimits:
             return
         effects.dead[:] = [row for row in effects.dead if row.id not in dropped]
         for one in added:
-            effects.count(("dead_letters_dropped", one.log, one.owner), one.dropped)
+            effects.count((CountName.DEAD_LETTERS_DROPPED, one.log, one.owner), one.dropped)
         await _summarize(connection, sums, tallies, effects)
 
     async def _used(

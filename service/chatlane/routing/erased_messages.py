@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chatlane.domain.counts import CountName
 from chatlane.domain.dedupe import digests
 from chatlane.domain.effects import Effects, ErasedRow, SeenRow
 from chatlane.store import erasures, seen
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def note_erased(effects: Effects, stream: StreamName, sequence: int, stored_at: datetime) -> None:
     """Let a message that had no effect be deleted from its stream."""
     effects.erased.append(ErasedRow(stream, sequence, stored_at))
-    effects.count(("erased", stream))
+    effects.count((CountName.ERASED, stream))
 
 
 async def leave_out_erased(

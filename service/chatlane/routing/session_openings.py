@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic_core import to_json
 
 from chatlane.domain.catalog import canonical_profile
+from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
 from chatlane.domain.keys import MalformedKeyError, ParsedKey, key_text, parse_session_key
@@ -164,7 +165,7 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     placement.deliver(arrived, session)
     # The platform of a session without a lane is what its caller calls itself: no label.
     platform = event.platform if event.platform in case.catalog.platforms else "api"
-    effects.count(("routed", platform))
+    effects.count((CountName.ROUTED, platform))
     await case.writing.write(effects, sessions_of=[session])
     return Shown(session.id, derived_id(case.at, digest, "message"))
 

@@ -1,0 +1,69 @@
+"""What a transaction counts, and the labels that each count takes.
+
+The metrics learn of a count after the commit, too late to refuse it. So a misspelt name or label, or
+one label too many, has to fail in the type checker.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from chatlane.domain.commands import CommandName
+from chatlane.domain.log import LogName
+from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.events import ResetReason
+from chatlane_schemas.inbound import Kind
+from chatlane_schemas.results import Outcome
+from chatlane_schemas.streams import StreamName
+from chatlane_schemas.turns import CancelReason
+
+
+class CountName(StrEnum):
+    """Names of counts; the metrics have one counter for each."""
+
+    ROUTED = "routed"
+    DUPLICATES = "duplicates"
+    KEPT = "kept"
+    ERASED = "erased"
+    MESSAGE_CHANGES = "message_changes"
+    COMMANDS = "commands"
+    DEAD_LETTERS = "dead_letters"
+    DEAD_LETTERS_DROPPED = "dead_letters_dropped"
+    SESSIONS_STARTED = "sessions_started"
+    TURNS_DISPATCHED = "turns_dispatched"
+    TURNS_EXPIRED = "turns_expired"
+    TURNS_RETRIED = "turns_retried"
+    TURNS_FINISHED = "turns_finished"
+    TURNS_CANCELLED = "turns_cancelled"
+    STREAM_ANSWERS = "stream_answers"
+    LATE_RESULTS = "late_results"
+
+
+ChangeOutcome: TypeAlias = Literal["applied", "same", "older", "gone", "early", "new"]
+KeptKind: TypeAlias = Kind | Literal["bot", "other_bot", "silenced_bot"]
+
+Count: TypeAlias = (
+    tuple[
+        Literal[
+            CountName.ROUTED,
+            CountName.TURNS_DISPATCHED,
+            CountName.TURNS_EXPIRED,
+            CountName.TURNS_RETRIED,
+            CountName.STREAM_ANSWERS,
+            CountName.LATE_RESULTS,
+        ],
+        str,
+    ]
+    | tuple[Literal[CountName.DUPLICATES], LogName]
+    | tuple[Literal[CountName.KEPT], KeptKind]
+    | tuple[Literal[CountName.ERASED], StreamName]
+    | tuple[Literal[CountName.MESSAGE_CHANGES], Kind, ChangeOutcome]
+    | tuple[Literal[CountName.COMMANDS], CommandName, Literal["done", "refused"]]
+    | tuple[Literal[CountName.DEAD_LETTERS], Stage, DeadReason]
+    | tuple[Literal[CountName.DEAD_LETTERS_DROPPED], str, str]
+    | tuple[Literal[CountName.SESSIONS_STARTED], str, ResetReason | Literal["new", "compression"]]
+    | tuple[Literal[CountName.TURNS_FINISHED], str, Outcome | Literal[""]]
+    | tuple[Literal[CountName.TURNS_CANCELLED], str, CancelReason]
+)
+"""A name and its labels, such as `(CountName.TURNS_EXPIRED, agent)`."""
