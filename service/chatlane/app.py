@@ -163,12 +163,12 @@ class App:
     def note_regression(self) -> None:
         """Tell that the database has forgotten what it had confirmed."""
         self.regressed_at = asyncio.get_running_loop().time()
-        self.metrics.database_regressed()
+        self.metrics.record_database_regression()
         _log.critical("database_regressed", router=str(self.router_id))
 
     def count_refusal(self, refusal: Refusal) -> None:
         """Count something that NATS did not let this router do."""
-        self.metrics.nats_refused(refusal.what)
+        self.metrics.record_nats_refusal(refusal.what)
 
     def probes(self, heartbeat: Heartbeat) -> Probes:
         """Return the questions behind the health routes."""
@@ -311,12 +311,13 @@ async def route(app: App, stop: asyncio.Event) -> None:
 
 def _show_connection(metrics: Metrics, bus: Bus) -> None:
     def reconnected() -> None:
-        metrics.nats_connected(is_connected=True)
-        metrics.nats_reconnected()
+        metrics.record_nats_connection(is_connected=True)
+        metrics.record_nats_reconnect()
 
-    metrics.nats_connected(is_connected=bus.is_connected)
+    metrics.record_nats_connection(is_connected=bus.is_connected)
     bus.listen(
-        disconnected=lambda: metrics.nats_connected(is_connected=False), reconnected=reconnected
+        disconnected=lambda: metrics.record_nats_connection(is_connected=False),
+        reconnected=reconnected,
     )
 
 

@@ -576,134 +576,134 @@ class Metrics:
         """Return the page that Prometheus reads."""
         return generate_latest(self.registry)
 
-    def decided(self, counts: Mapping[tuple[str, ...], int]) -> None:
+    def record_decisions(self, counts: Mapping[tuple[str, ...], int]) -> None:
         """Count what a committed transaction decided: (name, labels...) → how often."""
         for (name, *labels), count in counts.items():
             self._add(COUNTERS[CountName(name)], count, *labels)
 
-    def searchable(self, rows: int, sessions: int) -> None:
+    def record_searchable(self, rows: int, sessions: int) -> None:
         """Count rows that became searchable; show how many sessions have some to come."""
         self._add(SEARCHABLE_ROWS, rows)
         self._set(UNSEARCHABLE_SESSIONS, sessions)
 
-    def batch_committed(self, messages: int, took: timedelta) -> None:
+    def record_committed_batch(self, messages: int, took: timedelta) -> None:
         """Count a committed batch of either or both logs."""
         self._add(BATCHES, 1, "committed")
         self._observe(BATCH_SECONDS, took.total_seconds())
         self._observe(BATCH_MESSAGES, messages)
 
-    def stages_took(self, laps: Mapping[str, float]) -> None:
+    def record_stages(self, laps: Mapping[str, float]) -> None:
         """Observe how many seconds each stage of a batch took."""
         for stage, seconds in laps.items():
             self._observe(STAGE_SECONDS, seconds, stage)
 
-    def batch_repeated(self, outcome: Literal["superseded", "failed"]) -> None:
+    def record_repeated_batch(self, outcome: Literal["superseded", "failed"]) -> None:
         """Count a batch that was rolled back and starts over."""
         self._add(BATCHES, 1, outcome)
 
-    def held_back(self, stream: str) -> None:
+    def record_held_back(self, stream: str) -> None:
         """Count a batch of which a part waits for room in a stream."""
         self._add(HELD_BACK, 1, stream)
 
-    def log_lag(self, log: str, age: timedelta) -> None:
+    def record_log_lag(self, log: str, age: timedelta) -> None:
         """Show how old the oldest message of a batch was at its commit."""
         self._set(LOG_LAG, max(0.0, age.total_seconds()), log)
 
-    def outbox_backlog(self, rows: int) -> None:
+    def record_outbox_backlog(self, rows: int) -> None:
         """Show how many committed rows wait to be published."""
         self._set(OUTBOX_BACKLOG, rows)
 
-    def published(self, stream: str, count: int = 1) -> None:
+    def record_published(self, stream: str, count: int = 1) -> None:
         """Count acknowledged outbox rows."""
         self._add(PUBLISHED, count, stream)
 
-    def publish_repeated(self, stream: str, count: int = 1) -> None:
+    def record_repeated_publish(self, stream: str, count: int = 1) -> None:
         """Count publishes that are tried again with the same id."""
         self._add(PUBLISH_REPEATS, count, stream)
 
-    def publish_took(self, took: timedelta) -> None:
+    def record_publish_time(self, took: timedelta) -> None:
         """Observe the time from commit to the last acknowledgement of a batch."""
         self._observe(PUBLISH_SECONDS, took.total_seconds())
 
-    def swept(self, rows: int) -> None:
+    def record_adopted_rows(self, rows: int) -> None:
         """Count rows of dead routers that were published."""
         self._add(SWEPT, rows)
 
-    def turns_claimed(self, agent: str, status: str, count: int = 1) -> None:
+    def record_claim(self, agent: str, status: str, count: int = 1) -> None:
         """Count answered claims."""
         self._add(TURNS_CLAIMED, count, agent, status)
 
-    def turns_renewed(self, agent: str, status: str, count: int = 1) -> None:
+    def record_renewal(self, agent: str, status: str, count: int = 1) -> None:
         """Count answered renewals."""
         self._add(TURN_RENEWALS, count, agent, status)
 
-    def claim_took(self, took: timedelta) -> None:
+    def record_claim_time(self, took: timedelta) -> None:
         """Observe the time from a claim or renewal to its answer."""
         self._observe(CLAIM_SECONDS, took.total_seconds())
 
-    def partitions_owned(self, log: str, count: int) -> None:
+    def record_owned_partitions(self, log: str, count: int) -> None:
         """Show how many partitions this process reads."""
         self._set(PARTITIONS_OWNED, count, log)
 
-    def taken_over(self, log: str, how: Literal["free", "expired"], count: int = 1) -> None:
+    def record_takeover(self, log: str, how: Literal["free", "expired"], count: int = 1) -> None:
         """Count partitions taken."""
         self._add(TAKEOVERS, count, log, how)
 
-    def partitions_lost(self, log: str, count: int = 1) -> None:
+    def record_lost_partitions(self, log: str, count: int = 1) -> None:
         """Count partitions that another process took from this one."""
         self._add(PARTITIONS_LOST, count, log)
 
-    def reader_recreated(self, log: str, reason: str) -> None:
+    def record_reader_recreation(self, log: str, reason: str) -> None:
         """Count readers made anew; `reason` is one word of the reader's own."""
         self._add(READER_RECREATIONS, 1, log, reason)
 
-    def log_alarm(self, log: str, kind: str) -> None:
+    def record_log_alarm(self, log: str, kind: str) -> None:
         """Count logs that are not what was read before."""
         self._add(LOG_ALARMS, 1, log, kind)
 
-    def received(self, log: str, owner: str, messages: int, body_bytes: int) -> None:
+    def record_received(self, log: str, owner: str, messages: int, body_bytes: int) -> None:
         """Count what an account or agent stored in a log, once it is decided."""
         self._add(RECEIVED, messages, log, owner)
         self._add(RECEIVED_BYTES, body_bytes, log, owner)
 
-    def log_trimmed(self, log: str, owner: str, messages: int) -> None:
+    def record_log_trim(self, log: str, owner: str, messages: int) -> None:
         """Count messages of a log that were purged before their time."""
         self._add(LOG_TRIMMED, messages, log, owner)
 
-    def database_regressed(self) -> None:
+    def record_database_regression(self) -> None:
         """Count that the database went back to an earlier moment."""
         self._add(DATABASE_REGRESSIONS, 1)
 
-    def stream_loss(self, stream: str, kind: str) -> None:
+    def record_stream_loss(self, stream: str, kind: str) -> None:
         """Count that a stream has lost something."""
         self._add(STREAM_LOSSES, 1, stream, kind)
 
-    def reconciled(self, kind: str, count: int) -> None:
+    def record_reconciled(self, kind: str, count: int) -> None:
         """Count inconsistencies that were repaired."""
         self._add(RECONCILED, count, kind)
 
-    def api_answered(self, method: str, outcome: str, took: timedelta) -> None:
+    def record_api_answer(self, method: str, outcome: str, took: timedelta) -> None:
         """Count an answered request."""
         self._add(API_REQUESTS, 1, method, outcome)
         self._observe(API_SECONDS, took.total_seconds(), method)
 
-    def nats_connected(self, *, is_connected: bool) -> None:
+    def record_nats_connection(self, *, is_connected: bool) -> None:
         """Show whether the connection to NATS stands."""
         self._set(NATS_CONNECTED, int(is_connected))
 
-    def nats_reconnected(self) -> None:
+    def record_nats_reconnect(self) -> None:
         """Count a connection that came back."""
         self._add(NATS_RECONNECTS, 1)
 
-    def nats_refused(self, what: str) -> None:
+    def record_nats_refusal(self, what: str) -> None:
         """Count something that NATS did not let us do."""
         self._add(NATS_REFUSED, 1, what)
 
-    def loop_lag(self, lag: timedelta) -> None:
+    def record_loop_lag(self, lag: timedelta) -> None:
         """Show how late the last heartbeat was."""
         self._set(LOOP_LAG, lag.total_seconds())
 
-    def turn_waited(self, agent: str, waited: timedelta) -> None:
+    def record_turn_wait(self, agent: str, waited: timedelta) -> None:
         """Observe how long a turn was there before its first claim."""
         self._observe(TURN_WAITED, waited.total_seconds(), agent)
 

@@ -402,7 +402,7 @@ async def test_what_the_server_refuses_is_counted_within_seconds(server: Secured
         return f'chatlane_nats_refused_total{{what="{what}"}} 1.0' in metrics.render().decode()
 
     def count(refusal: Refusal) -> None:
-        metrics.nats_refused(refusal.what)
+        metrics.record_nats_refusal(refusal.what)
 
     async with open_bus(server.options("production/router"), count) as bus:
         assert 'chatlane_nats_refused_total{what="publish"} 0.0' in metrics.render().decode()

@@ -205,7 +205,7 @@ async def test_a_connection_that_stays_idle_is_closed(
 async def test_metrics_are_served_as_prometheus_reads_them(
     http: httpx.AsyncClient, dependencies: Dependencies
 ) -> None:
-    dependencies.metrics.decided({("routed", "telegram"): 1})
+    dependencies.metrics.record_decisions({("routed", "telegram"): 1})
 
     response = await http.get("/metrics")
 

@@ -19,14 +19,19 @@ SPAN = timedelta(seconds=0.2)
 def _touch_everything(metrics: Metrics) -> None:
     """Call every method once with whatever its signature asks for."""
     for name, method in inspect.getmembers(metrics, inspect.ismethod):
-        if not name.startswith("_") and name not in {"render", "decided", "show", "stages_took"}:
+        if not name.startswith("_") and name not in {
+            "render",
+            "record_decisions",
+            "show",
+            "record_stages",
+        }:
             parameters = inspect.signature(method).parameters.values()
             method(**{its.name: _value_for(str(its.annotation)) for its in parameters})
-    metrics.stages_took({"commit": 0.2})
+    metrics.record_stages({"commit": 0.2})
     for metric in METRICS:
         if metric.kind == "gauge" and metric is not BUILD:
             metrics.show(metric, {("label",) * len(metric.labels): 1})
-    metrics.decided({(name, *metric.labels): 1 for name, metric in COUNTERS.items()})
+    metrics.record_decisions({(name, *metric.labels): 1 for name, metric in COUNTERS.items()})
 
 
 def _value_for(annotation: str) -> object:
@@ -65,7 +70,7 @@ def test_names_follow_one_pattern() -> None:
 def test_two_processes_in_one_test_do_not_share_counts() -> None:
     first, second = Metrics(), Metrics()
 
-    first.decided({("routed", "telegram"): 3})
+    first.record_decisions({("routed", "telegram"): 3})
 
     assert b'chatlane_messages_routed_total{platform="telegram"} 3.0' in first.render()
     assert b"telegram" not in second.render()

@@ -68,7 +68,7 @@ class Answering:
         reply = await self._reply(method, request, asked, act)
         error = reply.error if isinstance(reply, ApiReply) else None
         took = timedelta(seconds=time.monotonic() - started)
-        self._metrics.api_answered(method, error.code if error else "ok", took)
+        self._metrics.record_api_answer(method, error.code if error else "ok", took)
         return self._fitting(method, encode(reply))
 
     async def answer_read(

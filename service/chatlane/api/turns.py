@@ -72,14 +72,14 @@ class TurnHandlers:
     async def _claim(self, request: ClaimRequest) -> ClaimReply:
         started = time.monotonic()
         reply = await self._desk.claim(self.agent, request)
-        self._metrics.turns_claimed(self.agent, reply.status)
+        self._metrics.record_claim(self.agent, reply.status)
         if reply.status is ClaimStatus.CLAIMED and reply.attempt == 1:
             waited = datetime.now(UTC) - time_of(reply.turn_id)
-            self._metrics.turn_waited(self.agent, max(timedelta(0), waited))
-        self._metrics.claim_took(timedelta(seconds=time.monotonic() - started))
+            self._metrics.record_turn_wait(self.agent, max(timedelta(0), waited))
+        self._metrics.record_claim_time(timedelta(seconds=time.monotonic() - started))
         return reply
 
     async def _renew(self, request: RenewRequest) -> RenewReply:
         reply = await self._desk.renew(self.agent, request)
-        self._metrics.turns_renewed(self.agent, reply.status)
+        self._metrics.record_renewal(self.agent, reply.status)
         return reply

@@ -204,7 +204,7 @@ class Batches:
                 )
                 if len(known) % _BREATH == 0:
                     await asyncio.sleep(0)
-        self._metrics.stages_took({"queue": queued, "decode": monotonic() - began})
+        self._metrics.record_stages({"queue": queued, "decode": monotonic() - began})
         return known
 
     async def _settle_what_has_room(
@@ -228,7 +228,7 @@ class Batches:
 
     def _report_held_back(self, full: Collection[str], messages: int) -> None:
         for stream in full:
-            self._metrics.held_back(stream)
+            self._metrics.record_held_back(stream)
         now = monotonic()
         if now - self._held_back_said_at >= _HELD_BACK_SAID_EVERY:
             self._held_back_said_at = now
@@ -245,7 +245,7 @@ class Batches:
             await self._persist(batch, known)
         except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
             _log.exception("batch_failed", messages=len(batch.messages))
-            self._metrics.batch_repeated("failed")
+            self._metrics.record_repeated_batch("failed")
             await self._isolate(batch, known)
 
     @staticmethod
@@ -264,10 +264,10 @@ class Batches:
             try:
                 await self._attempt(batch, known)
             except LostPartitionsError as error:
-                self._metrics.batch_repeated("superseded")
+                self._metrics.record_repeated_batch("superseded")
                 self._intake.lost(error.lost)
             except SupersededError:
-                self._metrics.batch_repeated("superseded")
+                self._metrics.record_repeated_batch("superseded")
                 races += 1
                 if races > _MOST_RACES:
                     raise
@@ -276,7 +276,7 @@ class Batches:
                 await self._settle_in_time(batch, known)
                 return
             except TransientError as error:
-                self._metrics.batch_repeated("failed")
+                self._metrics.record_repeated_batch("failed")
                 _log.warning("batch_waits", error=str(error), messages=len(batch.messages))
                 if isinstance(error, StoreUnavailableError) and error.is_held_up:
                     await self._part(batch, known)
@@ -415,14 +415,14 @@ class Batches:
         await self._persist(batch, {message: Decoded(message, refused)})
 
     def _report(self, batch: Batch, took: timedelta) -> None:
-        self._metrics.batch_committed(len(batch.messages), took)
+        self._metrics.record_committed_batch(len(batch.messages), took)
         now = datetime.now(UTC)
         oldest: dict[str, datetime] = {}
         for one in batch.slices:
             first = one.messages[0].stored_at
             oldest[one.partition.log] = min(first, oldest.get(one.partition.log, first))
         for log, stored_at in oldest.items():
-            self._metrics.log_lag(log, now - stored_at)
+            self._metrics.record_log_lag(log, now - stored_at)
         self._count_received(batch)
 
     def _count_received(self, batch: Batch) -> None:
@@ -432,7 +432,7 @@ class Batches:
             messages, size = counts.get(key, (0, 0))
             counts[key] = messages + 1, size + len(message.body)
         for (log, owner), (messages, size) in counts.items():
-            self._metrics.received(log, label_of(owner, self._owners[log]), messages, size)
+            self._metrics.record_received(log, label_of(owner, self._owners[log]), messages, size)
 
 
 def _parts(batch: Batch) -> list[Batch]:

@@ -117,7 +117,7 @@ class DriftWatch:
                     if now - seen.at < self._remembered_for:
                         continue
                 elif not await self._is_erased(log, state, seen):
-                    self._metrics.log_alarm(log, "deleted")
+                    self._metrics.record_log_alarm(log, "deleted")
                     _log.critical(
                         "log_messages_deleted",
                         log=log,

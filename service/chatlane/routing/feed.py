@@ -326,7 +326,9 @@ class PartitionFeed:
         await reader.broken.wait()
         self._unreadable_since = self._loop.time()
         # The first word is what happened, the rest are details for people.
-        self._its.metrics.reader_recreated(self.partition.log, reader.break_reason.split(" ")[0])
+        self._its.metrics.record_reader_recreation(
+            self.partition.log, reader.break_reason.split(" ")[0]
+        )
         if self._its.access.is_reachable:
             _log.info("partition_reader_broken", **self._place, reason=reader.break_reason)
         # A batch that is on its way may move the cursor; only then is it known where to go on.
@@ -362,7 +364,7 @@ class PartitionFeed:
             case LogUnbound():
                 _log.debug("partition_bound", **self._place, cursor=found.cursor)
             case LogReplaced():
-                self._its.metrics.log_alarm(self.partition.log, found.reason)
+                self._its.metrics.record_log_alarm(self.partition.log, found.reason)
                 _log.critical(
                     "log_replaced",
                     **self._place,
@@ -374,7 +376,7 @@ class PartitionFeed:
                 # Said once it is known whether it is a loss.
                 pass
         if await self._rewind(found) and isinstance(found, LogTruncated):
-            self._its.metrics.log_alarm(self.partition.log, "truncated")
+            self._its.metrics.record_log_alarm(self.partition.log, "truncated")
             _log.critical(
                 "log_truncated",
                 **self._place,

@@ -140,7 +140,9 @@ class Intake:
         """Start reading partitions just taken."""
         for claim in claims:
             self._feeds[claim.partition] = PartitionFeed(claim, self._dependencies)
-            self._metrics.taken_over(claim.partition.log, "expired" if claim.had_owner else "free")
+            self._metrics.record_takeover(
+                claim.partition.log, "expired" if claim.had_owner else "free"
+            )
         self._show_owned()
 
     @property
@@ -186,7 +188,7 @@ class Intake:
         gone = [self._feeds.pop(one) for one in partitions if one in self._feeds]
         for feed in gone:
             self._note_position(feed)
-            self._metrics.partitions_lost(feed.partition.log)
+            self._metrics.record_lost_partitions(feed.partition.log)
             self._run(feed.close())
         if gone:
             _log.warning("partitions_lost", partitions=_names(feed.partition for feed in gone))
@@ -197,7 +199,7 @@ class Intake:
     def _show_owned(self) -> None:
         logs = Counter(partition.log for partition in self._feeds)
         for log in LOGS:
-            self._metrics.partitions_owned(log, logs[log])
+            self._metrics.record_owned_partitions(log, logs[log])
 
     async def close(self) -> None:
         """Stop reading everything; what is out is void."""

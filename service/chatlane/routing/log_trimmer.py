@@ -162,7 +162,7 @@ class LogTrimmer:
             purged += count
             await asyncio.sleep(took)
         if purged:
-            self._metrics.log_trimmed(log, self._label(log, owner), purged)
+            self._metrics.record_log_trim(log, self._label(log, owner), purged)
             _log.warning(
                 "log_trimmed",
                 log=log,

@@ -163,7 +163,7 @@ class LostMessages:
         )
         now = _explained(now, erased.gone)
         if loss is not None:
-            self._metrics.stream_loss(stream, loss)
+            self._metrics.record_stream_loss(stream, loss)
             _log.critical("stream_lost_messages", stream=stream, reason=loss)
         marked = Marked(now, before.search_after, before.search_until)
         since: datetime | None = None
@@ -303,7 +303,7 @@ class LostMessages:
                     effects=effects,
                 )
             await writing.write(effects)
-        self._metrics.reconciled(Inconsistency.ROUTED_LOST, len(lost))
+        self._metrics.record_reconciled(Inconsistency.ROUTED_LOST, len(lost))
 
 
 def _explained(mark: StreamMark, erased: int) -> StreamMark:

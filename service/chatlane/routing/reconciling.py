@@ -224,7 +224,7 @@ class Reconciler:
         if silent:
             async with self._transaction() as connection:
                 hurried = await reconciliation.hurry(connection, silent)
-            self._metrics.reconciled(Inconsistency.TURN_UNANNOUNCED, hurried)
+            self._metrics.record_reconciled(Inconsistency.TURN_UNANNOUNCED, hurried)
 
     async def _open_turns(self, stranded: Sequence[UUID], at: datetime) -> None:
         """Give sessions in which messages wait for nothing a turn."""
@@ -240,4 +240,4 @@ class Reconciler:
                 trigger = one.message_id.bytes + at.isoformat().encode()
                 open_turn(locked[one.session_id], one.stored_at, trigger, effects)
             await writing.write(effects, sessions_of=[locked[one.session_id] for one in opened])
-        self._metrics.reconciled(Inconsistency.MESSAGES_STRANDED, len(opened))
+        self._metrics.record_reconciled(Inconsistency.MESSAGES_STRANDED, len(opened))

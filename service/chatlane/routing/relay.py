@@ -268,7 +268,7 @@ class Relay:
             adopted += by_stream.total()
             streams = frozenset(its for its in by_stream if by_stream[its] >= _ADOPTED_AT_ONCE)
         if adopted:
-            self._metrics.swept(adopted)
+            self._metrics.record_adopted_rows(adopted)
             _log.info("outbox_rows_adopted", count=adopted)
         return adopted
 
@@ -392,7 +392,7 @@ class Relay:
             await dead_letters.insert(connection, effects.dead)
             await writer.insert(connection, effects.publications)
             await outbox.delete(connection, [row.id])
-        self._metrics.decided(effects.counts)
+        self._metrics.record_decisions(effects.counts)
         _log.error(
             "message_dead_lettered",
             stage=Stage.OUTBOX,
@@ -408,12 +408,12 @@ class Relay:
             self._report()
 
     def _report(self) -> None:
-        self._metrics.outbox_backlog(self.backlog)
+        self._metrics.record_outbox_backlog(self.backlog)
         for stream, (published, repeated) in self._pipeline.take_counts().items():
-            self._metrics.published(stream, published)
+            self._metrics.record_published(stream, published)
             if repeated:
-                self._metrics.publish_repeated(stream, repeated)
+                self._metrics.record_repeated_publish(stream, repeated)
         for stream, count in self._pipeline.take_dropped().items():
             _log.warning("announcements_dropped", stream=stream, count=count, reason="stream_full")
         for seconds in self._pipeline.take_times():
-            self._metrics.publish_took(timedelta(seconds=seconds))
+            self._metrics.record_publish_time(timedelta(seconds=seconds))

@@ -83,7 +83,7 @@ class UndeliverableMessages:
                 # No place in any order, so the sweep may publish it.
                 await outbox.insert(connection, None, effects.publications)
         if is_new:
-            self._metrics.decided(effects.counts)
+            self._metrics.record_decisions(effects.counts)
             _log.error(
                 "message_dead_lettered",
                 reason=DeadReason.UNDELIVERABLE,

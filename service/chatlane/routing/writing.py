@@ -189,11 +189,11 @@ class Writer:
             yield writing
         if writing.laps:
             writing.lap("commit")
-            self._metrics.stages_took(writing.laps)
+            self._metrics.record_stages(writing.laps)
         if self._touched is not None and writing.touched:
             self._touched(writing.touched)
         for effects in writing.effects:
-            self._metrics.decided(effects.counts)
+            self._metrics.record_decisions(effects.counts)
             if effects.messages:
                 self.wrote({row.session_id for row in effects.messages})
             self._report(effects)
@@ -210,4 +210,4 @@ class Writer:
             _log.warning("bot_silenced", session_key=session_key)
         for session_key in effects.repaired_lanes:
             _log.error("lane_of_another_repaired", session_key=session_key)
-            self._metrics.reconciled(Inconsistency.LANE_OF_ANOTHER, 1)
+            self._metrics.record_reconciled(Inconsistency.LANE_OF_ANOTHER, 1)

@@ -176,8 +176,8 @@ class CountingMetrics(Metrics):
         self.counts: Counter[tuple[str, ...]] = Counter()
 
     @override
-    def decided(self, counts: Mapping[tuple[str, ...], int]) -> None:
-        super().decided(counts)
+    def record_decisions(self, counts: Mapping[tuple[str, ...], int]) -> None:
+        super().record_decisions(counts)
         self.counts.update(counts)
 
 
