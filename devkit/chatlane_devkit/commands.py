@@ -35,12 +35,28 @@ def demo(
     raise typer.Exit(main(report=report, lines_per_second=speed, is_kept=keep, picture=picture))
 
 
-def dev() -> None:
-    """Keep the servers and programs of the demo running, with a live log.
+def dev(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Use agents, platforms and limits of this chatlane.toml.",
+        ),
+    ] = None,
+    *,
+    no_workers: Annotated[
+        bool, typer.Option("--no-workers", help="Start no echo workers: your own ones answer.")
+    ] = False,
+) -> None:
+    """Run embedded servers and routers with a live log, until Ctrl-C.
 
-    Prints where everything is and what to try; meanwhile `chatlane chat` and
-    `chatlane sessions` in the same directory find it by themselves. Ctrl-C stops it.
+    Prints the addresses and what to try. `chatlane chat` and `chatlane sessions` in the same
+    directory find it by themselves. One can run per directory.
     """
     from chatlane_devkit.demo.dev_server import main
 
-    raise typer.Exit(main())
+    raise typer.Exit(main(config, has_workers=not no_workers))

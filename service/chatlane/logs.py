@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import math
 import re
 import secrets
 import sys
 import threading
+import time
 import traceback
 from contextlib import suppress
 from datetime import date, datetime, timedelta
@@ -29,7 +31,7 @@ from typing_extensions import override
 from chatlane.errors import ChatlaneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
     from typing import TextIO
 
@@ -63,6 +65,7 @@ DIGEST_KEYS: Final = _words(
     """
 )
 
+_OUTAGE_INTERVAL: Final = timedelta(seconds=30)
 _MAX_TEXT: Final = 300
 _MAX_ITEMS: Final = 64
 _MAX_FRAMES: Final = 20
@@ -107,6 +110,7 @@ def configure_logging(
     target = sys.stderr if stream is None else stream
     structlog.configure(
         processors=[
+            OutageLimit(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             Gate(digest_key or secrets.token_bytes(32)),
@@ -181,6 +185,38 @@ def _exception_as_lines(
             for one in (described, *causes)
         )
     return event_dict
+
+
+class OutageLimit:
+    """A processor that drops repeated warnings about an unavailable Postgres.
+
+    Every job of a router retries and warns while Postgres is away. One line per event and
+    interval is enough; it counts the lines that were dropped before it.
+    """
+
+    def __init__(
+        self, interval: timedelta = _OUTAGE_INTERVAL, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._interval = interval.total_seconds()
+        self._clock = clock
+        self._logged: dict[tuple[object, object], tuple[float, int]] = {}
+
+    def __call__(self, logger: WrappedLogger, method_name: str, event_dict: EventDict) -> EventDict:
+        """Return the event, or drop it as a repetition."""
+        del logger
+        text = event_dict.get("reason", event_dict.get("error"))
+        is_outage = isinstance(text, str) and text.startswith("Postgres ")
+        if method_name != "warning" or not is_outage:
+            return event_dict
+        key, now = (event_dict.get("event"), text), self._clock()
+        logged_at, dropped = self._logged.get(key, (-math.inf, 0))
+        if now - logged_at < self._interval:
+            self._logged[key] = (logged_at, dropped + 1)
+            raise structlog.DropEvent
+        self._logged[key] = (now, 0)
+        if dropped:
+            event_dict["repeated"] = dropped
+        return event_dict
 
 
 class Gate:

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from chatlane.settings import load_settings
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
 from tests.support.command_run import started
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 Tell = Callable[[str], None]
 
 INTERRUPTED: Final = 130
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
 
 async def test_the_demo_keeps_its_promises_while_everything_is_killed(
@@ -101,3 +103,49 @@ async def test_dev_can_be_talked_to_from_its_directory(tmp_path: Path) -> None:
     assert not state.exists()
     assert "ann → terminal: hello there" in run.text
     assert "Traceback" not in run.text
+
+
+async def test_a_second_dev_in_a_directory_refuses_and_leaves_the_first_one_alone(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / ".chatlane" / "dev.toml"
+    async with started(tmp_path, "-m", "chatlane", "dev", "--no-workers") as first:
+        await first.until_told("/metrics")
+        address = state.read_text("utf-8")
+        async with started(tmp_path, "-m", "chatlane", "dev") as second:
+            assert await second.process.wait() == 1
+        assert "another `chatlane dev` runs in this directory" in second.text
+        assert state.read_text("utf-8") == address
+        first.process.send_signal(signal.SIGINT)
+        assert await first.process.wait() == 0
+    assert not state.exists()
+
+
+async def test_dev_without_workers_lets_an_example_answer_with_the_declarations_of_a_file(
+    tmp_path: Path,
+) -> None:
+    declared = tmp_path / "mine.toml"
+    declared.write_text(
+        '[nats]\nurl = "nats://elsewhere.invalid:4222"\n[router]\npartitions = 8\n'
+        '[agents.pirate]\n[profiles.default]\nagent = "pirate"\n[platforms.terminal.accounts.local]\n'
+    )
+    arguments = ("dev", "--no-workers", "--config", str(declared))
+    async with started(tmp_path, "-m", "chatlane", *arguments) as run:
+        await run.until_told("/metrics")
+        assert "owns 4 of 8 partitions" in run.text
+        address = load_settings(tmp_path / ".chatlane" / "dev.toml", {}).nats.url
+        assert address in run.text
+        environment = {"NATS_URL": address, "AGENT": "pirate"}
+        async with (
+            started(tmp_path, str(EXAMPLES / "worker.py"), environment=environment) as worker,
+            started(tmp_path, "-m", "chatlane", "chat", "--as", "ann") as chat,
+        ):
+            chat.say("hello there")
+            await chat.until_told("pirate> You said: hello there (after 0 earlier messages)")
+            chat.say("again")
+            await chat.until_told("pirate> You said: again (after 2 earlier messages)")
+            assert chat.text.count("pirate> ") == 2
+            worker.process.send_signal(signal.SIGINT)
+            assert await worker.process.wait() == 0
+        run.process.send_signal(signal.SIGINT)
+        assert await run.process.wait() == 0

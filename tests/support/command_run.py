@@ -5,7 +5,7 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -74,7 +74,10 @@ class CommandRun:
 
 @asynccontextmanager
 async def started(
-    directory: Path, *arguments: str, python: str = sys.executable
+    directory: Path,
+    *arguments: str,
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[CommandRun]:
     """Start Python with arguments and without a terminal; kill it at the end of the block."""
     mark = secrets.token_hex(8)
@@ -83,7 +86,13 @@ async def started(
             python,
             *arguments,
             cwd=directory,
-            env={**os.environ, MARK: mark, "COLUMNS": "200", "TMPDIR": str(temporary)},
+            env={
+                **os.environ,
+                MARK: mark,
+                "COLUMNS": "200",
+                "TMPDIR": str(temporary),
+                **(environment or {}),
+            },
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

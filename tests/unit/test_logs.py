@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 import chatlane
@@ -21,6 +22,7 @@ from chatlane.errors import StoreUnavailableError
 from chatlane.logs import (
     DIGEST_KEYS,
     PLAIN_KEYS,
+    OutageLimit,
     configure_logging,
     get_logger,
     log_uncaught,
@@ -308,3 +310,28 @@ def test_what_ends_a_process_is_told_without_its_text(lines: Lines) -> None:
 class Untidy:
     def __del__(self) -> None:
         raise KeyError(CANARY)
+
+
+def test_repeated_warnings_about_postgres_are_dropped_and_counted() -> None:
+    now = [0.0]
+    limit = OutageLimit(timedelta(seconds=30), clock=lambda: now[0])
+
+    def warn(event: str, **about: object) -> dict[str, object] | None:
+        try:
+            return dict(limit(None, "warning", {"event": event, **about}))
+        except structlog.DropEvent:
+            return None
+
+    away = str(StoreUnavailableError(kind="ConnectionRefusedError"))
+    assert warn("batch_waits", error=away, messages=3)
+    assert warn("batch_waits", error=away, messages=4) is None
+    assert warn("sweep_postponed", reason=away, task="leases")
+    assert warn("sweep_postponed", reason=away, task="outbox") is None
+    for _ in range(2):
+        assert warn("batch_waits", error="superseded: session")
+        assert warn("turn_lost", reason="answered too late")
+        assert warn("bus_disconnected")
+    now[0] = 30.0
+    repeated = warn("batch_waits", error=away, messages=5)
+    assert repeated is not None
+    assert repeated["repeated"] == 1

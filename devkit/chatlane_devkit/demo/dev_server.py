@@ -1,6 +1,7 @@
 """`chatlane dev`: the stack of the demo kept running, with a live log."""
 
 import asyncio
+import fcntl
 import shutil
 import sys
 from collections.abc import Iterator
@@ -8,12 +9,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from chatlane.settings import SettingsError
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.stack import Stack, open_stack
 from chatlane_devkit.demo.traffic import follow_traffic
@@ -23,6 +26,7 @@ from chatlane_devkit.servers.programs import cancel_on_stop_signals, follow
 
 # Where `chatlane chat` and `chatlane sessions` look when nothing else tells them.
 STATE_FILE: Final = Path(".chatlane/dev.toml")
+_LOCK_FILE: Final = Path(".chatlane/dev.lock")
 
 _THINK: Final = timedelta(milliseconds=300)
 _COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -30,12 +34,13 @@ _WATCH: Final = timedelta(milliseconds=500)
 _PRIVATE: Final = 0o600
 
 
-def main() -> int:
+def main(user_config: Path | None = None, *, has_workers: bool = True) -> int:
     """Run until SIGINT or SIGTERM and return the exit code."""
     narrator = ConsoleOutput(Console())
     try:
-        asyncio.run(_run(narrator))
-    except ServerStartError as error:
+        with _locked_directory():
+            asyncio.run(_run(narrator, user_config, has_workers=has_workers))
+    except (ServerStartError, _DirectoryInUseError, SettingsError, TOMLDecodeError) as error:
         narrator.tell(str(error))
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -43,19 +48,47 @@ def main() -> int:
     return 0
 
 
-async def _run(narrator: ConsoleOutput) -> None:
+async def _run(narrator: ConsoleOutput, user_config: Path | None, *, has_workers: bool) -> None:
     cancel_on_stop_signals()
     with server_directory() as directory:
-        async with open_stack(directory, narrator.tell, think=_THINK) as stack:
+        async with open_stack(
+            directory,
+            narrator.tell,
+            think=_THINK,
+            user_config=user_config,
+            has_workers=has_workers,
+        ) as stack:
             with _state_file(stack.config):
                 _welcome(narrator, stack)
                 await _show_logs(narrator, stack)
 
 
+class _DirectoryInUseError(Exception):
+    """Another `chatlane dev` runs in this directory."""
+
+
+@contextmanager
+def _locked_directory() -> Iterator[None]:
+    """Let one `chatlane dev` run per directory; the lock ends with its process.
+
+    Raises:
+        _DirectoryInUseError: Another one runs here.
+    """
+    _LOCK_FILE.parent.mkdir(exist_ok=True)
+    with _LOCK_FILE.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _DirectoryInUseError(
+                "another `chatlane dev` runs in this directory: stop it first, or start this one "
+                "in another directory"
+            ) from error
+        yield
+
+
 @contextmanager
 def _state_file(config: Path) -> Iterator[None]:
     """Let commands in this directory find the stack while it runs."""
-    STATE_FILE.parent.mkdir(exist_ok=True)
     # It holds the password of the database.
     STATE_FILE.touch(mode=_PRIVATE)
     STATE_FILE.write_text(config.read_text("utf-8"), "utf-8")
@@ -75,10 +108,15 @@ def _welcome(narrator: ConsoleOutput, stack: Stack) -> None:
     for line in (
         f"{command} chat --as ann",
         f"{command} sessions",
+        *([] if _has_workers(stack) else [f"NATS_URL={stack.nats.url} python examples/worker.py"]),
         f"curl http://127.0.0.1:{health}/metrics",
     ):
         narrator.console.print(f"  [bold]{escape(line)}[/]", highlight=False, soft_wrap=True)
     narrator.console.print()
+
+
+def _has_workers(stack: Stack) -> bool:
+    return bool(stack.programs.keys() - stack.health_ports.keys())
 
 
 def _command() -> str:

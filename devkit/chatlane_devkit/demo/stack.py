@@ -11,9 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import Final
 
 import asyncpg
@@ -23,6 +21,7 @@ from chatlane.store import grants
 from chatlane.store.grants import Roles
 from chatlane.store.migrations import migrate
 from chatlane_devkit.demo.observer import Observer
+from chatlane_devkit.demo.stack_config import stack_config
 from chatlane_devkit.servers.conditions import until
 from chatlane_devkit.servers.embedded import (
     NatsServer,
@@ -129,13 +128,22 @@ class Stack:
 
 
 @asynccontextmanager
-async def open_stack(directory: Path, tell: Tell, *, think: timedelta) -> AsyncIterator[Stack]:
+async def open_stack(
+    directory: Path,
+    tell: Tell,
+    *,
+    think: timedelta,
+    user_config: Path | None = None,
+    has_workers: bool = True,
+) -> AsyncIterator[Stack]:
     """Start everything, and stop it at the end of the block.
 
     Args:
         directory: For all files.
         tell: Says in words what happens.
         think: How long the echo agent takes for an answer.
+        user_config: A chatlane.toml whose declarations apply; None takes the shipped ones.
+        has_workers: Whether echo workers and subscribers answer.
 
     Raises:
         ServerStartError: Something ended by itself or did not come up.
@@ -146,11 +154,17 @@ async def open_stack(directory: Path, tell: Tell, *, think: timedelta) -> AsyncI
     ):
         tell(f"nats-server listens on {nats.url}")
         tell(f"Postgres listens on 127.0.0.1:{postgres.port}")
-        config = await _prepare(directory, nats, postgres)
+        config = await _prepare(directory, nats, postgres, user_config)
         tell("streams and tables are set up")
         observer = Observer(postgres.dsn(DATABASE))
         stack = Stack(directory, config, load_settings(config, {}), nats, postgres, observer)
-        _add_programs(stack, think)
+        _add_routers(stack)
+        if not has_workers:
+            pass
+        elif user_config is None:
+            _add_workers(stack, think)
+        else:
+            _add_declared_workers(stack, think)
         try:
             await _start_programs(stack, tell)
             yield stack
@@ -159,16 +173,14 @@ async def open_stack(directory: Path, tell: Tell, *, think: timedelta) -> AsyncI
             await observer.close()
 
 
-async def _prepare(directory: Path, nats: NatsServer, postgres: PostgresServer) -> Path:
+async def _prepare(
+    directory: Path, nats: NatsServer, postgres: PostgresServer, user_config: Path | None
+) -> Path:
     """Write the configuration, make the database, and apply migrations and topology."""
-    template = (
-        resources.files("chatlane_devkit.demo").joinpath("data/stack.toml").read_text("utf-8")
-    )
     config = directory / "chatlane.toml"
     password = secrets.token_hex(16)
     dsn = postgres.dsn(DATABASE, login=(_ROUTER, password))
-    values = {"nats_url": nats.url, "dsn": dsn}
-    config.write_text(Template(template).substitute(values), "utf-8")
+    config.write_text(stack_config(nats.url, dsn, user_config), "utf-8")
     await _execute(postgres.url, f'CREATE DATABASE "{DATABASE}"')
     await asyncio.gather(
         _make_tables(postgres.dsn(DATABASE), password),
@@ -210,8 +222,8 @@ async def _run(directory: Path, arguments: list[str]) -> None:
     program.require_success()
 
 
-def _add_programs(stack: Stack, think: timedelta) -> None:
-    """Describe the programs; none is started yet."""
+def _add_routers(stack: Stack) -> None:
+    """Add the routers, not started yet."""
     config = str(stack.config)
     for number in range(1, ROUTERS + 1):
         name = f"router {number}"
@@ -219,14 +231,36 @@ def _add_programs(stack: Stack, think: timedelta) -> None:
         arguments = ["-m", "chatlane", "router", "--config", config]
         environment = {"CHATLANE_HTTP__PORT": str(port)}
         stack.programs[name] = Program(name, arguments, stack.directory, environment)
+
+
+def _add_workers(stack: Stack, think: timedelta) -> None:
+    """Add the workers of the shipped declarations, not started yet."""
     for number in range(1, WORKERS + 1):
-        name = f"worker {number}"
-        arguments = ["-m", "chatlane", "echo-worker", "--config", config, "--agent", AGENT]
-        arguments += ["--name", worker_id(name), "--think", f"{think.total_seconds()}s"]
-        stack.programs[name] = Program(name, arguments, stack.directory)
-    stack.programs["subscriber"] = Program(
-        "subscriber", [str(_SUBSCRIBER)], stack.directory, {"NATS_URL": stack.nats.url}
-    )
+        _add_echo_worker(stack, f"worker {number}", AGENT, think)
+    _add_subscriber(stack, "subscriber", {})
+
+
+def _add_declared_workers(stack: Stack, think: timedelta) -> None:
+    """Add a worker for each agent that the user declares, not started yet."""
+    for agent in stack.settings.catalog().agents.values():
+        if agent.delivery == "turns":
+            _add_echo_worker(stack, f"worker {agent.name}", agent.name, think)
+        else:
+            slots = str(stack.settings.router.slots)
+            about = {"AGENT": agent.name, "SLOTS": slots}
+            _add_subscriber(stack, f"subscriber {agent.name}", about)
+
+
+def _add_echo_worker(stack: Stack, name: str, agent: str, think: timedelta) -> None:
+    config = str(stack.config)
+    arguments = ["-m", "chatlane", "echo-worker", "--config", config, "--agent", agent]
+    arguments += ["--name", worker_id(name), "--think", f"{think.total_seconds()}s"]
+    stack.programs[name] = Program(name, arguments, stack.directory)
+
+
+def _add_subscriber(stack: Stack, name: str, environment: dict[str, str]) -> None:
+    environment = {"NATS_URL": stack.nats.url, **environment}
+    stack.programs[name] = Program(name, [str(_SUBSCRIBER)], stack.directory, environment)
 
 
 async def _start_programs(stack: Stack, tell: Tell) -> None:
@@ -235,8 +269,9 @@ async def _start_programs(stack: Stack, tell: Tell) -> None:
     for name in stack.programs.keys() - set(routers):
         stack.programs[name].start()
     await asyncio.gather(*(stack.start_router(name) for name in routers))
-    share = stack.partitions // len(routers)
-    await stack.until_owned(dict.fromkeys(routers, share))
+    share, rest = divmod(stack.partitions, len(routers))
+    if not rest:
+        await stack.until_owned(dict.fromkeys(routers, share))
     stack.require_running()
     for name in routers:
         tell(f"{name} owns {share} of {stack.partitions} partitions")

@@ -1,0 +1,58 @@
+"""The chatlane.toml of a stack: the shipped one, or one of the user on embedded servers."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Final
+
+# What the stack decides itself: where the servers are, and that everything listens on loopback.
+_OWN_SECTIONS: Final = ("nats", "postgres", "http", "log", "tracing")
+
+
+def stack_config(nats_url: str, dsn: str, user_config: Path | None) -> str:
+    """Return the configuration of a stack as TOML.
+
+    Args:
+        nats_url: Address of the embedded NATS server.
+        dsn: Address of the embedded Postgres server, as the role of routers.
+        user_config: A chatlane.toml whose declarations apply; None takes the shipped ones.
+    """
+    if user_config is None:
+        shipped = resources.files("chatlane_devkit.demo").joinpath("data/stack.toml")
+        return Template(shipped.read_text("utf-8")).substitute({"nats_url": nats_url, "dsn": dsn})
+    declared = tomllib.loads(user_config.read_text("utf-8"))
+    for section in _OWN_SECTIONS:
+        declared.pop(section, None)
+    # There is one NATS server.
+    declared["streams"] = {**declared.get("streams", {}), "replicas": 1}
+    own = {"nats": {"url": nats_url}, "postgres": {"dsn": dsn}, "log": {"format": "console"}}
+    return toml_text(own | declared)
+
+
+def toml_text(tables: Mapping[str, object]) -> str:
+    """Return parsed TOML as TOML again, one top-level key per line."""
+    return "".join(f"{_toml_string(key)} = {_toml_value(value)}\n" for key, value in tables.items())
+
+
+def _toml_value(value: object) -> str:
+    match value:
+        case dict():
+            pairs = (f"{_toml_string(key)} = {_toml_value(its)}" for key, its in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        case list():
+            return f"[{', '.join(map(_toml_value, value))}]"
+        case bool():
+            return str(value).lower()
+        case str():
+            return _toml_string(value)
+        case _:
+            # Numbers, dates and times are written in TOML as in Python.
+            return str(value)
+
+
+def _toml_string(text: str) -> str:
+    # TOML has no surrogate pairs, and JSON leaves DEL as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
