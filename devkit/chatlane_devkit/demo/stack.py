@@ -182,10 +182,9 @@ async def _prepare(
     dsn = postgres.dsn(DATABASE, login=(_ROUTER, password))
     config.write_text(stack_config(nats.url, dsn, user_config), "utf-8")
     await _execute(postgres.url, f'CREATE DATABASE "{DATABASE}"')
-    await asyncio.gather(
-        _make_tables(postgres.dsn(DATABASE), password),
-        _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)]),
-    )
+    # First the tables: `admin apply` logs in as a user of theirs, to write the audit log.
+    await _make_tables(postgres.dsn(DATABASE), password)
+    await _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)])
     return config
 
 
