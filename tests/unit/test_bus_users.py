@@ -226,9 +226,9 @@ def test_the_commands_make_keys_and_a_configuration_and_notice_when_it_is_old(
     assert run(*making, "--on", "2026-06-30") == (0, "")
     assert made["production/contractor"] in output.read_text()
     code, said = run(*making, "--check", "--on", "2026-06-30")
-    assert (code, "is as" in said) == (0, True)
+    assert (code, "is up to date with" in said) == (0, True)
     code, said = run(*making, "--check", "--on", "2026-07-01")
-    assert (code, "is not what" in said) == (1, True)
+    assert (code, "is out of date with" in said) == (1, True)
     assert run("nats-config", str(users), "--on", "2026-07-01") == (
         0,
         server_config(read_users(users), DAY),

@@ -59,7 +59,7 @@ async def test_a_run_with_a_failure_does_not_end_well(
 ) -> None:
     monkeypatch.setattr(bench, "RESULT", tmp_path / "bench.json")
     monkeypatch.setattr(bench, "PLOTS", tmp_path / "plots")
-    monkeypatch.setattr(bench, "cancel_when_told_to_stop", lambda: None)
+    monkeypatch.setattr(bench, "cancel_on_stop_signals", lambda: None)
     results = Results(command="make bench", about={})
     results.write(bench.RESULT)
     assert await bench.main(["--again"]) == 0
