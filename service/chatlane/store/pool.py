@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from chatlane.errors import StoreUnavailableError
+from chatlane.store.asyncpg_patches import patch_asyncpg
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -151,6 +152,7 @@ async def open_store(
             # Its text quotes the address.
             raise StoreUnavailableError(kind=type(error).__name__) from None
 
+    patch_asyncpg()
     pool = await asyncpg.create_pool(
         connect=connect,
         min_size=0,
