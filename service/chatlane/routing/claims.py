@@ -281,8 +281,9 @@ class _Serving:
 
         They are only refused: what waits behind them is told by the sweep that ends them.
         """
-        begun = [turn.id for turn in self._turns.values() if turn.is_live and turn.attempt]
-        return await originals.emptied(connection, begun) if self._claims and begun else set()
+        asked = (self._turns.get(claim.request.turn_id) for claim in self._claims)
+        begun = {turn.id for turn in asked if turn is not None and turn.is_live and turn.attempt}
+        return await originals.emptied(connection, begun) if begun else set()
 
     def _is_early(self, turn: Turn, lines: dict[UUID, list[WaitingHead]]) -> bool:
         """Return whether the turn is to rest first; it is told of again when it has."""

@@ -25,7 +25,8 @@ SELECT session_key, session_id FROM lanes WHERE session_key = ANY($1::text[])
 
 async def find(connection: "PoolConnectionProxy", keys: Iterable[str]) -> dict[str, Lane]:
     """Return the existing lanes by session key."""
-    rows = await connection.fetch(FIND_LANES_SQL, list(keys))
+    wanted = list(keys)
+    rows = await connection.fetch(FIND_LANES_SQL, wanted) if wanted else []
     return {row[0]: Lane(row[0], row[1], bound_to=row[1]) for row in rows}
 
 

@@ -29,7 +29,8 @@ class Marks(NamedTuple):
 
 async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> Marks:
     """Return the digests that were marked before."""
-    rows = await connection.fetch(PROBE_SEEN_SQL, list(digests))
+    wanted = list(digests)
+    rows = await connection.fetch(PROBE_SEEN_SQL, wanted) if wanted else []
     return Marks({row[0] for row in rows}, {row[0] for row in rows if row[1] == EARLY})
 
 
