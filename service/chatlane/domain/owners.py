@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from chatlane_schemas.people import Person
 
 
-@lru_cache(maxsize=8192)
 def owner_text(platform: str, account: str, scope: str | None, name: str) -> str:
     """Return an identity as a session names its owner; injective.
 
@@ -34,6 +33,8 @@ def parse_owner_text(owner: str) -> tuple[str, str, str | None, str]:
     return platform, account, scope[0] if scope else None, name
 
 
+# Asked several times for every message.
+@lru_cache(maxsize=8192)
 def owner_of(session_key: str, person: str | None) -> str | None:
     """Return the owner of a session in which a person was the first to write.
 

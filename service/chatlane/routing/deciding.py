@@ -201,22 +201,21 @@ class Deciding:
         otherwise.
         """
         unsure = [
-            one
-            for one in arrived
+            message
+            for message in arrived
             if questions
-            or one.former_keys
-            or any(
-                (lane := bound.get(key)) is not None
+            or message.former_keys
+            or (
+                (lane := bound.get(message.session_key)) is not None
                 and (session := locked.get(lane.session_id)) is not None
-                and is_anothers(one, session.owner, {})
-                for key in (one.session_key, *one.former_keys)
+                and is_anothers(message, session.owner, {})
             )
         ]
         names = {
             name
-            for one in unsure
-            if self._catalog.platforms[one.event.platform].person_aliases
-            and (name := name_of(one)) is not None
+            for message in unsure
+            if self._catalog.platforms[message.event.platform].person_aliases
+            and (name := name_of(message)) is not None
         }
         found = await identities.find_by_names(connection, names)
         return {identity.owner: identity.owners for identity in found.values()}
@@ -226,18 +225,22 @@ async def _probe(
     connection: PoolConnectionProxy, arrived: Sequence[Arrived], targets: set[bytes]
 ) -> Marks:
     """Return which messages of a batch are repeats, as marks tell; also those of older routers."""
-    digests = {digest for one in arrived for digest in one.digests}
-    digests.update(mark for one in arrived if one.pair for mark in one.unheard_digests)
-    former = [(digest, one) for one in arrived for digest in one.former_digests]
+    digests = targets.union(*(message.digests for message in arrived))
+    former: list[tuple[bytes, Arrived]] = []
+    for message in arrived:
+        if message.pair is not None:
+            digests.update(message.unheard_digests)
+        if message.former_digests:
+            former += [(digest, message) for digest in message.former_digests]
     older = {digest for digest, _ in former}
-    marks = await seen.probe(connection, digests | targets | older)
+    marks = await seen.probe(connection, digests | older)
     found = older & marks.known
     # For routers that did not tell profiles apart: what they marked may be of another profile.
     keys = await seen.find_keys(connection, found) if found else {}
-    for digest, one in former:
+    for digest, message in former:
         key = keys.get(digest)
-        if key and parse_session_key(key).profile == parse_session_key(one.session_key).profile:
-            marks.known.update(one.digests)
+        if key and parse_session_key(key).profile == parse_session_key(message.session_key).profile:
+            marks.known.update(message.digests)
     return marks
 
 

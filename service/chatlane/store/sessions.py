@@ -73,9 +73,13 @@ async def lock_free(
 
 def _from_row(row: "Record") -> Session:
     session = Session(*row.values())
-    session.start_reason = known_value(ResetReason, session.start_reason, "sessions.start_reason")
-    # It stays as it is, to be written back: nobody goes by a reason that nobody knows.
-    known_value(EndReason, session.end_reason, "sessions.end_reason")
+    # Most sessions have neither reason, and every message reads one.
+    if session.start_reason is not None:
+        reason = known_value(ResetReason, session.start_reason, "sessions.start_reason")
+        session.start_reason = reason
+    if session.end_reason is not None:
+        # An unknown reason is counted and stays as it is, to be written back.
+        known_value(EndReason, session.end_reason, "sessions.end_reason")
     if session.model_override is not None:
         override = read_override(session.model_override)
         session.model_override = override.model_dump_json(exclude_none=True) if override else None
