@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Final
 
 MAX_CHARACTERS: Final = 240
@@ -51,6 +52,8 @@ def shortened(text: str) -> str:
     return text[: MAX_CHARACTERS - len(_ELLIPSIS)] + _ELLIPSIS
 
 
+# Every turn quotes the same names again.
+@lru_cache(maxsize=4096)
 def quoted(text: str) -> str:
     """Return text as one JSON string literal on one line, without tags and fences."""
     return json.dumps(shortened(cleaned(text)), ensure_ascii=False).translate(_SPELLED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -39,7 +40,13 @@ def owner_of(log: LogName, subject: str) -> str:
 
     A subject of another form has an owner that nobody can declare.
     """
-    names = subject.split(".", _FIRST_NAME + _NAMES[log])[_FIRST_NAME:-1]
+    return _owner_at(log, subject.rpartition(".")[0])
+
+
+# Asked for every message; the last token of a subject is the only one of which there are many.
+@lru_cache(maxsize=4096)
+def _owner_at(log: LogName, place: str) -> str:
+    names = place.split(".")[_FIRST_NAME:]
     return "/".join(names) if len(names) == _NAMES[log] else ""
 
 
