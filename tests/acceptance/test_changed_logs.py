@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from chatlane_devkit.judge.run_checks import problems
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, open_nats
 from tests.support.backups.stream_backup import back_up, restore
-from tests.support.checker import problems
 from tests.support.eventually import eventually
 from tests.support.service.load_users import people
 from tests.support.service.processes import apply_topology

@@ -12,11 +12,11 @@ import pytest
 
 from chatlane.bus.jetstream import JetStream
 from chatlane.errors import BusUnavailableError
+from chatlane_devkit.judge.run_checks import problems
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer
 from chatlane_devkit.servers.processes import ServerStartError
 from tests.acceptance.conftest import Tell
-from tests.support.checker import problems
 from tests.support.eventually import eventually
 from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster
 from tests.support.service.load_users import people

@@ -19,8 +19,8 @@ from typing import Final
 import pytest
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
+from chatlane_devkit.judge.run_checks import problems, unwatched
 from tests.acceptance.conftest import Tell
-from tests.support.checker import problems, unwatched
 from tests.support.eventually import eventually
 from tests.support.service.event_log import EventLog
 from tests.support.service.failpoint_scene import (

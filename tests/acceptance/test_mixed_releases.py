@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 
 from chatlane.store.migrations import known_versions
+from chatlane_devkit.judge.run_checks import problems
 from tests.acceptance.conftest import Tell
-from tests.support.checker import problems
 from tests.support.servers.databases import grant_rights
 from tests.support.servers.migrations import apply_each
 from tests.support.service.event_log import EventLog, read_event_log

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.checker import problems
+from chatlane_devkit.judge.run_checks import problems
 from tests.support.eventually import eventually
 from tests.support.service.processes import Process
 from tests.support.service.scene import Scene, open_scene

@@ -12,11 +12,11 @@ from typing import Final
 import asyncpg
 import pytest
 
+from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.run_history import History, Sent
 from tests.acceptance.conftest import Tell
 from tests.support.backups.restore_drill import PATIENCE, Drill, open_drill
-from tests.support.checker import problems
 from tests.support.eventually import eventually
-from tests.support.history import History, Sent
 from tests.support.service.load_users import Person, people
 from tests.support.service.person_world import ANN, MORE, World
 

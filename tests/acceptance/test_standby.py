@@ -10,13 +10,13 @@ from typing import Final
 import httpx
 import pytest
 
+from chatlane_devkit.judge.run_checks import problems
 from chatlane_devkit.servers.binaries import (
     postgres_programs,
     server_directory,
     unprivileged_identity,
 )
 from tests.acceptance.conftest import Tell
-from tests.support.checker import problems
 from tests.support.eventually import eventually
 from tests.support.servers.postgres_pair import PostgresPair, open_postgres_pair
 from tests.support.service.scene import Scene, open_scene, seconds_since

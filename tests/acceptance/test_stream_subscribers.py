@@ -7,9 +7,9 @@ from time import monotonic
 
 import pytest
 
+from chatlane_devkit.judge.run_history import Handed
+from chatlane_devkit.judge.stream_checks import overlaps
 from tests.acceptance.conftest import Tell
-from tests.support.checked_streams import overlaps
-from tests.support.history import Handed
 from tests.support.service.event_log import read_handed
 from tests.support.service.load_users import people
 from tests.support.service.processes import STREAM_AGENT, Process

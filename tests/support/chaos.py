@@ -17,8 +17,8 @@ from typing import Final
 import asyncpg
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
+from chatlane_devkit.judge.run_checks import LONGEST_WAIT, problems, unwatched
 from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
-from tests.support.checker import LONGEST_WAIT, problems, unwatched
 from tests.support.eventually import eventually
 from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
 from tests.support.servers.databases import migrated, open_database

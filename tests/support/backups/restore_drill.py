@@ -10,6 +10,7 @@ from typing import Final
 import asyncpg
 
 from chatlane.settings import load_settings
+from chatlane_devkit.judge.run_history import History
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
 from chatlane_schemas.streams import STREAMS_OF_PEOPLE
@@ -17,7 +18,6 @@ from tests.support.backups.database_backup import dump, restore_database
 from tests.support.backups.point_in_time import PointInTime
 from tests.support.backups.stream_backup import Backup, back_up, restore
 from tests.support.eventually import eventually
-from tests.support.history import History
 from tests.support.servers.databases import migrated
 from tests.support.service.load_users import LoadUsers, Person
 from tests.support.service.processes import apply_topology

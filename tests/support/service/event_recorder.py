@@ -15,9 +15,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from chatlane_client.connection import until_connected
+from chatlane_devkit.judge.run_history import History, Published, Result, Row, Session, Turn
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
-from tests.support.history import History, Published, Result, Row, Session, Turn
 from tests.support.service.load_users import LoadUsers
 from tests.support.service.processes import STREAM_AGENT
 

@@ -14,8 +14,8 @@ from nats.aio.client import Client
 
 from chatlane.bus.tasks import end_task
 from chatlane_client import AdapterClient, RetryLaterError, UnconfirmedPublishError
+from chatlane_devkit.judge.run_history import Received, Sent
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
-from tests.support.history import Received, Sent
 from tests.support.service.event_log import EventLog
 from tests.support.service.pace import paced
 from tests.support.service.processes import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.checked_streams import overlaps
-from tests.support.checker import problems, unwatched
-from tests.support.history import (
+from chatlane_devkit.judge.run_checks import problems, unwatched
+from chatlane_devkit.judge.run_history import (
     Handed,
     History,
     Published,
@@ -22,6 +21,7 @@ from tests.support.history import (
     Wait,
     shown,
 )
+from chatlane_devkit.judge.stream_checks import overlaps
 
 ANN, DESK = "agent:main:test:bot:dm:ann", "agent:desk:test:bot:dm:bob"
 

@@ -10,8 +10,7 @@ from datetime import timedelta
 from itertools import accumulate, groupby
 from typing import Final
 
-from tests.support.checked_streams import stream_problems
-from tests.support.history import (
+from chatlane_devkit.judge.run_history import (
     History,
     Result,
     Row,
@@ -25,6 +24,7 @@ from tests.support.history import (
     stream_sessions,
     users,
 )
+from chatlane_devkit.judge.stream_checks import stream_problems
 
 # A worker whose lease is over stops as soon as its event loop tells it so.
 _TOLD_LATE_SECONDS = 0.25

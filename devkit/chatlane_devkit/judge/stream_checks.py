@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tests.support.history import (
+from chatlane_devkit.judge.run_history import (
     Handed,
     History,
     Published,
