@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chatlane_devkit.judge.history import LogEntry
 from chatlane_devkit.judge.run_checks import problems
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, open_nats
@@ -74,11 +75,11 @@ async def test_a_server_restored_from_a_copy_repeats_nothing(
         await scene.process("router 1").until_told("log_replaced")
         history = await scene.recorder.history(scene.users)
         # The end of every stream went with the old disk.
-        kept = [its for its in scene.users.sent if its.envelope_id in history.inbound]
+        kept = [its for its in scene.users.sent if its.envelope_id in history.stored_ids]
         lost = [its for its in scene.users.sent if its not in kept]
         assert lost == said[len(said) // 2 :]
-        inbound = [*history.inbound, *(its.envelope_id for its in lost)]
-        found = problems(replace(history, inbound=inbound, routed=(), outbound=()))
+        log = [*history.log, *(LogEntry(its.envelope_id) for its in lost)]
+        found = problems(replace(history, log=log, routed=(), outbound=()))
         assert [line for line in found if not _tells_of_a_lost_stream(line)] == []
 
 
@@ -113,9 +114,9 @@ async def test_streams_restored_from_backups_under_a_router_repeat_nothing(
         history = await scene.recorder.history(scene.users)
         # The end of every restored stream is gone, and was dealt with before.
         gone = [its.envelope_id for its in said[len(said) // 2 :]]
-        assert not set(gone) & set(history.inbound)
-        inbound = [*history.inbound, *gone]
-        found = problems(replace(history, inbound=inbound, routed=(), outbound=()))
+        assert not set(gone) & set(history.stored_ids)
+        log = [*history.log, *map(LogEntry, gone)]
+        found = problems(replace(history, log=log, routed=(), outbound=()))
         assert [line for line in found if not _tells_of_a_lost_stream(line)] == []
         scene.require_running()
 

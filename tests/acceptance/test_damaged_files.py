@@ -12,6 +12,7 @@ import pytest
 
 from chatlane.bus.jetstream import JetStream
 from chatlane.errors import BusUnavailableError
+from chatlane_devkit.judge.history import LogEntry
 from chatlane_devkit.judge.run_checks import problems
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer
@@ -183,10 +184,10 @@ async def test_what_a_lone_server_loses_of_what_was_dealt_with_is_told_and_repea
         await scene.recorder.until_settled(scene.users)
         await scene.process("router 1").until_told("log_replaced")
         history = await scene.recorder.history(scene.users)
-        lost = said - set(history.inbound)
+        lost = said - set(history.stored_ids)
         assert lost
-        assert {its.envelope_id for its in scene.users.sent} - set(history.inbound) == lost
-        known = replace(history, inbound=[*history.inbound, *lost], routed=(), outbound=())
+        assert {its.envelope_id for its in scene.users.sent} - set(history.stored_ids) == lost
+        known = replace(history, log=[*history.log, *map(LogEntry, lost)], routed=(), outbound=())
         found = [line for line in problems(known) if not _tells_of_what_is_lost(line)]
         assert found == []
         scene.require_running()

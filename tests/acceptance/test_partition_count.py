@@ -96,7 +96,7 @@ async def test_a_router_refuses_another_number_and_operators_move_to_it(
         after = await scene.recorder.history(users)
         history = replace(
             after,
-            inbound=[*before.inbound, *after.inbound],
+            log=[*before.log, *after.log],
             results=[*before.results, *after.results],
         )
         assert problems(history) == []

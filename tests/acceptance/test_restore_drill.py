@@ -12,8 +12,8 @@ from typing import Final
 import asyncpg
 import pytest
 
+from chatlane_devkit.judge.history import History, LogEntry, Sent
 from chatlane_devkit.judge.run_checks import problems
-from chatlane_devkit.judge.run_history import History, Sent
 from tests.acceptance.conftest import Tell
 from tests.support.backups.restore_drill import PATIENCE, Drill, open_drill
 from tests.support.eventually import eventually
@@ -89,7 +89,7 @@ async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
     await drill.scene.process("router 1").until_told("log_replaced")
     history = await drill.history()
     # The end of each stream went; what had been decided before is known all the same.
-    gone = {its.envelope_id for its in drill.users.sent} - set(history.inbound)
+    gone = {its.envelope_id for its in drill.users.sent} - set(history.stored_ids)
     assert gone <= {its.envelope_id for its in drill.users.sent[:decided]}
     found = _found(_whole(history, drill.users.sent, gone))
     assert not found, "\n".join(found)
@@ -185,10 +185,12 @@ async def _begin(drill: Drill, back_up: Callable[[], Awaitable[None]]) -> None:
 
 def _whole(history: History, sent: Iterable[Sent], gone: Collection[str]) -> History:
     """Return a history with the ends of the streams that were lost after they had done their work."""
-    there = {*history.inbound, *gone}
+    there = {*history.stored_ids, *gone}
     # As they were acknowledged, which is their order within each chat.
     whole = [its.envelope_id for its in sent if its.envelope_id in there]
-    return replace(history, inbound=whole, routed=(), outbound=(), results=(), started=())
+    return replace(
+        history, log=list(map(LogEntry, whole)), routed=(), outbound=(), results=(), started=()
+    )
 
 
 def _found(history: History) -> list[str]:

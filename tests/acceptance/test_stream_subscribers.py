@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from chatlane_devkit.judge.run_history import Handed
+from chatlane_devkit.judge.history import Handed
 from chatlane_devkit.judge.stream_checks import overlaps
 from tests.acceptance.conftest import Tell
 from tests.support.service.event_log import read_handed

@@ -94,7 +94,7 @@ async def _make_the_log_anew(stage: Stage) -> None:
     async with scene.users.talking(100):
         await eventually(lambda: len(scene.users.sent) >= 500, timedelta(seconds=30))
     await scene.recorder.until_settled(scene.users)
-    stage.earlier.extend((await scene.recorder.history(scene.users)).inbound)
+    stage.earlier.extend((await scene.recorder.history(scene.users)).log)
     for name in ("INBOUND", "RESULTS"):
         await scene.client.jetstream().delete_stream(name)
     await apply_topology(scene.service.settings)

@@ -17,6 +17,7 @@ from typing import Final
 import asyncpg
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
+from chatlane_devkit.judge.history import LogEntry
 from chatlane_devkit.judge.run_checks import LONGEST_WAIT, problems, unwatched
 from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
 from tests.support.eventually import eventually
@@ -133,13 +134,13 @@ class Stage:
     """A scene, and what of it can be broken.
 
     Attributes:
-        earlier: Envelope ids that INBOUND held before a script made it anew.
+        earlier: Entries of INBOUND from before a script created it again.
     """
 
     scene: Scene
     servers: Mapping[str, EmbeddedServer]
     links: Mapping[str, LossyLink]
-    earlier: list[str]
+    earlier: list[LogEntry]
 
     async def start(self, plan: "Plan") -> None:
         """Start two of everything; one of each reaches its servers over links."""
@@ -284,7 +285,7 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
     history = await scene.watched_history(path)
     history = replace(
         history,
-        inbound=[*stage.earlier, *history.inbound],
+        log=[*stage.earlier, *history.log],
         left_over={**history.left_over, "partitions that are not read": unread},
     )
     return Outcome(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from chatlane_devkit.judge.run_history import Spell, Wait
+from chatlane_devkit.judge.history import Spell, Wait
 from tests.support.service.event_log import EventLog, read_event_log, told
 
 

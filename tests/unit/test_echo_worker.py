@@ -5,7 +5,7 @@ from uuid import UUID
 
 from chatlane.cli.echo_worker import echo, heard
 from chatlane_devkit.demo.player import answer_of
-from chatlane_devkit.judge.history import Answer, Heard
+from chatlane_devkit.judge.history import Heard, Received
 from chatlane_devkit.scenario.feed import Address
 from chatlane_schemas import (
     Attachment,
@@ -53,7 +53,7 @@ def test_files_are_told_by_name_behind_the_text() -> None:
 
 def test_what_is_said_can_be_read_back() -> None:
     text = echo([message(1, "one"), message(2, "two\nlines"), message(3, None, "cat.png")])
-    assert list(answer_of(outbound(text)).heard()) == [
+    assert list(answer_of(outbound(text)).heard_messages()) == [
         Heard(1, "one"),
         Heard(2, "two\nlines"),
         Heard(3, "[cat.png]"),
@@ -62,7 +62,10 @@ def test_what_is_said_can_be_read_back() -> None:
 
 def test_an_outbound_message_is_judged_by_address_and_cause() -> None:
     answer = answer_of(outbound("hi", turn_id=UUID(int=5)))
-    assert answer == Answer(
+    assert answer == Received(
+        key="",
+        id=answer.id,
+        reply_to="",
         session_id=str(UUID(int=1)),
         out_seq=2,
         agent="main",

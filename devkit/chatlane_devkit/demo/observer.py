@@ -17,7 +17,7 @@ from nats.aio.client import Client
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
-from chatlane_devkit.judge.history import DeadLetter, Leftovers, LogEntry, Row, Session
+from chatlane_devkit.judge.history import DeadLetter, LogEntry, Row, Session
 
 _PATIENCE: Final = timedelta(seconds=30)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
@@ -115,7 +115,11 @@ class Observer:
         """Return all sessions, oldest first."""
         return [
             Session(
-                its["id"], its["session_key"], its["agent"], its["started_at"], its["end_reason"]
+                id=its["id"],
+                key=its["session_key"],
+                agent=its["agent"],
+                end_reason=its["end_reason"] or "",
+                started_at=its["started_at"],
             )
             for its in await self._fetch(SESSIONS_SQL)
         ]
@@ -134,10 +138,14 @@ class Observer:
             for its in await self._fetch(DEAD_LETTERS_SQL)
         ]
 
-    async def leftovers(self) -> Leftovers:
-        """Return what is still to do."""
+    async def left_over(self) -> dict[str, int]:
+        """Count the rows that must be gone when everything is answered."""
         [counts] = await self._fetch(LEFTOVERS_SQL)
-        return Leftovers(counts["outbox"], counts["waiting"], counts["live_turns"])
+        return {
+            "outbox rows": counts["outbox"],
+            "waiting messages": counts["waiting"],
+            "live turns": counts["live_turns"],
+        }
 
     async def _fetch(self, query: LiteralString, *arguments: object) -> list[Any]:
         """Run a query; while the server is away, wait for it.

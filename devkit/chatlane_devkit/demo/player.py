@@ -18,7 +18,7 @@ from chatlane_client.adapter import AdapterClient
 from chatlane_client.connection import until_connected
 from chatlane_devkit.demo.answer_gaps import AnswerGaps
 from chatlane_devkit.demo.observer import Observer, chat_of
-from chatlane_devkit.judge.history import Answer
+from chatlane_devkit.judge.history import Received
 from chatlane_devkit.scenario.feed import Address, Cue, Pause, Publication, Settle, Step
 from chatlane_devkit.servers.conditions import until
 from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
@@ -54,7 +54,7 @@ class Score:
     commanded: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     refused_copies: int = 0
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Received] = field(default_factory=list)
     last_answer_at: float = 0.0
     silence: AnswerGaps = field(default_factory=AnswerGaps)
 
@@ -241,7 +241,7 @@ class Player:
     async def _receive(self, message: OutboundMessage) -> None:
         answer = answer_of(message)
         self.score.answers.append(answer)
-        heard = sum(1 for _ in answer.heard())
+        heard = sum(1 for _ in answer.heard_messages())
         self.score.heard += heard
         self.score.silence.end(heard)
         if message.kind is OutboundKind.NOTICE and message.reply_to is not None:
@@ -249,10 +249,13 @@ class Player:
         self.score.last_answer_at = monotonic()
 
 
-def answer_of(message: OutboundMessage) -> Answer:
+def answer_of(message: OutboundMessage) -> Received:
     """Return an outbound message as the verdict judges it."""
     cause = f"turn {message.turn_id}" if message.turn_id else f"message {message.reply_to}"
-    return Answer(
+    return Received(
+        key="",
+        id=message.id,
+        reply_to=message.reply_to or "",
         session_id=str(message.session_id),
         out_seq=message.out_seq,
         agent=message.agent,

@@ -16,7 +16,7 @@ _CHAT_ROWS = range(6, 15)
 def session_rows(history: History) -> list[tuple[object, ...]]:
     """Return sessions, messages and answers by platform and agent."""
     messages = Counter(row.session_id for row in history.rows if row.role != "assistant")
-    answers = Counter(answer.session_id for answer in history.answers)
+    answers = Counter(answer.session_id for answer in history.received)
     groups: dict[tuple[str, str], list[Session]] = defaultdict(list)
     for session in history.sessions:
         groups[_platform(session), session.agent].append(session)
@@ -24,7 +24,7 @@ def session_rows(history: History) -> list[tuple[object, ...]]:
         (
             *group,
             len(sessions),
-            sum(session.end_reason is not None for session in sessions),
+            sum(bool(session.end_reason) for session in sessions),
             sum(messages[session.id] for session in sessions),
             sum(answers[session.id] for session in sessions),
         )
@@ -82,7 +82,7 @@ def one_conversation(
         if its.expect == "accepted"
     }
     lines = [
-        said.get(Said(row.message_id, row.content), ("", row.content))
+        said.get(Said(row.message_id, row.text), ("", row.text))
         for row in history.rows
         if row.session_id == session.id
     ]
@@ -100,8 +100,10 @@ def _telling_session(history: History) -> Session | None:
     Of those the one that most readers can read.
     """
     lengths = Counter(row.session_id for row in history.rows)
-    foreign = Counter(row.session_id for row in history.rows if not row.content.isascii())
-    collected = {its.session_id for its in history.answers if sum(1 for _ in its.heard()) > 1}
+    foreign = Counter(row.session_id for row in history.rows if not row.text.isascii())
+    collected = {
+        its.session_id for its in history.received if sum(1 for _ in its.heard_messages()) > 1
+    }
     telling = [
         session
         for session in history.sessions
@@ -132,7 +134,7 @@ def as_json(
         "feed": dict(Counter(its.expect for its in feed)),
         "sessions": len(history.sessions),
         "transcript_rows": len(history.rows),
-        "answers": len(history.answers),
+        "answers": len(history.received),
         "dead_letters": dict(Counter(letter.reason for letter in history.dead_letters)),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }

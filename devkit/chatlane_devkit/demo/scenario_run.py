@@ -157,12 +157,12 @@ async def _history(stage: Stage, score: Score) -> History:
     observer = stage.observer
     return History(
         log=await read_log(stage.log_reader),
-        answers=score.answers,
+        received=score.answers,
         sessions=await observer.sessions(),
         rows=await observer.rows(),
         dead_letters=await observer.dead_letters(),
         dead_notices=await read_dead_notices(stage.dead_reader),
-        leftovers=await observer.leftovers(),
+        left_over=await observer.left_over(),
     )
 
 

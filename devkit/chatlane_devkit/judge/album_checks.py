@@ -26,8 +26,10 @@ def album_problems(
     """
     message_ids = {(row.session_id, row.seq): row.message_id for row in history.rows}
     heard: dict[str, list[set[str]]] = defaultdict(list)
-    for answer in history.answers:
-        said = {message_ids.get((answer.session_id, its.seq), "") for its in answer.heard()}
+    for answer in history.received:
+        said = {
+            message_ids.get((answer.session_id, its.seq), "") for its in answer.heard_messages()
+        }
         heard[answer.session_id].append(said)
     for (talk, album), wanted in albums_in(feed).items():
         answers = [said for session in found.get(talk, ()) for said in heard[session.id]]

@@ -35,7 +35,7 @@ def notice_problems(
     Args:
         found: The sessions of each conversation, oldest first.
     """
-    notices = [its for its in history.answers if its.kind == "notice"]
+    notices = [its for its in history.received if its.kind == "notice"]
     due = Counter((its.message_id, its.reply) for its in commands_in(feed))
     due.update((session_id, NEW_AFTER_SILENCE) for session_id in _begun_after_silence(found))
     told = Counter(
@@ -62,7 +62,7 @@ def _begun_after_silence(found: Mapping[str, Sequence[Session]]) -> Iterator[str
 def _misled(feed: Sequence[Publication], history: History) -> Iterator[str]:
     """Say which answers to commands went to another place than the command came from."""
     places = {(its.message_id, its.reply): its.address for its in commands_in(feed)}
-    for its in history.answers:
+    for its in history.received:
         place = places.get((its.cause.removeprefix("message "), its.text))
         if its.kind == "notice" and place is not None and place != its.address:
             yield f"told in the wrong place: {its.text!r}"

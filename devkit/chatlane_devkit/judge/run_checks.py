@@ -10,7 +10,12 @@ from datetime import timedelta
 from itertools import accumulate, groupby
 from typing import Final
 
-from chatlane_devkit.judge.run_history import (
+from chatlane_devkit.judge.delivery_checks import (
+    left_over_problems,
+    log_problems,
+    numbering_problems,
+)
+from chatlane_devkit.judge.history import (
     History,
     Result,
     Row,
@@ -57,7 +62,7 @@ def problems(
         *_spell_problems(history.spells),
         *_work_problems(history),
         *_wait_problems(history.waits, longest_wait.total_seconds()),
-        *(f"left over: {count} {name}" for name, count in history.left_over.items() if count),
+        *left_over_problems(history.left_over),
     ]
 
 
@@ -68,7 +73,7 @@ def unwatched(history: History) -> list[str]:
     """
     told: dict[str, Collection[object]] = {
         "was sent": history.sent,
-        "the logs hold": history.inbound,
+        "the logs hold": history.log,
         "was published to stream agents": history.routed,
         "was published to chats": history.outbound,
         "chats received": history.received,
@@ -82,12 +87,8 @@ def unwatched(history: History) -> list[str]:
 
 
 def _log_problems(history: History) -> Iterator[str]:
-    stored = Counter(history.inbound)
-    place = {envelope_id: n for n, envelope_id in enumerate(history.inbound)}
-    for sent in history.sent:
-        if not stored[sent.envelope_id]:
-            yield f"lost: {sent.message_id} was acknowledged and is not in the log"
-    yield from (f"doubled: {it} is in the log {n} times" for it, n in stored.items() if n > 1)
+    place = {envelope_id: n for n, envelope_id in enumerate(history.stored_ids)}
+    yield from log_problems(history.log, (sent.envelope_id for sent in history.sent))
     for key, of_chat in grouped(firsts(history.sent), lambda sent: sent.key).items():
         places = [place.get(sent.envelope_id, -1) for sent in of_chat]
         if places != sorted(places):
@@ -125,10 +126,7 @@ def _counter_problems(history: History) -> Iterator[str]:
 def _transcript_problems(history: History) -> Iterator[str]:
     keys = {session.id: session.key for session in history.sessions}
     by_session = grouped(history.rows, lambda row: row.session_id)
-    for session_id, rows in by_session.items():
-        numbers = sorted(row.seq for row in rows)
-        if numbers != list(range(1, len(rows) + 1)):
-            yield f"gap: {keys.get(session_id, session_id)} is numbered {shown(numbers)}"
+    yield from numbering_problems(history.rows, keys)
     placed = grouped(users(history.rows), lambda row: row.message_id)
     messages = {sent.message_id: sent for sent in history.sent}
     for message_id, sent in messages.items():
@@ -264,7 +262,7 @@ def _stream_answer_problems(history: History) -> Iterator[str]:
 
 
 def _dead_problems(history: History, dead: Iterable[str]) -> Iterator[str]:
-    expected, found = Counter(dead), Counter(history.dead)
+    expected, found = Counter(dead), Counter(letter.reason for letter in history.dead_letters)
     yield from (f"lost: no dead letter {reason}" for reason in expected - found)
     yield from (f"lost: a dead letter {reason} too many" for reason in found - expected)
 

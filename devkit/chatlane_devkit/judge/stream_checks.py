@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from chatlane_devkit.judge.run_history import (
+from chatlane_devkit.judge.delivery_checks import answer_text_problems, delivery_order_problems
+from chatlane_devkit.judge.history import (
     Handed,
     History,
     Published,
@@ -83,18 +84,10 @@ def _routed_problems(history: History) -> Iterator[str]:
 
 def _received_problems(history: History) -> Iterator[str]:
     keys = {session.id: session.key for session in history.sessions}
-    for session_id, its in grouped(history.received, lambda it: it.session_id).items():
-        numbers = [it.out_seq for it in its]
-        missing = set(range(1, max(numbers) + 1)) - set(numbers)
-        if len(set(numbers)) < len(numbers):
-            yield f"doubled: {keys.get(session_id)} received {shown(numbers)}"
-        elif numbers != sorted(numbers):
-            yield f"inverted: {keys.get(session_id)} received {shown(numbers)}"
-        elif missing:
-            yield f"gap: {keys.get(session_id)} never received {shown(sorted(missing))}"
-        for it in its:
-            if it.key != keys.get(session_id):
-                yield f"misrouted: {it.id} of {keys.get(session_id)} was received by {it.key}"
+    yield from delivery_order_problems(history.received, keys)
+    for it in history.received:
+        if it.key != keys.get(it.session_id):
+            yield f"misrouted: {it.id} of {keys.get(it.session_id)} was received by {it.key}"
     yield from _delivery_problems(history)
     arrived = {it.id for it in history.received}
     yield from (
@@ -123,21 +116,7 @@ def _delivery_problems(history: History) -> Iterator[str]:
 
 def _answer_problems(history: History) -> Iterator[str]:
     """Compare what each chat was told with what the transcript says it was told."""
-    written = grouped(
-        (row for row in sorted(history.rows, key=lambda row: row.seq) if row.role == "assistant"),
-        lambda row: row.session_id,
-    )
-    told = grouped((it for it in history.received if it.kind == "answer"), lambda it: it.session_id)
-    for session_id in written.keys() | told.keys():
-        said = [row.text for row in written.get(session_id, ())]
-        heard = [it.text for it in told.get(session_id, ())]
-        if said != heard:
-            both = zip(said, heard, strict=False)
-            place = next((n for n, (a, b) in enumerate(both) if a != b), min(len(said), len(heard)))
-            yield (
-                f"told otherwise: answer {place + 1} of {session_id} is "
-                f"{said[place : place + 1]}, its chat was told {heard[place : place + 1]}"
-            )
+    yield from answer_text_problems(history.rows, history.received)
     asked = {(sent.key, sent.message_id) for sent in history.sent}
     for it in history.received:
         if it.kind == "answer" and (it.key, it.reply_to) not in asked:

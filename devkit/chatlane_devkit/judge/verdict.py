@@ -17,6 +17,13 @@ from typing_extensions import override
 
 from chatlane_devkit.judge.album_checks import album_problems, albums_in
 from chatlane_devkit.judge.command_checks import beginnings, commands_in, notice_problems
+from chatlane_devkit.judge.delivery_checks import (
+    answer_text_problems,
+    delivery_order_problems,
+    left_over_problems,
+    log_problems,
+    numbering_problems,
+)
 from chatlane_devkit.judge.history import DeadLetter, Heard, History, LogEntry, Row, Session
 from chatlane_devkit.scenario.feed import Address, Publication
 
@@ -111,20 +118,20 @@ def judge(
             _conversation_problems(expected, found, history),
         ),
         _Judgement("the agents heard every message once, in order").on(
-            sum(1 for answer in history.answers for _ in answer.heard()),
+            sum(1 for answer in history.received for _ in answer.heard_messages()),
             _hearing_problems(feed, found, history),
         ),
         _Judgement("every session is one conversation with one agent").on(
             len(history.sessions), _session_problems(feed, expected, found, history)
         ),
         _Judgement("transcripts are numbered without a gap").on(
-            len(history.rows), _numbering_problems(history.rows)
+            len(history.rows), numbering_problems(history.rows, {})
         ),
         _Judgement("every answer reached its chat once, in order").on(
-            len(history.answers), _answer_problems(history)
+            len(history.received), _answer_problems(history)
         ),
         _Judgement("commands and new beginnings were told once, in their chat").on(
-            sum(its.kind == "notice" for its in history.answers),
+            sum(its.kind == "notice" for its in history.received),
             notice_problems(feed, found, history),
         ),
         _Judgement("every album was answered as one").on(
@@ -133,7 +140,7 @@ def judge(
         _Judgement("what is broken is a dead letter with its reason, and nothing else is").on(
             len(history.dead_letters), _dead_letter_problems(feed, history)
         ),
-        _Judgement("nothing is left to do").on(1, _leftover_problems(history)),
+        _Judgement("nothing is left to do").on(1, left_over_problems(history.left_over)),
     )
     return Verdict(checks)
 
@@ -230,7 +237,7 @@ def _talks_by_session(feed: Sequence[Publication], history: History) -> dict[str
     """Return for each session the conversations whose places its answers went to."""
     places = _talks_by_place(feed)
     talks: dict[str, set[str]] = defaultdict(set)
-    for answer in history.answers:
+    for answer in history.received:
         talks[answer.session_id].add(places.get(_place(answer.address), "nobody's place"))
     return talks
 
@@ -246,15 +253,10 @@ def _sessions_by_talk(feed: Sequence[Publication], history: History) -> dict[str
 
 
 def _log_problems(feed: Sequence[Publication], log: Sequence[LogEntry]) -> Iterator[str]:
-    stored = Counter(entry.nats_id for entry in log)
     known = {publication.nats_id for publication in feed}
-    for nats_id in known - stored.keys():
-        yield f"never stored: {nats_id}"
-    for nats_id, count in stored.items():
-        if count > 1:
-            yield f"stored {count} times: {nats_id}"
-        if nats_id not in known:
-            yield f"not of the feed: {nats_id}"
+    yield from log_problems(log, sorted(known))
+    for nats_id in sorted({entry.nats_id for entry in log} - known):
+        yield f"made up: {nats_id} is not of the feed"
     yield from _log_order_problems(feed, log)
 
 
@@ -342,16 +344,16 @@ def _hearing_problems(
 ) -> Iterator[str]:
     """Compare what the agents say they heard with the transcripts, by number and text."""
     heard: dict[str, list[Heard]] = defaultdict(list)
-    for answer in history.answers:
-        heard[answer.session_id].extend(answer.heard())
+    for answer in history.received:
+        heard[answer.session_id].extend(answer.heard_messages())
     rows = _heard_rows(history.rows)
     hears = {(its.talk, _said(its)): its.hears for its in feed if its.expect == "accepted"}
     for talk, sessions in found.items():
         for session in sessions:
             problems = _heard_differences(rows[session.id], heard[session.id])
             for row, text in _misheard(rows[session.id], heard[session.id]):
-                if text != hears.get((talk, Said(row.message_id, row.content))):
-                    problems = chain(problems, [f"{row.content!r} was heard as {text!r}"])
+                if text != hears.get((talk, Said(row.message_id, row.text))):
+                    problems = chain(problems, [f"{row.text!r} was heard as {text!r}"])
             yield from (f"session {session.id}: {problem}" for problem in problems)
 
 
@@ -368,9 +370,7 @@ def _heard_differences(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[
 def _misheard(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[tuple[Row, str]]:
     """Yield what was heard in other words; files are named behind the text."""
     texts = {its.seq: its.text for its in heard}
-    yield from (
-        (row, texts[row.seq]) for row in rows if texts.get(row.seq, row.content) != row.content
-    )
+    yield from ((row, texts[row.seq]) for row in rows if texts.get(row.seq, row.text) != row.text)
 
 
 def _session_problems(
@@ -409,47 +409,18 @@ def _ending_problems(
         yield f"{due} sessions were followed by another; ended were: {dict(ended)}"
 
 
-def _numbering_problems(rows: Sequence[Row]) -> Iterator[str]:
-    by_session: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        by_session[row.session_id].append(row.seq)
-    for session_id, numbers in by_session.items():
-        if sorted(numbers) != list(range(1, len(numbers) + 1)):
-            yield f"session {session_id} is numbered {sorted(numbers)}"
-
-
 def _answer_problems(history: History) -> Iterator[str]:
-    arrived: dict[str, list[int]] = defaultdict(list)
-    for answer in history.answers:
-        arrived[answer.session_id].append(answer.out_seq)
-    for session_id, numbers in arrived.items():
-        if numbers != list(range(1, len(numbers) + 1)):
-            yield f"session {session_id}: answers arrived as {numbers}"
-    parts = Counter((its.session_id, its.cause, its.part) for its in history.answers)
+    yield from delivery_order_problems(history.received, {})
+    parts = Counter((its.session_id, its.cause, its.part) for its in history.received)
     for (session_id, cause, part), count in parts.items():
         if count > 1:
             yield f"session {session_id}: part {part} of {cause} came {count} times"
     yield from (
         f"session {its.session_id}: a {its.kind} came: {shortened(its.text)!r}"
-        for its in history.answers
+        for its in history.received
         if its.kind not in {"answer", "notice"}
     )
-    yield from _answer_text_problems(history)
-
-
-def _answer_text_problems(history: History) -> Iterator[str]:
-    """Compare what the chats received with what the transcripts say was answered."""
-    sent: dict[str, list[str]] = defaultdict(list)
-    for answer in (its for its in history.answers if its.kind == "answer"):
-        sent[answer.session_id].append(answer.text)
-    kept: dict[str, list[str]] = defaultdict(list)
-    for row in sorted(history.rows, key=lambda its: its.seq):
-        if row.role == "assistant":
-            kept[row.session_id].append(row.content)
-    for session_id in sent.keys() | kept.keys():
-        if sent[session_id] != kept[session_id]:
-            counts = len(sent[session_id]), len(kept[session_id])
-            yield f"session {session_id}: {counts[0]} answers came, {counts[1]} are in the transcript"
+    yield from answer_text_problems(history.rows, history.received)
 
 
 def _dead_letter_problems(feed: Sequence[Publication], history: History) -> Iterator[str]:
@@ -471,17 +442,6 @@ def _detail(letters: Sequence[DeadLetter], digest: str) -> str:
     return f" ({detail})" if detail else ""
 
 
-def _leftover_problems(history: History) -> Iterator[str]:
-    left = history.leftovers
-    for name, count in (
-        ("outbox rows", left.outbox),
-        ("waiting messages", left.waiting),
-        ("live turns", left.live_turns),
-    ):
-        if count:
-            yield f"{count} {name} are left"
-
-
 def _heard_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return what agents had to hear, by session, in order."""
     by_session: dict[str, list[Row]] = defaultdict(list)
@@ -494,7 +454,7 @@ def _heard_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _said_in(rows: Sequence[Row]) -> tuple[Said, ...]:
-    return tuple(Said(row.message_id, row.content) for row in rows)
+    return tuple(Said(row.message_id, row.text) for row in rows)
 
 
 def shortened(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 import asyncpg
 
 from chatlane.settings import load_settings
-from chatlane_devkit.judge.run_history import History
+from chatlane_devkit.judge.history import History
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
 from chatlane_schemas.streams import STREAMS_OF_PEOPLE

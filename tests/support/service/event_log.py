@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from chatlane_devkit.judge.run_history import Handed, Received, Sent, Spell, Wait
+from chatlane_devkit.judge.history import Handed, Received, Sent, Spell, Wait
 
 # How long a worker that was frozen may take to find out that its lease is over.
 _AWAKE_AFTER: Final = 0.25

@@ -15,7 +15,16 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from chatlane_client.connection import until_connected
-from chatlane_devkit.judge.run_history import History, Published, Result, Row, Session, Turn
+from chatlane_devkit.judge.history import (
+    DeadLetter,
+    History,
+    LogEntry,
+    Published,
+    Result,
+    Row,
+    Session,
+    Turn,
+)
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
 from tests.support.service.load_users import LoadUsers
@@ -161,7 +170,11 @@ class EventRecorder:
         """Return everything there is to judge."""
         return History(
             sent=users.sent,
-            inbound=[known async for raw in self.stored("INBOUND") if (known := _message_id(raw))],
+            log=[
+                LogEntry(known)
+                async for raw in self.stored("INBOUND")
+                if (known := _message_id(raw))
+            ],
             sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
             rows=[Row(*row) for row in await self.fetch(_ROWS)],
             turns=[Turn(*row) for row in await self.fetch(_TURNS)],
@@ -175,7 +188,7 @@ class EventRecorder:
             ],
             received=users.received,
             stream_agents=frozenset({STREAM_AGENT}),
-            dead=[row[0] for row in await self.fetch(_DEAD)],
+            dead_letters=[DeadLetter("", row[0]) for row in await self.fetch(_DEAD)],
             deadlocks=await self.value(_DEADLOCKS),
             left_over=await self.left_over(),
         )

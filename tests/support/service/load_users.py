@@ -14,7 +14,7 @@ from nats.aio.client import Client
 
 from chatlane.bus.tasks import end_task
 from chatlane_client import AdapterClient, RetryLaterError, UnconfirmedPublishError
-from chatlane_devkit.judge.run_history import Received, Sent
+from chatlane_devkit.judge.history import Received, Sent
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
 from tests.support.service.event_log import EventLog
 from tests.support.service.pace import paced

@@ -11,8 +11,8 @@ from typing import Any, Final
 from nats.aio.client import Client
 
 from chatlane_client import open_connection
+from chatlane_devkit.judge.history import History
 from chatlane_devkit.judge.run_checks import problems
-from chatlane_devkit.judge.run_history import History
 from tests.support.eventually import eventually
 from tests.support.servers.nats_users import Keys
 from tests.support.service.event_log import read_event_log, read_handed

@@ -17,11 +17,10 @@ from chatlane_devkit.demo.report import (
     write,
 )
 from chatlane_devkit.judge.history import (
-    Answer,
     DeadLetter,
     History,
-    Leftovers,
     LogEntry,
+    Received,
     Row,
     Session,
 )
@@ -47,16 +46,15 @@ FEED = (
 TEXT = "#1 heard: one\n#2 heard: two"
 ROWS = [Row("s", 1, "user", "one", "1"), Row("s", 2, "user", "two", "2")]
 HISTORY = History(
-    log=[LogEntry(number, NOON, "chat", name, "") for number, name in enumerate("abc", 1)],
-    answers=[Answer("s", 1, "main", FEED[0].address, "answer", "turn 1", 0, TEXT)],
+    log=[LogEntry(name, number, NOON, "chat") for number, name in enumerate("abc", 1)],
+    received=[Received("", "s", 1, "o1", "", TEXT, agent="main", address=FEED[0].address)],
     sessions=[
-        Session("s", "agent:main:telegram:assistant:group:1:user=1", "main", NOON),
-        Session("t", "agent:main:discord:guild_bot:dm:2", "main", NOON, "idle"),
+        Session("s", "agent:main:telegram:assistant:group:1:user=1", "main", started_at=NOON),
+        Session("t", "agent:main:discord:guild_bot:dm:2", "main", "idle", started_at=NOON),
     ],
     rows=[*ROWS, Row("s", 3, "assistant", TEXT)],
     dead_letters=[DeadLetter("d", "invalid", 9, "v: missing"), DeadLetter("e", "invalid", 8)],
     dead_notices=[],
-    leftovers=Leftovers(),
 )
 VERDICT = Verdict((Check("all is well", 3, ()), Check("nothing is lost", 2, ("lost: one",))))
 
@@ -82,13 +80,10 @@ def test_dead_letters_are_counted_by_reason() -> None:
 def test_a_conversation_names_its_people() -> None:
     long = [Row("s", number, "user", "two", "2") for number in range(3, 8)]
     history = History(
-        HISTORY.log,
-        HISTORY.answers,
-        HISTORY.sessions,
-        [*ROWS, *long, Row("s", 8, "assistant", TEXT)],
-        [],
-        [],
-        Leftovers(),
+        log=HISTORY.log,
+        received=HISTORY.received,
+        sessions=HISTORY.sessions,
+        rows=[*ROWS, *long, Row("s", 8, "assistant", TEXT)],
     )
     key, lines = one_conversation(FEED, history)
     assert key == HISTORY.sessions[0].key
@@ -97,7 +92,7 @@ def test_a_conversation_names_its_people() -> None:
 
 
 def test_without_any_session_there_is_no_conversation() -> None:
-    history = History([], [], [], [], [], [], Leftovers())
+    history = History()
     assert one_conversation(FEED, history) == ("nobody was answered", [])
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from chatlane_devkit.judge.run_checks import problems, unwatched
-from chatlane_devkit.judge.run_history import (
+from chatlane_devkit.judge.history import (
+    DeadLetter,
     Handed,
     History,
+    LogEntry,
     Published,
     Received,
     Result,
@@ -21,6 +22,7 @@ from chatlane_devkit.judge.run_history import (
     Wait,
     shown,
 )
+from chatlane_devkit.judge.run_checks import problems, unwatched
 from chatlane_devkit.judge.stream_checks import overlaps
 
 ANN, DESK = "agent:main:test:bot:dm:ann", "agent:desk:test:bot:dm:bob"
@@ -37,7 +39,7 @@ def good() -> History:
             Sent(ANN, 3, "a3", "e5", "ann 3", "main"),
             Sent(DESK, 2, "b2", "e6", "bob 2", "desk"),
         ),
-        inbound=("e1", "e2", "e3", "e4", "e5", "e6"),
+        log=[LogEntry(f"e{number}") for number in range(1, 7)],
         sessions=(
             Session("s1", ANN, "main", next_seq=6, next_out_seq=3),
             Session("s2", DESK, "desk", next_seq=5, next_out_seq=3),
@@ -145,9 +147,9 @@ def swapped_numbers(field: str, name: str, one: int, other: int) -> Callable[[Hi
 
 
 DAMAGE = {
-    "acknowledged and not stored": (without("inbound", 2), "lost: a2 was acknowledged"),
-    "stored twice": (with_more("inbound", "e3"), "doubled: e3 is in the log 2 times"),
-    "stored in another order": (swapped("inbound", 0, 2), "inverted: the log has the messages"),
+    "acknowledged and not stored": (without("log", 2), "lost: e3 was acknowledged"),
+    "stored twice": (with_more("log", LogEntry("e3")), "doubled: e3 is in the log 2 times"),
+    "stored in another order": (swapped("log", 0, 2), "inverted: the log has the messages"),
     "without a session": (without("sessions", 0), "lost: no session for"),
     "two sessions": (with_more("sessions", Session("s3", ANN, "main")), "split: 2 sessions"),
     "a session of nobody": (
@@ -233,7 +235,10 @@ DAMAGE = {
         changed("received", 0, text="#2 heard: ann 2\n#1 heard: ann 1"),
         "inverted: agent:main:test:bot:dm:ann was heard as",
     ),
-    "an unexpected dead letter": (with_more("dead", "invalid"), "lost: a dead letter invalid"),
+    "an unexpected dead letter": (
+        with_more("dead_letters", DeadLetter("", "invalid")),
+        "lost: a dead letter invalid",
+    ),
     "a session with another agent": (
         changed("sessions", 1, agent="main"),
         "misrouted: agent:desk:test:bot:dm:bob is with agent main",
@@ -434,7 +439,7 @@ def test_a_run_without_watchers_has_no_problem() -> None:
     "field",
     [
         "sent",
-        "inbound",
+        "log",
         "routed",
         "outbound",
         "received",

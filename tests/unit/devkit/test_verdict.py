@@ -10,12 +10,11 @@ import pytest
 
 from chatlane_devkit.judge.command_checks import NEW_AFTER_SILENCE
 from chatlane_devkit.judge.history import (
-    Answer,
     DeadLetter,
     Heard,
     History,
-    Leftovers,
     LogEntry,
+    Received,
     Row,
     Session,
 )
@@ -73,16 +72,34 @@ def logged(feed: Sequence[Publication], seconds: Sequence[float] = ()) -> list[L
     ]
 
 
-def session(name: str, *, number: int = 0, end_reason: str | None = None) -> Session:
-    return Session(name, f"key of {name}", "main", NOON + timedelta(seconds=number), end_reason)
+def session(name: str, *, number: int = 0, end_reason: str = "") -> Session:
+    started_at = NOON + timedelta(seconds=number)
+    return Session(name, f"key of {name}", "main", end_reason, started_at=started_at)
+
+
+def received(
+    name: str, number: int, address: Address, text: str, *, kind: str, cause: str
+) -> Received:
+    return Received(
+        key="",
+        session_id=name,
+        out_seq=number,
+        id=f"{name} {number}",
+        reply_to="",
+        text=text,
+        kind=kind,
+        agent="main",
+        address=address,
+        cause=cause,
+    )
 
 
 def talked(
     name: str, *turns: Sequence[Publication], address: Address | None = None
-) -> tuple[list[Row], list[Answer]]:
+) -> tuple[list[Row], list[Received]]:
     """Return what a session looks like in which each turn was heard and answered."""
     rows: list[Row] = []
-    answers: list[Answer] = []
+    answers: list[Received] = []
     for turn in turns:
         heard = []
         for its in turn:
@@ -92,7 +109,7 @@ def talked(
         rows.append(Row(name, len(rows) + 1, "assistant", text))
         place = address or turn[-1].address
         number = len(answers) + 1
-        answers.append(Answer(name, number, "main", place, "answer", f"turn {number}", 0, text))
+        answers.append(received(name, number, place, text, kind="answer", cause=f"turn {number}"))
     return rows, answers
 
 
@@ -107,12 +124,11 @@ def faultless() -> History:
     letter = DeadLetter(BROKEN_DIGEST, "not_json")
     return History(
         log=logged(FEED),
-        answers=[*answers, *other_answers],
+        received=[*answers, *other_answers],
         sessions=[session("s1"), session("s2")],
         rows=[*rows, *other_rows],
         dead_letters=[letter],
         dead_notices=[letter],
-        leftovers=Leftovers(),
     )
 
 
@@ -129,7 +145,7 @@ def test_a_faultless_run_is_good() -> None:
 
 def test_an_answer_says_what_was_heard_over_several_lines() -> None:
     _, answers = talked("s1", [ONE], [TWO, THREE])
-    assert [list(answer.heard()) for answer in answers] == [
+    assert [list(answer.heard_messages()) for answer in answers] == [
         [Heard(1, "one")],
         [Heard(3, "two"), Heard(4, "three\nand a half")],
     ]
@@ -140,7 +156,7 @@ Spoil = Callable[[History], History]
 
 def without_row(history: History) -> History:
     """The message never reached the transcript; its number is heard all the same."""
-    rows = [row for row in history.rows if row.content != "two"]
+    rows = [row for row in history.rows if row.text != "two"]
     return replace(history, rows=rows)
 
 
@@ -150,7 +166,7 @@ def lost(history: History) -> History:
     return replace(
         history,
         rows=[*rows, *(row for row in history.rows if row.session_id == "s2")],
-        answers=[*answers, *(its for its in history.answers if its.session_id == "s2")],
+        received=[*answers, *(its for its in history.received if its.session_id == "s2")],
     )
 
 
@@ -160,7 +176,7 @@ def told_as(*turns: Sequence[Publication]) -> Spoil:
         return replace(
             history,
             rows=[*rows, *(row for row in history.rows if row.session_id == "s2")],
-            answers=[*answers, *(its for its in history.answers if its.session_id == "s2")],
+            received=[*answers, *(its for its in history.received if its.session_id == "s2")],
         )
 
     return spoil
@@ -169,54 +185,54 @@ def told_as(*turns: Sequence[Publication]) -> Spoil:
 def in_the_other_session(history: History) -> History:
     rows, answers = talked("s1", [ONE], [TWO])
     other_rows, other_answers = talked("s2", [OTHER], [THREE], address=OTHER.address)
-    return replace(history, rows=[*rows, *other_rows], answers=[*answers, *other_answers])
+    return replace(history, rows=[*rows, *other_rows], received=[*answers, *other_answers])
 
 
 def split(history: History) -> History:
     rows, answers = talked("s1", [ONE])
     more_rows, more_answers = talked("s3", [TWO, THREE])
     rest = [row for row in history.rows if row.session_id == "s2"]
-    rest_answers = [its for its in history.answers if its.session_id == "s2"]
+    rest_answers = [its for its in history.received if its.session_id == "s2"]
     return replace(
         history,
         rows=[*rows, *more_rows, *rest],
-        answers=[*answers, *more_answers, *rest_answers],
+        received=[*answers, *more_answers, *rest_answers],
         sessions=[*history.sessions, session("s3", number=9)],
     )
 
 
 def unheard(history: History) -> History:
-    answers = [replace(its, text=its.text.split("\n", 1)[-1]) for its in history.answers]
+    answers = [replace(its, text=its.text.split("\n", 1)[-1]) for its in history.received]
     rows = [
-        replace(row, content=row.content.split("\n", 1)[-1]) if row.role == "assistant" else row
+        replace(row, text=row.text.split("\n", 1)[-1]) if row.role == "assistant" else row
         for row in history.rows
     ]
-    return replace(history, answers=answers, rows=rows)
+    return replace(history, received=answers, rows=rows)
 
 
 def answered_twice(history: History) -> History:
-    first = history.answers[0]
-    return replace(history, answers=[first, replace(first, out_seq=2), *history.answers[2:]])
+    first = history.received[0]
+    return replace(history, received=[first, replace(first, out_seq=2), *history.received[2:]])
 
 
 def answers_swapped(history: History) -> History:
-    first, second, *rest = history.answers
-    return replace(history, answers=[second, first, *rest])
+    first, second, *rest = history.received
+    return replace(history, received=[second, first, *rest])
 
 
 def answer_missing(history: History) -> History:
-    return replace(history, answers=history.answers[1:])
+    return replace(history, received=history.received[1:])
 
 
 def elsewhere(history: History) -> History:
-    first, *rest = history.answers
-    return replace(history, answers=[replace(first, address=OTHER.address), *rest])
+    first, *rest = history.received
+    return replace(history, received=[replace(first, address=OTHER.address), *rest])
 
 
 def nowhere(history: History) -> History:
-    first, *rest = history.answers
+    first, *rest = history.received
     away = replace(first.address, chat="99")
-    return replace(history, answers=[replace(first, address=away), *rest])
+    return replace(history, received=[replace(first, address=away), *rest])
 
 
 def by_another_agent(history: History) -> History:
@@ -225,18 +241,18 @@ def by_another_agent(history: History) -> History:
 
 
 def misheard(history: History) -> History:
-    first, *rest = history.answers
+    first, *rest = history.received
     first = replace(first, text="#1 heard: once")
     rows = [
-        replace(row, content="#1 heard: once") if (row.seq, row.session_id) == (2, "s1") else row
+        replace(row, text="#1 heard: once") if (row.seq, row.session_id) == (2, "s1") else row
         for row in history.rows
     ]
-    return replace(history, answers=[first, *rest], rows=rows)
+    return replace(history, received=[first, *rest], rows=rows)
 
 
 def notice_came(history: History) -> History:
-    first, *rest = history.answers
-    return replace(history, answers=[replace(first, kind="notice"), *rest])
+    first, *rest = history.received
+    return replace(history, received=[replace(first, kind="notice"), *rest])
 
 
 def gap_in_the_numbers(history: History) -> History:
@@ -274,7 +290,7 @@ def a_dead_letter_too_many(history: History) -> History:
 
 
 def something_left(history: History) -> History:
-    return replace(history, leftovers=Leftovers(outbox=1, waiting=2, live_turns=3))
+    return replace(history, left_over={"outbox rows": 1, "live turns": 3})
 
 
 def never_stored(history: History) -> History:
@@ -310,24 +326,24 @@ def foreign(history: History) -> History:
         (answered_twice, "session s1: number 1 was heard too often"),
         (answered_twice, "session s1: part 0 of turn 1 came 2 times"),
         (answers_swapped, "session s1: heard out of order: [3, 4, 1]"),
-        (answers_swapped, "session s1: answers arrived as [2, 1]"),
-        (answer_missing, "session s1: 1 answers came, 2 are in the transcript"),
+        (answers_swapped, "inverted: s1 received [2, 1]"),
+        (answer_missing, "told otherwise: answer 1 of s1 is"),
         (elsewhere, "session s1 is shared by telegram/ann, telegram/ben"),
         (nowhere, "session s1 belongs to no conversation of the feed"),
         (by_another_agent, "telegram/ann was answered by notes, not main"),
         (misheard, "session s1: 'one' was heard as 'once'"),
         (notice_came, "1 times told for nothing: '#1 heard: one' to turn 1"),
-        (gap_in_the_numbers, "session s1 is numbered [1, 3, 3, 4, 6]"),
+        (gap_in_the_numbers, "gap: s1 is numbered [1, 3, 3, 4, 6]"),
         (ended, "0 sessions were followed by another; ended were: {'daily': 1}"),
         (no_dead_letter, f"no row for {BROKEN_DIGEST[:12]}, which is not_json"),
         (no_dead_notice, f"no notice for {BROKEN_DIGEST[:12]}, which is not_json"),
         (another_reason, f"a row too many: {BROKEN_DIGEST[:12]}, invalid (v: no)"),
         (a_dead_letter_too_many, "a row too many: ffffffffffff, turn_failed"),
-        (something_left, "1 outbox rows are left\n2 waiting messages are left\n3 live turns are"),
-        (never_stored, "never stored: e1"),
-        (stored_twice, "stored 2 times: e1"),
+        (something_left, "left over: 1 outbox rows\nleft over: 3 live turns"),
+        (never_stored, "lost: e1 was acknowledged and is not in the log"),
+        (stored_twice, "doubled: e1 is in the log 2 times"),
         (stored_out_of_order, "line 1 was stored after line 2 of the same chat"),
-        (foreign, "not of the feed: x"),
+        (foreign, "made up: x is not of the feed"),
     ],
 )
 def test_a_fault_is_found_and_named(spoil: Spoil, words: str) -> None:
@@ -343,14 +359,14 @@ EVENING = (
 )
 
 
-def told_of_silence(name: str, first: Publication) -> Answer:
+def told_of_silence(name: str, first: Publication) -> Received:
     cause = f"message {first.message_id}"
-    return Answer(name, 2, "main", first.address, "notice", cause, 0, NEW_AFTER_SILENCE)
+    return received(name, 2, first.address, NEW_AFTER_SILENCE, kind="notice", cause=cause)
 
 
 def evening(seconds: Sequence[float], *chapters: Sequence[Publication]) -> History:
     rows: list[Row] = []
-    answers: list[Answer] = []
+    answers: list[Received] = []
     sessions: list[Session] = []
     for number, chapter in enumerate(chapters):
         name = f"s{number}"
@@ -358,10 +374,10 @@ def evening(seconds: Sequence[float], *chapters: Sequence[Publication]) -> Histo
         rows, answers = [*rows, *more_rows], [*answers, *more_answers]
         if number:
             answers.append(told_of_silence(name, chapter[0]))
-        reason = "idle" if number < len(chapters) - 1 else None
+        reason = "idle" if number < len(chapters) - 1 else ""
         sessions.append(session(name, number=number, end_reason=reason))
     log = logged(EVENING, seconds)
-    return History(log, answers, sessions, rows, [], [], Leftovers())
+    return History(log=log, received=answers, sessions=sessions, rows=rows)
 
 
 def test_silence_begins_a_new_session_with_the_message_that_ends_it() -> None:
@@ -388,7 +404,7 @@ def test_a_session_that_should_have_ended_is_found() -> None:
 
 def test_a_session_that_is_followed_by_another_must_have_ended() -> None:
     history = evening((0, 1, 9), EVENING[:2], EVENING[2:])
-    sessions = [replace(its, end_reason=None) for its in history.sessions]
+    sessions = [replace(its, end_reason="") for its in history.sessions]
     found = problems(judge(EVENING, replace(history, sessions=sessions), IDLE))
     assert "1 sessions were followed by another; ended were: {}" in found
 
@@ -407,12 +423,11 @@ def test_a_timer_is_not_a_sign_of_life() -> None:
     more_rows, more_answers = talked("s2", feed[2:])
     history = History(
         log=logged(feed, (0, 1.5, 3)),
-        answers=[*answers, *more_answers, told_of_silence("s2", feed[2])],
+        received=[*answers, *more_answers, told_of_silence("s2", feed[2])],
         sessions=[session("s1", end_reason="idle"), session("s2", number=1)],
         rows=[*rows, *more_rows],
         dead_letters=[],
         dead_notices=[],
-        leftovers=Leftovers(),
     )
     assert problems(judge(feed, history, IDLE)) == ""
 
@@ -424,7 +439,7 @@ NEW = (said(3, "here we are", chat="-100"),)
 def moved(*turns: Sequence[Publication]) -> History:
     rows, answers = talked("s1", *turns)
     log = logged((*OLD, *NEW))
-    return History(log, answers, [session("s1")], rows, [], [], Leftovers())
+    return History(log=log, received=answers, sessions=[session("s1")], rows=rows)
 
 
 def test_two_addresses_of_one_conversation_may_interleave() -> None:
@@ -442,12 +457,11 @@ def test_two_addresses_of_one_conversation_share_a_session() -> None:
     more_rows, more_answers = talked("s2", NEW)
     history = History(
         log=logged((*OLD, *NEW)),
-        answers=[*answers, *more_answers],
+        received=[*answers, *more_answers],
         sessions=[session("s1"), session("s2", number=1)],
         rows=[*rows, *more_rows],
         dead_letters=[],
         dead_notices=[],
-        leftovers=Leftovers(),
     )
     found = problems(judge((*OLD, *NEW), history, IDLE))
     assert "telegram/ann: split into 2 sessions" in found
@@ -456,7 +470,9 @@ def test_two_addresses_of_one_conversation_share_a_session() -> None:
 def test_threads_that_are_none_are_the_same_place() -> None:
     first, second = said(1, "a", thread_id="0"), said(2, "b")
     rows, answers = talked("s1", [first], [second], address=second.address)
-    history = History(logged((first, second)), answers, [session("s1")], rows, [], [], Leftovers())
+    history = History(
+        log=logged((first, second)), received=answers, sessions=[session("s1")], rows=rows
+    )
     assert problems(judge((first, second), history, IDLE)) == ""
 
 
@@ -503,9 +519,9 @@ def test_commands_are_answered_once_and_where_they_came_from(
         place = replace(command.address, sender=sender)
         number = len(answers) + 1
         cause = f"message {replied_to}"
-        answers.append(Answer("s1", number, "main", place, "notice", cause, 0, text))
+        answers.append(received("s1", number, place, text, kind="notice", cause=cause))
     feed = (ONE, command)
-    history = History(logged(feed), answers, [session("s1")], rows, [], [], Leftovers())
+    history = History(log=logged(feed), received=answers, sessions=[session("s1")], rows=rows)
     found = problems(judge(feed, history, IDLE))
     assert words in found if words else found == ""
 

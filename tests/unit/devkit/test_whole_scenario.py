@@ -9,11 +9,10 @@ import pytest
 
 from chatlane_devkit.judge.command_checks import NEW_AFTER_SILENCE
 from chatlane_devkit.judge.history import (
-    Answer,
     DeadLetter,
     History,
-    Leftovers,
     LogEntry,
+    Received,
     Row,
     Session,
 )
@@ -39,15 +38,15 @@ def play(steps: tuple[Step, ...]) -> list[LogEntry]:
             now += STEP_LENGTH
             place = step.address
             chat = f"{place.platform}.{place.account}.{place.chat or place.sender}"
-            log.append(LogEntry(len(log) + 1, now, chat, step.nats_id, ""))
+            log.append(LogEntry(step.nats_id, len(log) + 1, now, chat))
     return log
 
 
 def answered(log: list[LogEntry]) -> History:
-    """Answer each message by itself, in a session that ends by the rule of the verdict."""
+    """Received each message by itself, in a session that ends by the rule of the verdict."""
     by_id = {its.nats_id: its for its in FEED if its.expect in {"accepted", "obeyed"}}
     expected = conversations(FEED, log, IDLE)
-    rows, answers, sessions = list[Row](), list[Answer](), dict[str, Session]()
+    rows, answers, sessions = list[Row](), list[Received](), dict[str, Session]()
     heard: dict[str, int] = defaultdict(int)
     heard_in_session: dict[str, int] = defaultdict(int)
     spoken: dict[str, int] = defaultdict(int)
@@ -60,7 +59,18 @@ def answered(log: list[LogEntry]) -> History:
         name = current[its.talk]
         spoken[name] += 1
         answers.append(
-            Answer(name, spoken[name], its.agent or "main", its.address, kind, cause, 0, text)
+            Received(
+                key="",
+                session_id=name,
+                out_seq=spoken[name],
+                id=f"{name} {spoken[name]}",
+                reply_to="",
+                text=text,
+                kind=kind,
+                agent=its.agent or "main",
+                address=its.address,
+                cause=cause,
+            )
         )
 
     for entry in log:
@@ -81,7 +91,7 @@ def answered(log: list[LogEntry]) -> History:
         if not count:
             name = current[its.talk] = f"{its.talk} from {told}"
             key = f"agent:main:{its.platform}:{its.talk}"
-            sessions[name] = Session(name, key, its.agent, entry.stored_at)
+            sessions[name] = Session(name, key, its.agent, started_at=entry.stored_at)
         if is_cut and its.talk not in asked_for:
             speak(its, "notice", f"message {its.message_id}", NEW_AFTER_SILENCE)
         asked_for.discard(its.talk)
@@ -103,7 +113,14 @@ def answered(log: list[LogEntry]) -> History:
         for its in FEED
         if its.expect == "dead" and its.body is not None
     ]
-    return History(log, answers, list(sessions.values()), rows, letters, letters, Leftovers())
+    return History(
+        log=log,
+        received=answers,
+        sessions=list(sessions.values()),
+        rows=rows,
+        dead_letters=letters,
+        dead_notices=letters,
+    )
 
 
 HISTORY = answered(play(STEPS))
@@ -121,25 +138,27 @@ def test_silence_ended_sessions_in_both_pauses() -> None:
 
 @pytest.mark.parametrize("number", [0, 700, 1500, -1])
 def test_any_single_message_is_missed(number: int) -> None:
-    answers = list(HISTORY.answers)
+    answers = list(HISTORY.received)
     del answers[number]
-    assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
+    assert not judge(FEED, replace(HISTORY, received=answers), IDLE).is_good
 
 
 def test_an_album_that_was_answered_in_pieces_is_named() -> None:
     (place, whole) = next(
-        (place, its) for place, its in enumerate(HISTORY.answers) if len(list(its.heard())) == 3
+        (place, its)
+        for place, its in enumerate(HISTORY.received)
+        if len(list(its.heard_messages())) == 3
     )
     pieces = [replace(whole, text=line) for line in whole.text.split("\n")]
-    answers = [*HISTORY.answers[:place], *pieces, *HISTORY.answers[place + 1 :]]
-    verdict = judge(FEED, replace(HISTORY, answers=answers), IDLE)
+    answers = [*HISTORY.received[:place], *pieces, *HISTORY.received[place + 1 :]]
+    verdict = judge(FEED, replace(HISTORY, received=answers), IDLE)
     problems = [problem for check in verdict.checks for problem in check.problems]
     assert any("was not answered as one" in problem for problem in problems)
 
 
 def test_a_command_that_is_not_obeyed_is_missed() -> None:
-    answers = [its for its in HISTORY.answers if its.kind != "notice"]
-    assert not judge(FEED, replace(HISTORY, answers=answers), IDLE).is_good
+    answers = [its for its in HISTORY.received if its.kind != "notice"]
+    assert not judge(FEED, replace(HISTORY, received=answers), IDLE).is_good
 
 
 def test_a_conversation_that_goes_on_where_another_was_asked_for_is_named() -> None:
