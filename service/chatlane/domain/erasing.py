@@ -176,6 +176,23 @@ class Ids:
         """Return when what a source tells of its sender was them."""
         return [Said(who, span.since, span.until) for span in self._spans_of_sender(who)]
 
+    def is_anothers(self, who: Mapping[str, Any], first_at: datetime, last_at: datetime) -> bool:
+        """Return whether another person on their account wrote the rows of a sender.
+
+        Args:
+            who: What the sources of the rows tell of their sender.
+            first_at: When the first of them was stored.
+            last_at: When the last of them was stored.
+        """
+        here = (who.get("platform"), who.get("account"), who.get("scope") or None)
+        sender = who.get("sender")
+        if here != (self.platform, self.account, self.scope) or not isinstance(sender, dict):
+            return False
+        if not (sender.get("id") or sender.get("alt_id")):
+            return False
+        spans = self._spans_of_sender(who)
+        return not all(any(span.covers(at) for span in spans) for at in (first_at, last_at))
+
     def _spans_of_sender(self, source: Mapping[str, Any]) -> list[Span]:
         here = (source.get("platform"), source.get("account"), source.get("scope") or None)
         sender = source.get("sender")

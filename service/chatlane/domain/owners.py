@@ -9,10 +9,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from chatlane.domain.aliases import AliasId, AliasKind
-from chatlane.domain.keys import escaped, is_shared, parse_session_key, unescaped
+from chatlane.domain.keys import escaped, is_shared, key_text, parse_session_key, unescaped
 from chatlane.domain.people import person_form
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
     from chatlane.domain.keys import ParsedKey
     from chatlane_schemas.people import Person
 
@@ -51,6 +54,22 @@ def owner_of(session_key: str, person: str | None) -> str | None:
 def is_shared_lane(session_key: str) -> bool:
     """Return whether several people may write on a lane."""
     return _unshared(session_key) is None
+
+
+def shared_key(session_id: UUID, session_key: str, lane_keys: Iterable[str]) -> str:
+    """Return a key for a session of one person that others wrote in; it names no person.
+
+    Args:
+        session_id: Of the session.
+        session_key: Key that it has.
+        lane_keys: Keys of the lanes that lead to it.
+    """
+    shared = next(filter(is_shared_lane, lane_keys), None)
+    if shared is not None:
+        return shared
+    key = parse_session_key(session_key)
+    chat = key.chat if key.chat_class == "group" else str(session_id)
+    return key_text(key._replace(chat_class="group", chat=chat, user=None))
 
 
 # Asked for every message.

@@ -28,6 +28,8 @@ from chatlane.domain.aliases import chat_alias
 from chatlane.domain.dedupe import digests_of_message
 from chatlane.domain.effects import ErasedRow
 from chatlane.domain.erasing import Gone, listed, ranges, rows_to_blank, why_not_to_forget
+from chatlane.domain.owners import shared_key
+from chatlane.domain.session_life import share_session
 from chatlane.domain.sources import address_of
 from chatlane.errors import PermanentError, StoreUnavailableError
 from chatlane.routing.finding import Finder
@@ -181,6 +183,7 @@ class Erasing:
         return Erased(run.id, run.until, receipt, left)
 
     async def _pass(self, run: _Run) -> None:
+        await self._share_mixed(run)
         self._told("sessions of theirs alone")
         await self._remove_sessions(run)
         self._told("what they wrote among others")
@@ -267,6 +270,16 @@ class Erasing:
         raise NotErasedError("routers do not get on with what they read: run it again")
 
     # Sessions of theirs alone
+
+    async def _share_mixed(self, run: _Run) -> None:
+        """Take the owner off sessions that others wrote in, as the next message there would."""
+        for session_id, key in (await self._finder.find_mixed(run.gone)).items():
+            async with self._transaction() as connection:
+                lanes = await erasing.lanes_to(connection, session_id)
+                locked = await sessions.lock(connection, [session_id])
+                for session in locked.values():
+                    share_session(session, shared_key(session_id, key, lanes))
+                await sessions.update(connection, locked.values())
 
     async def _remove_sessions(self, run: _Run) -> None:
         found = await self._finder.find_sessions(run.gone)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _MESSAGES_AT_ONCE: Final = 1_000
+_SESSIONS_AT_ONCE: Final = 50
 # Servers of a cluster may differ by that much when the leader of a stream changes.
 _CLOCKS: Final = timedelta(seconds=10)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,6 +109,37 @@ class Finder:
 
     async def find_sessions(self, gone: Gone) -> dict[UUID, str]:
         """Return the sessions of before the end that are theirs alone, with their keys."""
+        found = await self._find_owned(gone)
+        for session_id in await self._with_others(gone, found):
+            del found[session_id]
+        return found
+
+    async def find_mixed(self, gone: Gone) -> dict[UUID, str]:
+        """Return the sessions of before the end that they own and others wrote in, with their keys.
+
+        Releases before shared sessions lost their owner left them.
+        """
+        found = await self._find_owned(gone)
+        return {
+            session_id: found[session_id] for session_id in await self._with_others(gone, found)
+        }
+
+    async def _with_others(self, gone: Gone, keys: Mapping[UUID, str]) -> set[UUID]:
+        # Only a thread's lane led others to the session of a question, and both have a lane.
+        every = sorted(session_id for session_id, key in keys.items() if key.startswith("agent:"))
+        found: set[UUID] = set()
+        for begin in range(0, len(every), _SESSIONS_AT_ONCE):
+            some = every[begin : begin + _SESSIONS_AT_ONCE]
+            async with self._transaction() as connection:
+                senders = await erasing.senders_of(connection, some)
+            found |= {
+                spoken.session_id
+                for spoken in senders
+                if gone.ids.is_anothers(spoken.who, spoken.first_at, spoken.last_at)
+            }
+        return found
+
+    async def _find_owned(self, gone: Gone) -> dict[UUID, str]:
         ids, found = gone.ids, {}
         async with self._transaction() as connection:
             every = await erasing.owned(connection, ids.owners)

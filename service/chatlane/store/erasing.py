@@ -193,6 +193,39 @@ async def walk_lanes(transaction: "Transaction", like: str) -> "AsyncIterator[Fo
         after = edge
 
 
+SENDERS_OF_SESSIONS_SQL: Final[LiteralString] = """
+-- messages → waiting → removed_messages: who wrote in some sessions
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, created_at AS at FROM messages
+    WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
+    UNION ALL
+    SELECT session_id, sender_of(source), stored_at FROM waiting
+    WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
+    UNION ALL
+    SELECT session_id, sender_of(source), created_at FROM removed_messages
+    WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
+) AS its GROUP BY session_id, who
+"""
+LANES_TO_SQL: Final[LiteralString] = """
+-- lanes: those that lead to a session
+SELECT session_key FROM lanes WHERE session_id = $1 ORDER BY session_key
+"""
+
+
+async def senders_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Spoken]:
+    """Return who wrote in sessions, in all tables that hold messages."""
+    rows = await connection.fetch(SENDERS_OF_SESSIONS_SQL, list(ids))
+    return [
+        Spoken(session_id, from_json(who), first_at, last_at)
+        for session_id, who, first_at, last_at in rows
+    ]
+
+
+async def lanes_to(connection: "PoolConnectionProxy", session_id: UUID) -> list[str]:
+    """Return the keys of the lanes that lead to a session."""
+    return [row[0] for row in await connection.fetch(LANES_TO_SQL, session_id)]
+
+
 HAS_OLD_ROWS_SQL: Final[LiteralString] = """
 -- messages: which of these sessions hold something of before a time
 SELECT id FROM unnest($1::uuid[]) AS want (id)

@@ -423,6 +423,45 @@ async def test_f01_what_was_summed_up_before_a_thread_was_shared_goes_with_its_p
     assert await service.stored() == {"word3oflee"}
 
 
+async def as_an_older_release_left_it(service: Service) -> UUID:
+    """Make a thread that others wrote in and that still is its first person's session."""
+    session = await open_thread(service)
+    owned = "SELECT owner, session_key FROM sessions WHERE id = $1"
+    [(owner, key)] = await service.kernel.fetch(owned, session)
+    await service.say("word2oflee", **THREAD, **sender(None, LEE))
+    await service.answer_all()
+    await service.kernel.fetch(
+        "UPDATE sessions SET owner = $2, session_key = $3 WHERE id = $1", session, owner, key
+    )
+    return session
+
+
+async def test_f01_an_export_of_an_older_shared_thread_is_what_its_person_wrote(
+    service: Service,
+) -> None:
+    await as_an_older_release_left_it(service)
+    assert words([await service.exported(KIM)]) == {"word1ofkim"}
+    assert words([await service.exported(LEE)]) == {"word2oflee"}
+
+
+@pytest.mark.parametrize("has_lane", [True, False])
+async def test_f01_an_erasure_leaves_an_older_shared_thread_to_the_others(
+    service: Service, *, has_lane: bool
+) -> None:
+    session = await as_an_older_release_left_it(service)
+    if not has_lane:
+        # The thread went on in another session.
+        await service.tell("/new", **THREAD, **sender(None, LEE))
+    erased = await service.erase(KIM)
+    deleted = {store: its.deleted for store, its in erased.receipt.items()}
+    assert "sessions" not in deleted
+    assert await service.stored() == {"word2oflee"}
+    left = await keys_and_titles(service)
+    assert KIM not in left
+    rows = await service.kernel.fetch("SELECT owner FROM sessions WHERE id = $1", session)
+    assert [row[0] for row in rows] == [None]
+
+
 async def test_f01_who_has_an_id_after_an_erasure_takes_nobodys_place(service: Service) -> None:
     kims, _ = await passed_on(service)
     await service.erase(LEE)
