@@ -41,7 +41,7 @@ _OF_ERASURE_LIST: Final = frozenset(
 
 
 class Need(NamedTuple):
-    """Something that may be done with an object of the database, as `rights.csv` writes both."""
+    """Something that may be done with an object of the database, named as in `grants.sql`."""
 
     object: str
     verb: str

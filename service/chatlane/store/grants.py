@@ -1,18 +1,15 @@
-"""What each role may do in the database, from `rights.csv`, as SQL and compared with what is so.
+"""What each role may do in the database: runs `grants.sql`, and compares it with what is so.
 
 The roles are groups that nobody logs in as: who logs in is a member of one. The owner is whoever
 runs the migrations; it needs no rights, for the tables are its own.
 """
 
-import csv
-from collections import defaultdict
+import re
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from asyncpg import Connection
     from asyncpg.pool import PoolConnectionProxy
 
@@ -32,15 +29,6 @@ class Right(NamedTuple):
     object: str
     verb: str
     columns: tuple[str, ...] = ()
-
-
-def rights() -> list[Right]:
-    """Return the reviewed file."""
-    text = (files("chatlane.store") / "rights.csv").read_text("utf-8")
-    return [
-        Right(row["role"], row["object"], row["verb"], tuple(row["columns"].split()))
-        for row in csv.DictReader(text.splitlines())
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +58,32 @@ class Roles:
         return [str(getattr(self, its.name)) for its in fields(self)]
 
     def name(self, role: str) -> str:
-        """Return what the role of `rights.csv` is called."""
+        """Return what the role of a `Right` is called."""
         return str(getattr(self, role))
+
+
+_ROLES: Final = tuple(its.name for its in fields(Roles))
+# Granted by name of the schema and of the database, which the file asks the server for.
+_WAYS_TO_THE_TABLES: Final = (("DATABASE", "CONNECT"), ("SCHEMA", "USAGE"))
+_GRANT: Final = re.compile(
+    r'^GRANT (?P<verbs>.+) ON (?P<object>(?:[A-Z]+ )?\w+) TO "(?P<role>\w+)";$', re.MULTILINE
+)
+_VERB: Final = re.compile(r"(?P<verb>[A-Z]+)(?: \((?P<columns>[\w, ]+)\))?")
+
+
+def rights() -> list[Right]:
+    """Return what the reviewed file grants."""
+    by_name = {name: role for role, name in zip(_ROLES, Roles().names(), strict=True)}
+    granted = [
+        Right(by_name[grant["role"]], grant["object"], verb["verb"], _columns(verb["columns"]))
+        for grant in _GRANT.finditer(_text())
+        for verb in _VERB.finditer(grant["verbs"])
+    ]
+    return [*granted, *(Right(role, *way) for role in _ROLES for way in _WAYS_TO_THE_TABLES)]
+
+
+def _columns(listed: str | None) -> tuple[str, ...]:
+    return tuple(listed.split(", ")) if listed else ()
 
 
 def script(roles: Roles) -> str:
@@ -80,93 +92,20 @@ def script(roles: Roles) -> str:
 
 
 def statements(roles: Roles) -> str:
-    """Return SQL that gives the roles their rights and takes all others, from everybody, too.
-
-    Whoever runs it owns the tables. It may run at any time and more than once: other connections
-    see the rights of before or those of after. Roles that are not there are made.
-    """
-    names = ", ".join(_quoted(name) for name in roles.names())
-    return "\n".join(
-        (
-            "-- One at a time; two would trip over each other.",
-            "SELECT pg_advisory_xact_lock(x'6772616e7473'::bigint);",
-            "",
-            _MAKE_ROLES.replace("<names>", ", ".join(_literal(name) for name in roles.names())),
-            _TAKE_ALL.replace("<names>", names),
-            "ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM PUBLIC;",
-            "ALTER DEFAULT PRIVILEGES REVOKE ALL ON SEQUENCES FROM PUBLIC;",
-            "ALTER DEFAULT PRIVILEGES REVOKE ALL ON FUNCTIONS FROM PUBLIC;",
-            "",
-            *_grants(rights(), roles),
-            "",
-        )
-    )
+    """Return `grants.sql` with the names of these roles."""
+    names = {
+        f"{quote}{usual}{quote}": (quote, its) for usual, its in _renamed(roles) for quote in "'\""
+    }
+    either = re.compile("|".join(names))
+    return either.sub(lambda found: _quoted(*names[found[0]]), _text())
 
 
-# Without the right to make roles it still works, if somebody has made them.
-_MAKE_ROLES: Final = """\
-DO $roles$
-DECLARE
-    name text;
-BEGIN
-    FOREACH name IN ARRAY ARRAY[<names>] LOOP
-        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) THEN
-            BEGIN
-                EXECUTE format('CREATE ROLE %I NOLOGIN', name);
-            EXCEPTION WHEN duplicate_object OR unique_violation THEN
-                NULL;
-            END;
-        END IF;
-    END LOOP;
-END
-$roles$;
-"""
-
-# Rights on a table's columns go with those on the table. What is not ours, such as an extension,
-# stays as it is.
-_TAKE_ALL: Final = """\
-DO $rights$
-DECLARE
-    statement text;
-BEGIN
-    FOR statement IN
-        SELECT format('REVOKE ALL ON %s %s FROM PUBLIC, <names>', kind, name)
-        FROM (
-            SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, oid::regclass::text
-            FROM pg_class
-            WHERE relnamespace = current_schema()::regnamespace
-              AND relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
-              AND relowner = current_user::regrole
-            UNION ALL
-            SELECT 'ROUTINE', oid::regprocedure::text
-            FROM pg_proc
-            WHERE pronamespace = current_schema()::regnamespace
-              AND proowner = current_user::regrole
-            UNION ALL
-            SELECT 'SCHEMA', quote_ident(current_schema())
-            UNION ALL
-            SELECT 'DATABASE', quote_ident(current_database())
-        ) AS ours (kind, name)
-    LOOP
-        EXECUTE statement;
-    END LOOP;
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO <names>', current_schema());
-    EXECUTE format('GRANT CONNECT ON DATABASE %I TO <names>', current_database());
-END
-$rights$;
-"""
+def _renamed(roles: Roles) -> list[tuple[str, str]]:
+    return list(zip(Roles().names(), roles.names(), strict=True))
 
 
-def _grants(wanted: "Iterable[Right]", roles: Roles) -> "Iterator[str]":
-    """Yield one statement for each role and object; those of schema and database stand above."""
-    verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for right in wanted:
-        columns = f" ({', '.join(right.columns)})" if right.columns else ""
-        verbs[right.role, right.object].append(f"{right.verb}{columns}")
-    for (role, its_object), its_verbs in verbs.items():
-        if its_object not in {"SCHEMA", "DATABASE"}:
-            name = _quoted(roles.name(role))
-            yield f"GRANT {', '.join(its_verbs)} ON {its_object} TO {name};"
+def _text() -> str:
+    return (files("chatlane.store") / "grants.sql").read_text("utf-8")
 
 
 async def grant(connection: "PoolConnectionProxy", roles: Roles) -> list[str]:
@@ -211,7 +150,7 @@ WHERE acl.grantee <> held.owner AND coalesce(role.rolname, '') = ANY($1::text[])
 
 
 async def differences(connection: "PoolConnectionProxy | Connection", roles: Roles) -> list[str]:
-    """Return how the rights of the roles, and of everybody, differ from `rights.csv`."""
+    """Return how the rights of the roles, and of everybody, differ from `grants.sql`."""
     by_name = {roles.name(its.name): its.name for its in fields(roles)}
     rows = await connection.fetch(HELD_SQL, ["", *by_name])
     held = {
@@ -238,9 +177,5 @@ def _what(row: tuple[str, str, str, str | None]) -> str:
     return f"{verb} {its_object}" + (f" ({column})" if column else "")
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _quoted(quote: str, name: str) -> str:
+    return f"{quote}{name.replace(quote, quote * 2)}{quote}"
