@@ -2,31 +2,43 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-(MANAGER,) = json.loads((ROOT / "renovate.json").read_text("utf-8"))["customManagers"]
-FILES: Final = sorted(
-    path
-    for path in (ROOT / "deploy").rglob("*")
-    if any(
-        re.search(pattern.strip("/"), path.relative_to(ROOT).as_posix())
-        for pattern in MANAGER["managerFilePatterns"]
-    )
-)
-# JavaScript writes a named group without the P.
-PINS: Final = [re.compile(pattern.replace("(?<", "(?P<")) for pattern in MANAGER["matchStrings"]]
+MANAGERS: Final = json.loads((ROOT / "renovate.json").read_text("utf-8"))["customManagers"]
+
+
+def files_of(manager: Mapping[str, Any]) -> list[Path]:
+    """Return the files that a manager of Renovate reads."""
+    # A pattern between slashes is a regular expression.
+    patterns = [pattern[1:-1] for pattern in manager["managerFilePatterns"]]
+    return [
+        path
+        for path in sorted((ROOT / "deploy").rglob("*"))
+        if any(re.search(its, path.relative_to(ROOT).as_posix()) for its in patterns)
+    ]
+
+
+def pattern_of(manager: Mapping[str, Any]) -> re.Pattern[str]:
+    """Return the expression by which it finds images; JavaScript writes a group without the P."""
+    (pattern,) = manager["matchStrings"]
+    return re.compile(pattern.replace("(?<", "(?P<"))
+
+
+FILES: Final = sorted({path for manager in MANAGERS for path in files_of(manager)})
+PINS: Final = [pattern_of(manager) for manager in MANAGERS]
+TEMPLATE: Final = "autoReplaceStringTemplate"
 # The digest is not known where no registry can be asked; Renovate adds it.
 WITHOUT_DIGEST: Final = {"nats:2.15.1-alpine"}
 
 
 def pins() -> Iterator[tuple[str, str]]:
     """Yield tag and digest of every image that Renovate finds."""
-    for path in FILES:
-        for pattern in PINS:
-            for found in pattern.finditer(path.read_text("utf-8")):
+    for manager in MANAGERS:
+        for path in files_of(manager):
+            for found in pattern_of(manager).finditer(path.read_text("utf-8")):
                 yield f"{found['depName']}:{found['currentValue']}", found["currentDigest"] or ""
 
 
@@ -49,6 +61,22 @@ def test_renovate_finds_every_image_of_deploy() -> None:
         "FROM ${PYTHON_IMAGE} AS build",
         "FROM ${PYTHON_IMAGE}",
     ]
+
+
+def test_an_update_replaces_what_renovate_found() -> None:
+    """Renovate writes `autoReplaceStringTemplate` in the place of all that the expression matched."""
+    for manager in MANAGERS:
+        for path in files_of(manager):
+            for found in pattern_of(manager).finditer(path.read_text("utf-8")):
+                template = re.sub(r"{{#if newDigest}}(.*){{/if}}", r"\1", manager[TEMPLATE])
+                values = {
+                    "depName": found["depName"],
+                    "newValue": found["currentValue"],
+                    "newDigest": found["currentDigest"] or "",
+                }
+                for name, value in values.items():
+                    template = template.replace(f"{{{{{{{name}}}}}}}", value)
+                assert found[0] == template.removesuffix("@")
 
 
 def test_no_file_of_deploy_names_an_image_that_renovate_does_not_read() -> None:
