@@ -88,7 +88,7 @@ def _text(document: documents.Document) -> str:
 
 
 def write(root: Path) -> list[Path]:
-    """Write what differs, remove schemas of messages that are no more; return both."""
+    """Write changed files, remove schemas of removed messages, and return both."""
     files = generated_files()
     differing = differences(root)
     for path in differing:

@@ -184,7 +184,7 @@ class Cluster:
         self._tell(f"routers run version {rolled_to}, {STANDBY} is the primary")
 
     async def report(self) -> str:
-        """Return what the feed reported, as JSON."""
+        """Return the report of the run as JSON."""
         return await (await self.compose.container("feed")).executed("cat", str(REPORT))
 
     async def happen(self, cue: str) -> None:
@@ -423,7 +423,7 @@ async def _remove_all(compose: Compose, images: dict[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What the containers are given: certificates, passwords, chatlane.toml.
+    """Files for the containers: certificates, passwords, chatlane.toml.
 
     Who runs a container differs from image to image, so files can be read by everybody who gets
     to them; nobody else gets through the directory.

@@ -69,7 +69,7 @@ class Container:
     id: str
 
     async def state(self) -> dict[str, Any]:
-        """Return what the engine knows of it."""
+        """Return the state that the engine reports."""
         (found,) = json.loads(await ran("docker", "inspect", self.id))
         return dict(found)
 
@@ -136,7 +136,7 @@ class Compose:
         )
 
     async def up(self, *services: str) -> None:
-        """Start services, and make those anew whose description changed; nothing else."""
+        """Start services, and recreate only those whose description has changed."""
         await self.run("up", "--detach", "--no-deps", "--no-build", *services)
 
     async def job(self, service: str) -> None:

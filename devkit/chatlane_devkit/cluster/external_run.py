@@ -1,4 +1,4 @@
-"""Plays the demo's feed on an installation that runs already, and judges what came of it.
+"""Play the demo's feed on a running installation, and judge the outcome.
 
 `python -m chatlane_devkit.cluster.external_run` runs in a container of its own among the others, with the
 connections of all adapters. What breaks is broken from outside: a cue is a line on standard
@@ -43,11 +43,11 @@ _PATIENCE: Final = timedelta(seconds=120)
 
 
 class OutsideError(Exception):
-    """What a cue asked for could not be done."""
+    """The program outside could not perform a cue."""
 
 
 class Outside:
-    """Whoever breaks things: told of cues, and heard.
+    """The program outside the container that disturbs the cluster; cues and replies go by pipes.
 
     Attributes:
         spans: When each cue was given and when what it asked for was over; monotonic times.
@@ -104,7 +104,7 @@ class Outside:
 
 
 def playable(steps: tuple[Step, ...], accounts: list[Account]) -> tuple[Step, ...]:
-    """Return the feed without what nobody may publish here: for accounts that do not exist."""
+    """Return the feed without publications for accounts that do not exist here."""
     return tuple(
         step
         for step in steps

@@ -1,4 +1,4 @@
-"""How long people waited while nobody at all was answered."""
+"""Measure how long all waiting users went without an answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ _SHORTEST: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A stretch in which somebody waited and no answer came to anybody; monotonic times."""
+    """A period in which a user waited and no answer arrived; monotonic times."""
 
     began_at: float
     ended_at: float

@@ -1,4 +1,4 @@
-"""Looks at a running stack from outside: its tables and what its streams keep.
+"""Read the tables and streams of a running stack.
 
 With queries of its own, not those of the store, because it is a witness.
 """
@@ -204,7 +204,7 @@ def chat_of(subject: str) -> str:
 
 
 async def _read_stream(client: Client, stream: str) -> list[RawStreamMsg]:
-    """Return all messages of a stream that nobody writes to any more.
+    """Return all messages of a stream that has no writer left.
 
     One by one, for which no consumer is needed that somebody would have to be allowed to make.
     """

@@ -30,7 +30,7 @@ Account = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What the feed is played on.
+    """The stack that the feed is played on.
 
     Attributes:
         settings: What all of it runs with.
@@ -66,7 +66,7 @@ def idle_after(settings: Settings) -> dict[str, timedelta]:
 
 
 class ScenarioRun:
-    """A feed that is played once.
+    """One run of a feed.
 
     Attributes:
         score: How far it is.

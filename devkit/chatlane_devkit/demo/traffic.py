@@ -51,7 +51,7 @@ async def _pass_on(tell: Tell, model: type[Envelope], message: Msg) -> None:
 
 
 def sentence(message: Envelope) -> str:
-    """Return what a message says, for people."""
+    """Describe a message in one sentence."""
     match message:
         case InboundEvent(text=text, kind=kind):
             return f"{_who(message)} → {message.platform}: {text or f'({kind})'}"

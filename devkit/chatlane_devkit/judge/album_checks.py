@@ -1,4 +1,4 @@
-"""Judges whether what belongs together was answered together: the messages of an album."""
+"""Check that one answer covers all messages of an album."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ def albums_in(feed: Sequence[Publication]) -> dict[tuple[str, str], list[str]]:
 def album_problems(
     feed: Sequence[Publication], found: Mapping[str, Sequence[Session]], history: History
 ) -> Iterator[str]:
-    """Say which albums were not heard in one answer, whole.
+    """Yield the albums that no single answer covers.
 
     Args:
         found: The sessions of each conversation.

@@ -1,4 +1,4 @@
-"""Judges what the router itself says: an answer to each command, a word on each new beginning."""
+"""Check the router's own messages: one answer per command, one notice per new session."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +12,14 @@ NEW_AFTER_SILENCE: Final = "This is a new conversation: it was quiet for a while
 
 
 def commands_in(feed: Sequence[Publication]) -> list[Publication]:
-    """Return the commands of a feed that are to be obeyed."""
+    """Return the commands of a feed that the router must execute."""
     return [its for its in feed if its.expect == "obeyed"]
 
 
 def beginnings(
     feed: Sequence[Publication], entries: Mapping[str, LogEntry]
 ) -> dict[str, list[int]]:
-    """Return by conversation where in the log somebody asked for a new session."""
+    """Return by conversation the log positions of requests for a new session."""
     found: dict[str, list[int]] = defaultdict(list)
     for its in commands_in(feed):
         if its.begins and its.nats_id in entries:

@@ -96,7 +96,7 @@ class Row:
 
     @property
     def heard(self) -> list[str]:
-        """What the agent says it heard."""
+        """The texts that the agent says it heard."""
         return HEARD.findall(self.text)
 
 
@@ -212,7 +212,7 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long what somebody wrote waited for its answer."""
+    """How long a message waited for its answer."""
 
     text: str
     seconds: float
@@ -281,7 +281,7 @@ class History:
 
 
 def firsts(sent: Iterable[Sent]) -> list[Sent]:
-    """Return what was sent without the platform's repeats, in the order of each chat."""
+    """Return the messages without the platform's repeats, in the order of each chat."""
     first: dict[str, Sent] = {}
     for it in sent:
         first.setdefault(it.message_id, it)
@@ -289,7 +289,7 @@ def firsts(sent: Iterable[Sent]) -> list[Sent]:
 
 
 def users(rows: Iterable[Row]) -> list[Row]:
-    """Return what people wrote, in the order of the transcripts."""
+    """Return the rows of users, in the order of the transcripts."""
     return sorted((row for row in rows if row.role == "user"), key=lambda row: row.seq)
 
 

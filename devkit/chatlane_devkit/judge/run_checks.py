@@ -1,4 +1,4 @@
-"""Judges a run from outside: what went in, the database, the streams, what chats received.
+"""Judge a run from outside: input, database, streams, and deliveries to chats.
 
 It knows what the guarantees promise and none of the router's rules. Every finding is one line
 that begins with the kind of damage, so that a test can show that each kind is noticed.
@@ -67,9 +67,9 @@ def problems(
 
 
 def unwatched(history: History) -> list[str]:
-    """Return what nobody has told of, so that the rules about it found nothing for want of anything.
+    """Return the parts of a history that are empty, so that their rules had nothing to check.
 
-    For runs in which everybody tells.
+    For runs in which every part is observed.
     """
     told: dict[str, Collection[object]] = {
         "was sent": history.sent,
@@ -193,7 +193,7 @@ def _answer_problems(turn: Turn, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _result_problems(history: History) -> Iterator[str]:
-    """Find turns that were ended by somebody who did not have them any more."""
+    """Find turns that a worker ended after it had lost them."""
     results = {it.id: it for it in history.results}
     for turn in history.turns:
         ended_by = results.get(turn.result_id)
@@ -285,7 +285,7 @@ def _longer(one: Spell, other: Spell) -> Spell:
 
 
 def _work_problems(history: History) -> Iterator[str]:
-    """Find attempts that two workers had, and answers that nobody had worked on."""
+    """Find attempts that two workers had, and answers without an attempt."""
     begun = Counter((it.turn_id, it.attempt) for it in history.spells if not it.is_resumed)
     for (turn_id, attempt), count in begun.items():
         if count > 1:

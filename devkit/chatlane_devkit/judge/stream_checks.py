@@ -1,4 +1,4 @@
-"""The part of the checker that looks at what was published, handed over and received."""
+"""Rules for published, handed over and received messages."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from chatlane_devkit.judge.history import (
 
 
 def stream_problems(history: History) -> Iterator[str]:
-    """Yield what is wrong with the streams and with what came out of them."""
+    """Yield every problem of the streams and of the deliveries from them."""
     yield from _published_problems("routed", history.routed, is_contiguous=False)
     yield from _published_problems("outbound", history.outbound, is_contiguous=True)
     yield from _routed_problems(history)

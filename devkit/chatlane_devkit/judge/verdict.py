@@ -43,7 +43,7 @@ class Check:
 
     @property
     def is_kept(self) -> bool:
-        """Whether nothing speaks against it."""
+        """True if there is no problem."""
         return not self.problems
 
 
@@ -55,13 +55,13 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether every promise was kept."""
+        """True if every check has passed."""
         return all(check.is_kept for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What identifies a message in a conversation."""
+    """The identity of a message in a conversation."""
 
     message_id: str
     text: str
@@ -82,7 +82,7 @@ class Cut(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What one conversation must consist of.
+    """The expected content of one conversation.
 
     Attributes:
         messages: In log order.
@@ -368,7 +368,7 @@ def _heard_differences(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[
 
 
 def _misheard(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[tuple[Row, str]]:
-    """Yield what was heard in other words; files are named behind the text."""
+    """Yield rows that the agent heard with another text; file names follow the text."""
     texts = {its.seq: its.text for its in heard}
     yield from ((row, texts[row.seq]) for row in rows if texts.get(row.seq, row.text) != row.text)
 
@@ -443,7 +443,7 @@ def _detail(letters: Sequence[DeadLetter], digest: str) -> str:
 
 
 def _heard_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return what agents had to hear, by session, in order."""
+    """Return the rows that agents had to hear, by session, in order."""
     by_session: dict[str, list[Row]] = defaultdict(list)
     chosen = (row for row in rows if row.role in _HEARD_ROLES)
     for session_id, its in groupby(

@@ -1,4 +1,4 @@
-"""Who writes where in the demo's day: invented people, their ids, and the rooms they meet in."""
+"""Define the invented people of the scenario, their ids and their chats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What goes wrong in the demo's day: copies, second thoughts, other people's bots, broken events."""
+"""Add unusual events to the scenario: copies, edits, messages of bots, invalid events."""
 
 import base64
 import hashlib

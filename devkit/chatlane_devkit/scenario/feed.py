@@ -106,7 +106,7 @@ class Publication:
 
     @property
     def address(self) -> Address:
-        """Where it was said."""
+        """The place that it was published for."""
         chat = self.event.get("chat") or {}
         sender = self.event.get("sender") or {}
         return Address(
@@ -121,7 +121,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nobody writes for a while."""
+    """A pause without messages."""
 
     length: timedelta
     why: str
@@ -154,7 +154,7 @@ def read_feed(path: Path) -> tuple[Step, ...]:
 
 
 def publications(steps: tuple[Step, ...]) -> tuple[Publication, ...]:
-    """Return what is published, in order."""
+    """Return the publications of the feed, in order."""
     return tuple(step for step in steps if isinstance(step, Publication))
 
 
@@ -179,7 +179,7 @@ def _steps(text: str) -> Iterator[Step]:
 
 
 def parse_step(number: int, line: Mapping[str, Any], settles: int = 0) -> Step:
-    """Return what one line says.
+    """Parse one line of the feed.
 
     Args:
         number: Of the line, from 1.

@@ -1,4 +1,4 @@
-"""What the invented people of the demo's day say: scripts read from `data/phrases.toml`."""
+"""Read the scripts of the invented people from `data/phrases.toml`."""
 
 import random
 import re

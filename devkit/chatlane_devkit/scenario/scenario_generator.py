@@ -111,7 +111,7 @@ def _with_hears(entry: Entry) -> Line:
 
 
 def differences(path: Path = SCENARIO_FILE) -> Iterator[str]:
-    """Say what differs between the file and what would be written."""
+    """Yield the differences between the file and a newly generated one."""
     present = path.read_text("utf-8") if path.exists() else ""
     if present != generate_scenario():
         yield f"{path} differs from its generator: run python -m chatlane_devkit.scenario.scenario_generator write"

@@ -43,7 +43,7 @@ def telegram_chats(diary: EventBuilder, people: Sequence[Person]) -> None:
 
 
 def telegram_commands(diary: EventBuilder, person: Person) -> None:
-    """Somebody names a conversation and begins another; what an adapter tells again does nothing.
+    """Add commands of a user: a title and a new session; a repeated command has no effect.
 
     At the hour of a settle, so that all is answered when the conversation ends.
     """
@@ -62,7 +62,7 @@ def telegram_commands(diary: EventBuilder, person: Person) -> None:
 
 
 def telegram_photos(diary: EventBuilder, person: Person) -> None:
-    """Somebody shows an album, and then a photo that takes its adapter a while.
+    """Add an album, and then a photo that its adapter uploads slowly.
 
     What they ask about the photo comes before it is there, and has to wait for it.
     """

@@ -1,4 +1,4 @@
-"""Where the server programs are, and the user who may run them."""
+"""Find the server programs and the user that may run them."""
 
 import contextlib
 import os
@@ -71,7 +71,7 @@ def unprivileged_identity() -> Identity | None:
 
 @contextlib.contextmanager
 def server_directory(prefix: str = "chatlane-") -> Iterator[Path]:
-    """Make a directory that servers can keep data under whoever they run as; remove it at the end.
+    """Make a data directory that servers can use under any user, and remove it at the end.
 
     Others can pass through it but not list it.
     """

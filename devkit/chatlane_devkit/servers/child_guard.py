@@ -1,4 +1,4 @@
-"""Becomes a server process that never outlives its parent.
+"""Become a server process that ends with its parent.
 
 Run by path, with nothing but the standard library:
 `python -I -S child_guard.py PARENT_PID SIGNAL UID GID PROGRAM [ARGUMENT ...]`, where UID -1 keeps

@@ -1,4 +1,4 @@
-"""Waits for what gives no event: rows of a database, processes."""
+"""Wait for conditions that raise no event: database rows, processes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ _LOOK_AGAIN: Final = timedelta(milliseconds=25)
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], patience: timedelta) -> float:
-    """Look until something is so; return how many seconds it took.
+    """Poll until a condition holds, and return the seconds that passed.
 
     Raises:
         TimeoutError: It never was.

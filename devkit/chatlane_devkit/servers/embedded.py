@@ -55,7 +55,7 @@ _POSTGRES_SETTINGS: Final[Mapping[str, str]] = {
 
 
 class EmbeddedServer(ABC):
-    """What both servers have in common: a life that can end and begin again."""
+    """Common base of both servers: start, kill, stop, start again."""
 
     name: str
 
@@ -432,7 +432,7 @@ async def open_postgres(
     settings: Mapping[str, str] | None = None,
     programs: Path | None = None,
 ) -> AsyncIterator[PostgresServer]:
-    """Run a Postgres until the end of the block.
+    """Run Postgres until the end of the block.
 
     Args:
         directory: For its files; made when missing, never removed. As root, a folder that the
@@ -447,7 +447,7 @@ async def open_postgres(
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on now.
+    """Return a loopback port that is free now.
 
     Somebody may take it in the next moment, so whoever uses it must be ready to ask again.
     """

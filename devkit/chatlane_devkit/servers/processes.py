@@ -1,4 +1,4 @@
-"""Server processes of ours: started, watched, killed, and gone when we are."""
+"""Run server processes that end with this process."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ class Identity:
 
 
 class _Handle(Protocol):
-    """What is asked of a process, as `subprocess.Popen` has it."""
+    """The part of `subprocess.Popen` that this module uses."""
 
     @property
     def pid(self) -> int: ...

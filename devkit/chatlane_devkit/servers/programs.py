@@ -137,5 +137,5 @@ def cancel_on_stop_signals() -> None:
 
 
 def _neutral_environment() -> dict[str, str]:
-    """Return the environment without settings of ours that were meant for something else."""
+    """Return the environment without the variables of chatlane."""
     return {key: value for key, value in os.environ.items() if not key.startswith("CHATLANE_")}
