@@ -8,7 +8,7 @@ from typing import Final
 from chatlane_devkit.judge.history import History, LogEntry, Session
 from chatlane_devkit.scenario.feed import Publication
 
-NEW_AFTER_SILENCE: Final = "This is a new conversation: it was quiet for a while."
+NEW_AFTER_SILENCE: Final = "This is a new conversation: the last one ended after a quiet time."
 
 
 def commands_in(feed: Sequence[Publication]) -> list[Publication]:

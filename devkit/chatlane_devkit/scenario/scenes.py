@@ -52,7 +52,7 @@ def telegram_commands(diary: EventBuilder, person: Person) -> None:
     start = DISCORD_BLOCKS[0][0] * HOUR
     diary.say(start - HOUR, room, person, "Which bread keeps longest?")
     diary.tell(start + 2, room, person, "/title Bread", "This conversation is called “Bread”.")
-    anew = "A new conversation. What was said before stays in the old one."
+    anew = "New conversation started. The previous one is kept."
     again = diary.tell(start + 3, room, person, "/new@assistant_bot", anew, begins=True)
     diary.say(start + 4, room, person, "How do I get wax out of linen?")
     event = again.event | {"id": diary.chance.hexadecimal(24)}

@@ -9,7 +9,7 @@ from chatlane.domain import openings, replies, turns
 from chatlane_schemas.session_changes import shown_title
 
 RATE_LIMITED: Final = (
-    "Too many messages: this one was not taken in. At most {messages} in {per} are; "
+    "Too many messages: this one was not accepted. At most {messages} in {per} are; "
     "please write again in a while."
 )
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _UNTOLD: Final = UUID(int=0)
 
 _ALWAYS_TOLD: Final = {
-    ResetReason.SUSPENDED: "This is a new conversation: the last one could not go on.",
+    ResetReason.SUSPENDED: "This is a new conversation: the last one could not continue.",
     ResetReason.RESUME_PENDING_EXPIRED: (
         "This is a new conversation: the last one was interrupted too long ago."
     ),
 }
 _TOLD_WHERE_WANTED: Final = {
-    ResetReason.IDLE: "This is a new conversation: it was quiet for a while.",
-    ResetReason.DAILY: "This is a new conversation: they start afresh every day.",
+    ResetReason.IDLE: "This is a new conversation: the last one ended after a quiet time.",
+    ResetReason.DAILY: "This is a new conversation: a new one starts every day.",
 }
 NOTICES: Final = (*_ALWAYS_TOLD.values(), *_TOLD_WHERE_WANTED.values())
 

@@ -17,51 +17,54 @@ if TYPE_CHECKING:
 
     from chatlane.domain.cards import Card
 
-NEW: Final = "A new conversation. What was said before stays in the old one."
+NEW: Final = "New conversation started. The previous one is kept."
 NEW_IN_ONE_PLACE: Final = (
-    "A new conversation, only here. What was said before stays in the old one, which goes on in the "
-    "other places that lead to it."
+    "New conversation started, only in this chat. The previous one continues in the other chats "
+    "that share it."
 )
-LIST_IS_OLD: Final = "The list you were shown is too old to choose from. This is the list now:"
-NO_CONVERSATION: Final = "There is no conversation here yet. Write something to begin one."
+LIST_IS_OLD: Final = "That list is outdated. This is the current list:"
+NO_CONVERSATION: Final = "There is no conversation here yet. Send a message to start one."
 STOPPED: Final = "Stopped."
 NOTHING_TO_STOP: Final = "There is nothing to stop."
-NO_STOPPING: Final = "This agent answers each message by itself. There is nothing to stop."
-STILL_RUNS: Final = "An answer is being worked on. Wait for it, or stop it, and try again."
-STILL_ANSWERED: Final = "What was being worked on is still answered."
-QUEUED: Final = "This is answered by itself, after what is being worked on."
-STEERED: Final = "This goes to the answer that is being worked on, or is answered next."
-ANSWERED_NOW: Final = "Nothing is running: this is answered now."
-EACH_BY_ITSELF: Final = "This agent answers each message by itself, and this one, too."
-NOTHING_TO_UNDO: Final = "There is nothing to take back."
-WRONG_NUMBER: Final = "That is not a number of turns."
-RETRIED: Final = "Asking once more."
-BRANCHED: Final = "This goes on in a copy. The conversation it was copied from stays as it is."
+NO_STOPPING: Final = "This agent answers each message separately. There is nothing to stop."
+STILL_RUNS: Final = "An answer is in progress. Wait for it or stop it, then try again."
+STILL_ANSWERED: Final = "The answer in progress will still arrive."
+QUEUED: Final = "Queued. This will be answered separately, after the current answer."
+STEERED: Final = "Sent to the answer in progress. If it is too late, this will be answered next."
+ANSWERED_NOW: Final = "No answer is in progress. This will be answered now."
+EACH_BY_ITSELF: Final = "This agent answers each message separately, also this one."
+NOTHING_TO_UNDO: Final = "There is nothing to undo."
+WRONG_NUMBER: Final = "That is not a valid number of turns."
+RETRIED: Final = "Retrying."
+BRANCHED: Final = "You are now in a copy of the conversation. The original is unchanged."
 NOT_FOUND: Final = "There is no such conversation here."
-ALREADY_HERE: Final = "This is that conversation."
+ALREADY_HERE: Final = "You are already in this conversation."
 NO_MODEL: Final = "The agent chooses the model."
-MODEL_CLEARED: Final = "From the next answer on the agent chooses the model."
-WRONG_MODEL: Final = "That is no name of a model."
+MODEL_CLEARED: Final = "The agent will choose the model, starting with the next answer."
+WRONG_MODEL: Final = "That is not a valid model name."
 NO_OTHERS: Final = "There are no conversations here yet."
 NO_TITLE: Final = "This conversation has no title."
-TITLE_CLEARED: Final = "This conversation has no title any more."
-FILES_UNREAD: Final = "(A command takes no files: what came with it was not passed on.)"
-NOTHING_RUNS: Final = "Nothing is running."
-RUNS: Final = "An answer is being worked on."
+TITLE_CLEARED: Final = "The title was removed."
+FILES_UNREAD: Final = "(Attachments on commands are ignored.)"
+NOTHING_RUNS: Final = "No answer is in progress."
+RUNS: Final = "An answer is in progress."
 
 _HELP: Final = {
-    CommandName.NEW: ("[title]", "begin a new conversation"),
-    CommandName.STOP: ("", "stop the answer that is being worked on, and drop what waits"),
-    CommandName.QUEUE: ("text", "say something that is answered by itself, after what runs"),
-    CommandName.STEER: ("text", "say something to the answer that is being worked on"),
-    CommandName.UNDO: ("[number]", "take back the last thing you said and its answer, or more"),
-    CommandName.RETRY: ("", "ask for the last answer once more"),
+    CommandName.NEW: ("[title]", "start a new conversation"),
+    CommandName.STOP: ("", "stop the answer in progress and drop waiting messages"),
+    CommandName.QUEUE: (
+        "text",
+        "send a message that is answered separately, after the current answer",
+    ),
+    CommandName.STEER: ("text", "send a message to the answer in progress"),
+    CommandName.UNDO: ("[number]", "undo your last message and its answer, or several"),
+    CommandName.RETRY: ("", "repeat your last message for a new answer"),
     CommandName.TITLE: ("[title]", "show or set the title; a dash removes it"),
     CommandName.SESSIONS: ("", "list your conversations here"),
-    CommandName.RESUME: ("[number, title or id]", "go back to an older conversation"),
-    CommandName.BRANCH: ("[title]", "go on in a copy of this conversation"),
-    CommandName.MODEL: ("[name]", "show or choose the model; a dash takes the choice back"),
-    CommandName.STATUS: ("", "say where this conversation stands"),
+    CommandName.RESUME: ("[number, title or id]", "return to an older conversation"),
+    CommandName.BRANCH: ("[title]", "continue in a copy of this conversation"),
+    CommandName.MODEL: ("[name]", "show or choose the model; a dash removes the choice"),
+    CommandName.STATUS: ("", "show the state of this conversation"),
     CommandName.HELP: ("", "list the commands"),
 }
 _MANY_WAITING: Final = 100
@@ -136,8 +139,8 @@ def undone(text: str | None) -> str:
     """Return what was taken back; `text` is what people had said in the first turn of it."""
     said = shown_title(text or "")
     if not said:
-        return "Taken back."
-    return f"Taken back, from here on: {_beginning(said)}"
+        return "Undone."
+    return f"Undone, starting with: {_beginning(said)}"
 
 
 def resumed(card: Card) -> str:

@@ -170,9 +170,9 @@ async def test_commands_act_while_a_turn_runs_and_in_their_place(kernel: Kernel)
         for number, text in enumerate(["A", "/status", "/title plan", "/new", "B", "/status"], 2)
     )
     first_status, titled, new, last_status = await kernel.told()
-    assert "An answer is being worked on. 1 message waits." in first_status
+    assert "An answer is in progress. 1 message waits." in first_status
     assert titled == "This conversation is called “plan”."
-    assert new.startswith("A new conversation.")
+    assert new.startswith("New conversation started.")
     assert last_status.startswith("This conversation began")
     assert "1 message" in last_status
 
@@ -247,7 +247,7 @@ async def test_a_title_is_shown_changed_and_removed(kernel: Kernel) -> None:
         "This conversation is called “my plan”.",
         "This conversation is called “my plan”.",
         "A title has at most 100 characters.",
-        "This conversation has no title any more.",
+        "The title was removed.",
         "This conversation has no title.",
     ]
     assert await kernel.value("SELECT title FROM sessions WHERE id = $1", one.session) is None
@@ -322,7 +322,7 @@ async def test_a_person_with_several_ids_may_under_each(kernel_with: KernelWith)
         "user": "49123:7@s.whatsapp.net",
     }
     await kernel.say(event(**chat, mid="1", text="/new"))
-    assert "A new conversation" in (await kernel.told())[0]
+    assert "New conversation started" in (await kernel.told())[0]
 
 
 async def test_a_person_known_under_two_ids_has_one_list(kernel: Kernel) -> None:
@@ -350,7 +350,7 @@ async def test_bots_give_no_commands(kernel_with: KernelWith) -> None:
 async def test_files_that_come_with_a_command_are_told_of(kernel: Kernel) -> None:
     files = [{"url": "https://example.org/a.png", "media_type": "image/png"}]
     await kernel.say(event(**ANN, mid="1", text="/new", attachments=files))
-    assert (await kernel.told())[0].endswith("what came with it was not passed on.)")
+    assert (await kernel.told())[0].endswith("(Attachments on commands are ignored.)")
 
 
 async def test_a_platform_has_a_prefix_and_switches_of_its_own(kernel_with: KernelWith) -> None:
@@ -362,7 +362,7 @@ async def test_a_platform_has_a_prefix_and_switches_of_its_own(kernel_with: Kern
     await kernel.say(event(**ANN, mid="3", text="!help"))
     (told,) = await kernel.told()
     assert "!title" not in told
-    assert "!new [title]: begin a new conversation" in told
+    assert "!new [title]: start a new conversation" in told
 
 
 async def test_two_routers_give_one_title_only_once(kernel: Kernel) -> None:

@@ -111,7 +111,7 @@ async def test_an_agent_that_answers_each_message_has_nothing_to_stop(
 ) -> None:
     kernel = await kernel_with(catalog(agents=[Agent("main", delivery="stream")]))
     await kernel.say(event(**ANN, mid="1", text="a"))
-    assert "answers each message by itself" in await tell(kernel, "2", "/stop")
+    assert "answers each message separately" in await tell(kernel, "2", "/stop")
 
 
 @pytest.mark.parametrize("is_together", [False, True])
@@ -143,16 +143,16 @@ async def test_c31_after_new_the_old_turn_says_nothing_more(
 
 async def test_c35_undo_takes_back_whole_turns(kernel: Kernel) -> None:
     session = await talk(kernel, "u1", "u2", "u3")
-    assert await tell(kernel, "1", "/undo") == "Taken back, from here on: u3"
+    assert await tell(kernel, "1", "/undo") == "Undone, starting with: u3"
     assert (await kernel.said(session))[-1] == "answer to u2"
     again = kernel.restarted()
-    assert await tell(again, "2", "/undo") == "Taken back, from here on: u2"
+    assert await tell(again, "2", "/undo") == "Undone, starting with: u2"
     assert await again.said(session) == ["u1", "answer to u1"]
-    assert await tell(again, "2", "/undo") == "Taken back, from here on: u2"
+    assert await tell(again, "2", "/undo") == "Undone, starting with: u2"
     assert await again.said(session) == ["u1", "answer to u1"]
-    assert await tell(again, "3", "/undo 5") == "Taken back, from here on: u1"
+    assert await tell(again, "3", "/undo 5") == "Undone, starting with: u1"
     assert await again.said(session) == []
-    assert await tell(again, "4", "/undo") == "There is nothing to take back."
+    assert await tell(again, "4", "/undo") == "There is nothing to undo."
 
 
 async def test_undo_of_what_was_said_in_the_same_batch(kernel_with: KernelWith) -> None:
@@ -163,9 +163,9 @@ async def test_undo_of_what_was_said_in_the_same_batch(kernel_with: KernelWith) 
     )
     assert await kernel.said(last.session) == ["d"]
     assert await kernel.told() == [
-        "Taken back, from here on: a",
-        "Taken back, from here on: c",
-        "Taken back, from here on: b",
+        "Undone, starting with: a",
+        "Undone, starting with: c",
+        "Undone, starting with: b",
     ]
 
 
@@ -173,7 +173,7 @@ async def test_undo_of_what_was_said_in_the_same_batch(kernel_with: KernelWith) 
 async def test_undo_takes_a_number(kernel: Kernel, argument: str) -> None:
     await talk(kernel, "a")
     before = await everything(kernel)
-    assert await tell(kernel, "1", f"/undo {argument}") == "That is not a number of turns."
+    assert await tell(kernel, "1", f"/undo {argument}") == "That is not a valid number of turns."
     assert await everything(kernel) == before
 
 
@@ -183,7 +183,7 @@ async def test_what_is_being_answered_is_not_taken_back(kernel: Kernel, command:
     await kernel.say(event(**ANN, mid="1", text="b"))
     await kernel.claim_live(session)
     before = await everything(kernel)
-    assert (await tell(kernel, "2", command)).startswith("An answer is being worked on.")
+    assert (await tell(kernel, "2", command)).startswith("An answer is in progress.")
     assert await everything(kernel) == before
 
 
@@ -194,8 +194,8 @@ async def test_retry_asks_once_more(kernel_with: KernelWith, delivery: str) -> N
     one = await kernel.say(event(**ANN, mid="1", text="a"))
     if delivery == "turns":
         await kernel.run_turn(one.session, "wrong")
-    assert await tell(kernel, "2", "/retry") == "Asking once more."
-    assert await tell(kernel, "2", "/retry") == "Asking once more."
+    assert await tell(kernel, "2", "/retry") == "Retrying."
+    assert await tell(kernel, "2", "/retry") == "Retrying."
     if delivery == "turns":
         claimed = await kernel.run_turn(one.session, "right")
         assert texts(claimed) == ["a"]
@@ -258,7 +258,7 @@ async def test_resume_by_number_and_by_id(kernel: Kernel) -> None:
     assert await lane(kernel, first) == first
     assert await tell(kernel, "4", f"/resume {str(second).upper()}", "09:14")
     assert await lane(kernel, first) == second
-    assert await tell(kernel, "5", "/resume 1", "09:15") == "This is that conversation."
+    assert await tell(kernel, "5", "/resume 1", "09:15") == "You are already in this conversation."
     for wrong in ("3", "0", "first words", str(uuid4())):
         told = await tell(kernel, f"w{wrong}", f"/resume {wrong}", "09:16")
         assert told == "There is no such conversation here."
@@ -273,7 +273,7 @@ async def test_resume_in_the_batch_of_what_it_goes_back_to(kernel: Kernel) -> No
     titles = await kernel.fetch("SELECT title, id FROM sessions")
     assert last.session == {row[0]: row[1] for row in titles}["y"]
     told = await kernel.told()
-    assert told[2] == "Back in “x”.\nWhat was being worked on is still answered."
+    assert told[2] == "Back in “x”.\nThe answer in progress will still arrive."
     assert told[4].startswith("Back in “y”.")
 
 
@@ -302,7 +302,7 @@ async def test_f08_new_moves_the_place_where_it_is_said(
     here = await kernel.say(event(**ANN, thr="2", mid="2", text="b"), at("09:12"))
     there = await kernel.say(event(**ANN, thr="1", mid="3", text="c"), at("09:13"))
     assert there.session == first != here.session
-    assert "only here" in (await kernel.told())[-1]
+    assert "only in this chat" in (await kernel.told())[-1]
     assert await kernel.value("SELECT count(*) FROM sessions") == 2
     assert await kernel.value("SELECT count(*) FROM sessions WHERE ended_at IS NULL") == 2
     # Each place is alone in its conversation again.
@@ -322,7 +322,7 @@ async def test_f08_new_in_a_thread_leaves_what_runs_in_its_channel(kernel: Kerne
     _, other = await kernel.say_together([opened, new], at("09:02"))
     assert other.session != one.session
     assert (await kernel.renew(running)).cancel is None
-    assert (await kernel.told())[-1].endswith("is still answered.")
+    assert (await kernel.told())[-1].endswith("will still arrive.")
     await kernel.answer(running, "done", at("09:03"))
     assert texts(await kernel.run_turn(one.session)) == ["and more"]
     assert await lane(kernel, one.session) == one.session
@@ -380,7 +380,7 @@ async def test_f08_a_number_of_an_old_list_is_refused_and_the_list_shown(kernel:
     late = event(**ANN, mid="3", text="/resume 2")
     await kernel.say(late, at("09:13", "2026-05-12"))
     refused, *listed = (await kernel.told())[-1].splitlines()
-    assert refused == "The list you were shown is too old to choose from. This is the list now:"
+    assert refused == "That list is outdated. This is the current list:"
     assert [line[:4] for line in listed] == ["1. b", "2. a", "Writ"]
     assert await lane(kernel, second) == second
     await kernel.say(event(**ANN, mid="4", text="/resume 2"), at("09:14", "2026-05-12"))
@@ -404,7 +404,7 @@ async def test_what_runs_is_still_answered_when_its_conversation_is_left(kernel:
     await tell(kernel, "1", "/new", "09:11")
     second = await kernel.say(event(**ANN, mid="2", text="long job"), at("09:12"))
     running = await kernel.claim_live(second.session)
-    assert (await tell(kernel, "3", "/resume 2", "09:13")).endswith("is still answered.")
+    assert (await tell(kernel, "3", "/resume 2", "09:13")).endswith("will still arrive.")
     await kernel.answer(running, "long answer", at("09:14"))
     outbound = await kernel.published("OUTBOUND")
     assert outbound[-1]["text"] == "long answer"
@@ -471,7 +471,7 @@ async def test_branch_while_a_turn_runs_leaves_it_to_its_parent(kernel: Kernel) 
     parent = await talk(kernel, "a")
     await kernel.say(event(**ANN, mid="1", text="b"))
     running = await kernel.claim_live(parent)
-    assert (await tell(kernel, "2", "/branch")).endswith("is still answered.")
+    assert (await tell(kernel, "2", "/branch")).endswith("will still arrive.")
     child = await lane(kernel, parent)
     await kernel.answer(running, "answer to b")
     assert (await kernel.said(parent))[-1] == "answer to b"
@@ -506,10 +506,10 @@ async def test_the_model_is_chosen_for_one_conversation(kernel: Kernel) -> None:
     claimed = await kernel.run_turn(session)
     assert claimed.model_override is not None
     assert claimed.model_override.model == "small-1"
-    assert await tell(kernel, "6", "/model " + "x" * 300) == "That is no name of a model."
+    assert await tell(kernel, "6", "/model " + "x" * 300) == "That is not a valid model name."
     pasted = "/model sk-" + "4f9d2c6f1b0e4b6c8f0a7d3c"
-    assert await tell(kernel, "6b", pasted) == "That is no name of a model."
-    assert (await tell(kernel, "7", "/model -")).endswith("the agent chooses the model.")
+    assert await tell(kernel, "6b", pasted) == "That is not a valid model name."
+    assert (await tell(kernel, "7", "/model -")).startswith("The agent will choose the model")
     assert await tell(kernel, "8", "/model") == "The agent chooses the model."
     await tell(kernel, "9", "/model large-1")
     await tell(kernel, "10", "/new")
@@ -548,7 +548,9 @@ async def test_queue_is_a_turn_of_its_own(kernel: Kernel) -> None:
     assert queued.session == again.session == one.session
     assert [texts(claimed) for claimed in runs] == [["a"], ["by itself"], ["b"]]
     assert [len(claimed.messages[0].attachments) for claimed in runs] == [0, 1, 0]
-    assert await kernel.told() == ["This is answered by itself, after what is being worked on."]
+    assert await kernel.told() == [
+        "Queued. This will be answered separately, after the current answer."
+    ]
 
 
 async def test_steer_goes_to_the_turn_that_runs(kernel: Kernel) -> None:
@@ -556,7 +558,7 @@ async def test_steer_goes_to_the_turn_that_runs(kernel: Kernel) -> None:
     running = await kernel.claim_live(one.session)
     await kernel.say(event(**ANN, mid="2", text="/steer more slowly"))
     assert await kernel.told() == [
-        "This goes to the answer that is being worked on, or is answered next."
+        "Sent to the answer in progress. If it is too late, this will be answered next."
     ]
     assert [told[1].get("steer") for told in kernel.controls] == [True]
     await kernel.answer(running)
@@ -567,7 +569,7 @@ async def test_steer_goes_to_the_turn_that_runs(kernel: Kernel) -> None:
 async def test_where_nothing_runs_it_is_a_message(kernel: Kernel, command: str) -> None:
     placed = await kernel.say(event(**ANN, mid="1", text=f"/{command} hello\nworld"))
     assert texts(await kernel.run_turn(placed.session)) == ["hello\nworld"]
-    assert await kernel.told() == ["Nothing is running: this is answered now."]
+    assert await kernel.told() == ["No answer is in progress. This will be answered now."]
 
 
 @pytest.mark.parametrize("command", ["queue", "steer"])
@@ -766,7 +768,7 @@ async def test_f07_files_go_with_what_follows_a_command(kernel: Kernel) -> None:
     assert [len(message.attachments) for message in claimed.messages] == [1]
     await kernel.say(event(**ANN, mid="3", text="/new", attachments=[file]), at("09:11"))
     told = await kernel.told()
-    assert ["not passed on" in one for one in told] == [False, True]
+    assert ["Attachments on commands" in one for one in told] == [False, True]
 
 
 async def test_f07_what_follows_a_refused_command_is_said(kernel_with: KernelWith) -> None:
@@ -793,7 +795,7 @@ async def test_f07_an_edit_may_overtake_what_follows_a_command(kernel: Kernel) -
 
 async def test_f07_a_mention_of_us_may_lead_a_command(kernel: Kernel) -> None:
     here = await talk(kernel, "a")
-    assert "A new conversation" in await tell(kernel, "2", "@our_bot /new")
+    assert "New conversation started" in await tell(kernel, "2", "@our_bot /new")
     assert await lane(kernel, here) != here
     placed = await kernel.say(event(**ANN, mid="3", text="@other_bot /new"), at("09:11"))
     assert await kernel.waiting(placed.session) == ["@other_bot /new"]
