@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from chatlane.bus_users import read_users, server_config
-from chatlane.env_example import render_env_example
+from chatlane.config.env_example import render_env_example
+from chatlane.config.nats_users import read_users, server_config
 from chatlane_schemas import documents
 from chatlane_schemas.channels import messages
 

@@ -1,6 +1,6 @@
 """The composition root: opens everything a router is made of, in order, and closes it again.
 
-Besides `surroundings` and the command line the only module that reads the settings.
+Besides `connections` and the command line the only module that reads the settings.
 """
 
 from __future__ import annotations
@@ -19,62 +19,64 @@ from uuid import UUID, uuid4
 
 from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
+from chatlane.api.handlers import every_handler
 from chatlane.api.routes import build_router
 from chatlane.api.turns import TurnHandlers
-from chatlane.bus import topology
-from chatlane.bus.backlogs import Backlogs
-from chatlane.bus.connection import open_bus
-from chatlane.bus.erasing import StreamErasure
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.log_access import LogAccess
-from chatlane.bus.log_shares import LogShares
-from chatlane.bus.publisher import open_publisher
-from chatlane.bus.routed_slots import RoutedSlots
-from chatlane.bus.stream_contents import StreamContents
-from chatlane.bus.tasks import end_task
-from chatlane.bus.topology import LOG_STREAMS
-from chatlane.bus.upkeep import AdvisoryQueue, LogUpkeep
+from chatlane.connections import bus_options, declared_topology, store_of
+from chatlane.decisions.claim_recovery import InboundProgress
+from chatlane.decisions.dead_letter_limits import DeadLetterLimits
+from chatlane.decisions.unit_of_work import Writer
 from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.limits.shares import declared_owners
 from chatlane.domain.log import LOGS
-from chatlane.domain.shares import declared_owners
 from chatlane.errors import SchemaMismatchError, TransientError
-from chatlane.handlers import every_handler
-from chatlane.health import Heartbeat, Probes, build_asgi, open_http
+from chatlane.ingest.batch_committer import Batches
+from chatlane.ingest.idle_partitions import IdleCheck
+from chatlane.ingest.intake import Intake
+from chatlane.ingest.log_purge import LogRetention
+from chatlane.ingest.log_trimmer import LogTrimmer
+from chatlane.ingest.lost_ranges import bury_loss
+from chatlane.ingest.ownership import Ownership
+from chatlane.ingest.share_notices import ShareNotices
 from chatlane.jobs import Job
-from chatlane.logs import get_logger
-from chatlane.metrics import Metrics
-from chatlane.routing.alarm import Alarm
-from chatlane.routing.batch import Batches
-from chatlane.routing.claims import ClaimDesk
-from chatlane.routing.dead_letter_limits import DeadLetterLimits
-from chatlane.routing.deadlines import Deadlines
-from chatlane.routing.drift import DriftWatch
-from chatlane.routing.forgetting import Forgetting, deleted_of_log, require_keys
-from chatlane.routing.idle import IdleCheck
-from chatlane.routing.intake import Intake
-from chatlane.routing.log_trimmer import LogTrimmer
-from chatlane.routing.losses import bury_loss
-from chatlane.routing.lost_messages import LostMessages
-from chatlane.routing.ownership import Ownership
-from chatlane.routing.recalling import InboundProgress
-from chatlane.routing.reconciling import PATIENCE, Reconciler
-from chatlane.routing.relay import Relay
-from chatlane.routing.retention import LogRetention
-from chatlane.routing.routed_changes import RoutedChanges
-from chatlane.routing.searchable import SearchFilling
-from chatlane.routing.share_notices import ShareNotices
-from chatlane.routing.survey import Survey
-from chatlane.routing.sweeper import SEEN_AHEAD, Sweeper, Upkeep, sweeping_jobs
-from chatlane.routing.timed_ends import TimedEnds
-from chatlane.routing.undeliverable import UndeliverableMessages
-from chatlane.routing.updates import Updates
-from chatlane.routing.writing import Writer
-from chatlane.store import blockers, partitions, probe, seen_days
+from chatlane.maintenance import SEEN_AHEAD, Sweeper, Upkeep, sweeping_jobs
+from chatlane.nats import topology
+from chatlane.nats.connection import open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.log_access import LogAccess
+from chatlane.nats.log_shares import LogShares
+from chatlane.nats.routed_slots import RoutedSlots
+from chatlane.nats.stream_cleanup import AdvisoryQueue, LogUpkeep
+from chatlane.nats.tasks import end_task
+from chatlane.nats.topology import LOG_STREAMS
+from chatlane.observability.health import Heartbeat, Probes, build_asgi, open_http
+from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import Metrics
+from chatlane.observability.tracing import sending_traces
+from chatlane.outbox.publisher import open_publisher
+from chatlane.outbox.relay import Relay
+from chatlane.outbox.undeliverable import UndeliverableMessages
+from chatlane.postgres import blockers, probe
+from chatlane.postgres.migrations import verify_schema
+from chatlane.privacy.erasure_list import Forgetting, deleted_of_log, require_keys
+from chatlane.privacy.stream_erasure import StreamErasure
+from chatlane.reconciliation.backlogs import Backlogs
+from chatlane.reconciliation.gauges import Survey
+from chatlane.reconciliation.reconciler import PATIENCE, Reconciler
+from chatlane.reconciliation.routed_changes import RoutedChanges
+from chatlane.reconciliation.stream_contents import StreamContents
+from chatlane.reconciliation.stream_gap_repair import LostMessages
+from chatlane.reconciliation.topology_drift import DriftWatch
+from chatlane.search.indexer import SearchFilling
+from chatlane.store.addressing import dedupe_partitions
 from chatlane.store.audit import ReadNotes
-from chatlane.store.migrations import verify_schema
-from chatlane.store.session_reads import SessionReads
-from chatlane.surroundings import bus_options, declared_topology, store_of
-from chatlane.tracing import sending_traces
+from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.store.logs import partitions
+from chatlane.turns.claims import ClaimDesk
+from chatlane.turns.leases import Deadlines
+from chatlane.turns.session_updates import Updates
+from chatlane.turns.timed_resets import TimedEnds
+from chatlane.turns.wakeup_timer import Alarm
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -86,12 +88,12 @@ if TYPE_CHECKING:
     )
     from datetime import datetime
 
-    from chatlane.bus.connection import Bus
+    from chatlane.config.settings import Settings
+    from chatlane.connections import Topology
     from chatlane.domain.catalog import Catalog
-    from chatlane.settings import Settings
-    from chatlane.store.blockers import Blocker
-    from chatlane.store.pool import Store
-    from chatlane.surroundings import Topology
+    from chatlane.nats.connection import Bus
+    from chatlane.postgres.blockers import Blocker
+    from chatlane.postgres.pool import Store
     from chatlane_client.secured import Refusal
 
 VERSION: Final = version("chatlane")
@@ -346,7 +348,7 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> datetim
         async with app.store.transaction() as connection:
             await partitions.ensure(connection, log, app.settings.router.partitions)
     async with app.store.transaction() as connection:
-        await seen_days.create(connection, SEEN_AHEAD)
+        await dedupe_partitions.create(connection, SEEN_AHEAD)
     return (await jetstream.get_stream(LOG_STREAMS["inbound"])).told_at
 
 

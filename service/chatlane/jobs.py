@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatlane.errors import TransientError
-from chatlane.logs import get_logger
+from chatlane.observability.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,14 +7,15 @@ import os
 from typing import Final
 
 from chatlane.cli import main
+from chatlane.decisions import batch_decision
+from chatlane.decisions.batch_decision import Decoded
 from chatlane.domain.catalog import Catalog
 from chatlane.domain.log import LogMessage
-from chatlane.routing import batch, deciding
-from chatlane.routing.deciding import Decoded
+from chatlane.ingest import batch_committer
 
 MARK: Final = b"this ends the process"
 
-_decoded = deciding.decoded
+_decoded = batch_decision.decoded
 
 
 def decoded_or_dead(
@@ -27,5 +28,5 @@ def decoded_or_dead(
 
 
 if __name__ == "__main__":
-    batch.decoded = decoded_or_dead  # type: ignore[attr-defined]
+    batch_committer.decoded = decoded_or_dead  # type: ignore[attr-defined]
     main()

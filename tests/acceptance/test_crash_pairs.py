@@ -19,8 +19,8 @@ from typing import Final
 
 import pytest
 
-from chatlane.bus.tasks import end_task
 from chatlane.failpoints import RouterPoint, WorkerPoint
+from chatlane.nats.tasks import end_task
 from tests.acceptance.conftest import Tell
 from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,

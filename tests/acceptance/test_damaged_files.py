@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from chatlane.bus.jetstream import JetStream
 from chatlane.errors import BusUnavailableError
+from chatlane.nats.jetstream import JetStream
 from chatlane_devkit.judge.history import LogEntry
 from chatlane_devkit.judge.run_checks import problems
 from chatlane_devkit.servers.binaries import server_directory

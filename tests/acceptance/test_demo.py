@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
 from tests.support.command_run import started
 

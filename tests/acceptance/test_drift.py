@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatlane.bus.jetstream import JetStream
+from chatlane.nats.jetstream import JetStream
 from tests.support.eventually import eventually
 from tests.support.service.processes import TURN_AGENT, apply_topology
 from tests.support.service.scene import Scene

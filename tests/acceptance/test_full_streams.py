@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 import pytest
 
-from chatlane.bus.jetstream import JetStream
+from chatlane.nats.jetstream import JetStream
 from chatlane_schemas.streams import StreamName
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually

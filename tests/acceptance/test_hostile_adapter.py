@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from chatlane.bus.jetstream import JetStream
+from chatlane.nats.jetstream import JetStream
 from chatlane_client import open_connection
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually

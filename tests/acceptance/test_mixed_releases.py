@@ -13,7 +13,7 @@ from typing import Final
 import asyncpg
 import pytest
 
-from chatlane.store.migrations import known_versions
+from chatlane.postgres.migrations import known_versions
 from chatlane_devkit.judge.run_checks import problems
 from tests.acceptance.conftest import Tell
 from tests.support.servers.databases import grant_rights

@@ -12,8 +12,8 @@ from typing import Final
 import asyncpg
 import pytest
 
-from chatlane.bus.jetstream import JetStream
 from chatlane.errors import BusUnavailableError
+from chatlane.nats.jetstream import JetStream
 from chatlane_client import open_connection
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import EmbeddedServer, NatsServer, PostgresServer

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from nats.aio.client import Client
 
-from chatlane.bus_users import new_seed
+from chatlane.config.nats_users import new_seed
 from chatlane_client import AdapterClient, Refusal, SessionApi, open_connection
 from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import InboundEvent, OutboundMessage, new_envelope_id

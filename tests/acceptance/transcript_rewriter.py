@@ -10,8 +10,8 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from chatlane.store.pool import open_store
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.postgres.pool import open_store
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.results import Role

@@ -7,7 +7,7 @@ from typing import Final, LiteralString, NamedTuple, Self
 
 import httpx
 
-from chatlane.metrics import BATCHES
+from chatlane.observability.metrics import BATCHES
 from tests.benchmarks.rig import WRITTEN_SQL, Rig, Router
 
 _LOOK_AGAIN_SECONDS: Final = 0.02

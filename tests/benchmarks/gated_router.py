@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from chatlane.app import run
-from chatlane.logs import configure_logging
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
+from chatlane.observability.logs import configure_logging
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 

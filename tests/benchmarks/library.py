@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 import asyncpg
 
 from chatlane.domain.ids import derived_id
-from chatlane.domain.search import document, marks_of
+from chatlane.search.tokens import document, marks_of
 
 if TYPE_CHECKING:
     from uuid import UUID

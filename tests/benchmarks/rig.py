@@ -17,11 +17,11 @@ import nats
 import psutil
 from nats.aio.client import Client
 
-from chatlane.bus import topology
-from chatlane.bus.connection import open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.settings import Settings, load_settings
-from chatlane.surroundings import bus_options, declared_topology
+from chatlane.config.settings import Settings, load_settings
+from chatlane.connections import bus_options, declared_topology
+from chatlane.nats import topology
+from chatlane.nats.connection import open_bus
+from chatlane.nats.jetstream import JetStream
 from chatlane_devkit.servers.conditions import until
 from chatlane_devkit.servers.embedded import (
     NatsServer,

@@ -13,8 +13,8 @@ from typing import Final
 import psutil
 
 from chatlane.app import run
-from chatlane.logs import configure_logging
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
+from chatlane.observability.logs import configure_logging
 
 _PAUSE_SECONDS: Final = 0.5
 

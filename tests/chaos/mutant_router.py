@@ -14,19 +14,22 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
 
-from chatlane.bus.inspection import LogReplaced
-from chatlane.bus.publisher import Publisher
 from chatlane.cli import main
-from chatlane.domain import turns
+from chatlane.domain.turns import lifecycle
 from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
-from chatlane.routing import batch
-from chatlane.routing.feed import PartitionFeed
-from chatlane.routing.pipeline import Pipeline
-from chatlane.routing.relay import OutboxWriter, Relay
-from chatlane.store import outbox, partitions, seen, sessions
+from chatlane.ingest import batch_committer
+from chatlane.ingest.partition_reader import PartitionFeed
+from chatlane.nats.log_inspection import LogReplaced
+from chatlane.outbox.publish_window import Pipeline
+from chatlane.outbox.publisher import Publisher
+from chatlane.outbox.relay import OutboxWriter, Relay
+from chatlane.postgres.pool import Store
+from chatlane.store import outbox
+from chatlane.store.addressing import dedupe_marks
+from chatlane.store.conversations import sessions
+from chatlane.store.logs import partitions
 from chatlane.store.outbox import OutboxRow
-from chatlane.store.pool import Store
 
 # One router, one pipeline: the publisher it was given.
 _publishers: Final[list[Any]] = []
@@ -69,14 +72,14 @@ def no_compare_and_set() -> None:
 def no_seen() -> None:
     """Nobody remembers what was decided."""
 
-    async def nothing_known(_connection: object, _digests: object) -> seen.Marks:
-        return seen.Marks(set(), set())
+    async def nothing_known(_connection: object, _digests: object) -> dedupe_marks.Marks:
+        return dedupe_marks.Marks(set(), set())
 
     async def not_marked(_connection: object, _rows: object) -> None:
         return None
 
-    _replace(seen, "probe", nothing_known)
-    _replace(seen, "insert", not_marked)
+    _replace(dedupe_marks, "probe", nothing_known)
+    _replace(dedupe_marks, "insert", not_marked)
 
 
 def no_compare_and_set_and_no_seen() -> None:
@@ -133,19 +136,19 @@ def frozen_relay_publishes_late() -> None:
 
 def no_token_check() -> None:
     """Every result of a turn counts, whichever attempt it is of."""
-    _replace(turns, "_is_current", lambda _result, _turn: True)
+    _replace(lifecycle, "_is_current", lambda _result, _turn: True)
 
 
 def same_notification_id() -> None:
     """A repeated notification has the id of the first, which the stream swallows."""
-    notify = turns._notify
+    notify = lifecycle._notify
 
     def notify_again(turn: Any, at: Any, effects: Any) -> None:  # noqa: ANN401
         dispatch, turn.dispatch = turn.dispatch, 1
         notify(turn, at, effects)
         turn.dispatch = dispatch
 
-    _replace(turns, "_notify", notify_again)
+    _replace(lifecycle, "_notify", notify_again)
 
 
 def unsorted_locks() -> None:
@@ -204,7 +207,7 @@ def freeze_at_batch(every: int) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         hit(point)
 
-    _replace(batch, "hit", freeze_or_hit)
+    _replace(batch_committer, "hit", freeze_or_hit)
 
 
 def sweep_late(seconds: float) -> None:

@@ -15,10 +15,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from chatlane.domain.aliases import AliasBook
+from chatlane.domain.addressing.aliases import AliasBook
+from chatlane.domain.addressing.keys import NoConversation, ParsedKey, identity_of
+from chatlane.domain.addressing.people import person_form
+from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.catalog import Agent, Catalog, Platform
-from chatlane.domain.keys import NoConversation, ParsedKey, identity_of
-from chatlane.domain.people import person_form
 from chatlane.domain.policy import (
     KeyRules,
     ResetMode,
@@ -27,7 +28,6 @@ from chatlane.domain.policy import (
     boundary_before,
     reset_reason,
 )
-from chatlane.domain.sources import address_of
 from chatlane_schemas.inbound import Chat, InboundEvent, Sender
 from tests.support.old_gateway.environment import run_old_gateway
 

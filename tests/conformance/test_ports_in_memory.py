@@ -11,13 +11,13 @@ from uuid import UUID, uuid4
 import pytest
 from typing_extensions import override
 
-from chatlane.bus.inspection import LogIntact, LogReplaced, LogTruncated, LogUnbound
-from chatlane.bus.log_access import LogAccess
-from chatlane.bus.reader import LogReader, ReaderLimits
 from chatlane.domain.log import LogPosition, PartitionId
-from chatlane.store import partitions, routers
-from chatlane.store.partitions import Advance, Claim, Tenure
-from chatlane.store.pool import Store, open_store
+from chatlane.nats.log_access import LogAccess
+from chatlane.nats.log_inspection import LogIntact, LogReplaced, LogTruncated, LogUnbound
+from chatlane.nats.log_reader import LogReader, ReaderLimits
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.logs import partitions, routers
+from chatlane.store.logs.partitions import Advance, Claim, Tenure
 from tests.support.eventually import eventually
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs
 from tests.support.worlds.memory_logs import MemoryAccess, MemoryLogs

@@ -10,11 +10,11 @@ import nats
 import pytest
 from typing_extensions import override
 
-from chatlane.bus.connection import BusOptions, open_bus
-from chatlane.bus.publisher import Publisher as BusPublisher
-from chatlane.bus.publisher import open_publisher
 from chatlane.errors import BusUnavailableError, MalformedMessageError, OversizedMessageError
-from chatlane.routing.pipeline import Publisher
+from chatlane.nats.connection import BusOptions, open_bus
+from chatlane.outbox.publish_window import Publisher
+from chatlane.outbox.publisher import Publisher as BusPublisher
+from chatlane.outbox.publisher import open_publisher
 from tests.support.eventually import eventually
 from tests.support.servers.backends import Backends, RunningServer, open_test_nats
 from tests.support.worlds.fake_streams import FakePublisher, FakeStream

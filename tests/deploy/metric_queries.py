@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from chatlane.metrics import METRICS, Metric
+from chatlane.observability.metrics import METRICS, Metric
 
 _NAME: Final = re.compile(r"\bchatlane_[a-z_]+\b")
 _MATCHED: Final = re.compile(r"\{([^}]*)\}")

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from chatlane.config.settings import load_settings
 from chatlane.durations import parse_duration
-from chatlane.settings import load_settings
 from tests.support.servers import containers
 
 ROOT = Path(__file__).parents[2]

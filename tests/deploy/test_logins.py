@@ -8,9 +8,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from chatlane.store.grants import Roles, differences, grant
-from chatlane.store.migrations import migrate
-from chatlane.store.pool import open_store
+from chatlane.postgres.grants import Roles, differences, grant
+from chatlane.postgres.migrations import migrate
+from chatlane.postgres.pool import open_store
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import PostgresServer, open_postgres
 from tests.support.servers.databases import migrated, with_login

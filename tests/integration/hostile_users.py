@@ -30,10 +30,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.errors import NoStreamResponseError
 
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.topology import apply
-from chatlane.bus_users import account_of
+from chatlane.config.nats_users import account_of
 from chatlane.domain.catalog import Agent
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.topology import apply
 from chatlane_schemas import subjects
 from chatlane_schemas.channels import every_channel
 from chatlane_schemas.dead import Stage

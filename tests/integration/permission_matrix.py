@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from chatlane.bus_users import account_of
+from chatlane.config.nats_users import account_of
 from chatlane.domain.catalog import Agent
 from chatlane_devkit.contract import REPOSITORY
 from chatlane_schemas import subjects

@@ -15,10 +15,10 @@ import nats.js.errors
 import pytest
 from nats.aio.msg import Msg
 
-from chatlane.bus.jetstream import ApiRefusedError, JetStream
-from chatlane.bus.topology import apply
-from chatlane.bus_users import MAX_SUBSCRIPTIONS, BusUsers
+from chatlane.config.nats_users import MAX_SUBSCRIPTIONS, BusUsers
 from chatlane.domain.catalog import Agent
+from chatlane.nats.jetstream import ApiRefusedError, JetStream
+from chatlane.nats.topology import apply
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import (
     StreamName,

@@ -19,13 +19,13 @@ from nats.js import api
 from typing_extensions import override
 
 from chatlane.api.broker import open_api
-from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import ApiRefusedError, JetStream
-from chatlane.bus.tasks import end_task
-from chatlane.bus.topology import apply, verify
-from chatlane.bus_users import BusUsers, make_keys, new_seed, server_config
+from chatlane.config.nats_users import BusUsers, make_keys, new_seed, server_config
 from chatlane.domain.catalog import Agent
-from chatlane.metrics import Metrics
+from chatlane.nats.connection import Bus, BusOptions, open_bus
+from chatlane.nats.jetstream import ApiRefusedError, JetStream
+from chatlane.nats.tasks import end_task
+from chatlane.nats.topology import apply, verify
+from chatlane.observability.metrics import Metrics
 from chatlane_client import Refusal, open_connection
 from chatlane_client.secured import SecuredClient
 from chatlane_devkit.contract import ACCOUNTS, REPOSITORY

@@ -7,9 +7,9 @@ from typing import Final, get_args
 import asyncpg
 import pytest
 
-from chatlane.domain import export_records
-from chatlane.domain.retention import TABLES, Erasure
-from chatlane.settings import DeadLetterSettings, RetentionSettings, StreamsSettings
+from chatlane.config.settings import DeadLetterSettings, RetentionSettings, StreamsSettings
+from chatlane.privacy import export_records
+from chatlane.privacy.retention_rules import TABLES, Erasure
 from chatlane_schemas.streams import StreamName, declared_streams
 
 pytestmark = pytest.mark.integration
@@ -36,7 +36,7 @@ async def test_every_column_of_the_schema_is_classified(database_url: str) -> No
         for name, table in TABLES.items()
         for column in (*table.personal, *table.technical)
     ]
-    assert found - set(classified) == set(), "classify these in chatlane.domain.retention"
+    assert found - set(classified) == set(), "classify these in chatlane.privacy.retention_rules"
     assert set(classified) - found == set(), "these columns do not exist"
     assert len(classified) == len(set(classified))
 

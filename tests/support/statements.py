@@ -15,27 +15,26 @@ from pglast import ast as ast_of
 from pglast.visitors import Visitor
 
 import chatlane
-import chatlane.store
 
 _RUNS_SQL: Final = frozenset(
     {"cursor", "execute", "executemany", "fetch", "fetchmany", "fetchrow", "fetchval", "prepare"}
 )
 
 # What is done with the rights of other roles, in whole modules, and what routers run of these.
-_OTHER_MODULES: Final = ("erasing.", "erasures.", "exporting.", "retention.")
+_OTHER_MODULES: Final = ("erase_sql.", "erasure_list_sql.", "export_sql.", "retention_sql.")
 _NO_ROUTER: Final = frozenset({"audit.EXPIRE_SQL", "grants.HELD_SQL"})
 # What a router asks the erasure list, and notes for it.
 _OF_ERASURE_LIST: Final = frozenset(
     {
-        "erasures.FIND_IDS_SQL",
-        "erasures.GONE_SQL",
-        "erasures.HEED_SQL",
-        "erasures.HOLES_SQL",
-        "erasures.KEY_IDS_SQL",
-        "erasures.NOTE_MESSAGES_SQL",
-        "erasures.PENDING_SQL",
-        "erasures.PLACE_SQL",
-        "erasures.WHO_IS_LISTED_SQL",
+        "erasure_list_sql.FIND_IDS_SQL",
+        "erasure_list_sql.GONE_SQL",
+        "erasure_list_sql.HEED_SQL",
+        "erasure_list_sql.HOLES_SQL",
+        "erasure_list_sql.KEY_IDS_SQL",
+        "erasure_list_sql.NOTE_MESSAGES_SQL",
+        "erasure_list_sql.PENDING_SQL",
+        "erasure_list_sql.PLACE_SQL",
+        "erasure_list_sql.WHO_IS_LISTED_SQL",
     }
 )
 
@@ -47,9 +46,12 @@ class Need(NamedTuple):
     verb: str
 
 
-def store_modules() -> Iterator[ModuleType]:
-    for found in pkgutil.iter_modules(chatlane.store.__path__):
-        yield importlib.import_module(f"chatlane.store.{found.name}")
+def sql_modules() -> Iterator[ModuleType]:
+    """Import every module that may hold SQL: all of `store` and `postgres`, and `*_sql` elsewhere."""
+    for found in pkgutil.walk_packages(chatlane.__path__, "chatlane."):
+        package = found.name.split(".")[1]
+        if not found.ispkg and (package in {"store", "postgres"} or found.name.endswith("_sql")):
+            yield importlib.import_module(found.name)
 
 
 def _constants(namespace: object, path: str) -> Iterator[tuple[str, str]]:
@@ -61,7 +63,7 @@ def _constants(namespace: object, path: str) -> Iterator[tuple[str, str]]:
 def queries() -> dict[str, str]:
     """Return every statement by where it stands; they are known by their first comment."""
     found: dict[str, str] = {}
-    for module in store_modules():
+    for module in sql_modules():
         path = module.__name__.rpartition(".")[2]
         found.update(_constants(module, path))
         for name, value in vars(module).items():

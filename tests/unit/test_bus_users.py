@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
-from chatlane.bus_users import (
+from chatlane.cli.commands import app
+from chatlane.config.nats_users import (
     BusUsers,
     make_keys,
     new_seed,
@@ -18,8 +19,7 @@ from chatlane.bus_users import (
     read_users,
     server_config,
 )
-from chatlane.cli.commands import app
-from chatlane.settings import SettingsError
+from chatlane.config.settings import SettingsError
 from tests.support.logs import restored_logging
 
 SEED: Final = new_seed().decode()

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.bus.connection import Bus, BusOptions
 from chatlane.cli import options
 from chatlane.cli.reporting import CommandError
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
+from chatlane.nats.connection import Bus, BusOptions
 
 
 async def test_a_command_ends_although_its_cancellation_gets_lost(

@@ -17,12 +17,12 @@ import pytest
 import typer.main
 
 from chatlane.cli.commands import app
-from chatlane.domain.commanding import HANDLERS
-from chatlane.domain.commands import OTHER_WORDS, CommandName
-from chatlane.domain.replies import help_text
-from chatlane.metrics import METRICS
-from chatlane.settings import Settings
-from chatlane.store.grants import Roles
+from chatlane.config.settings import Settings
+from chatlane.domain.commands.command_handlers import HANDLERS
+from chatlane.domain.commands.command_words import OTHER_WORDS, CommandName
+from chatlane.domain.commands.replies import help_text
+from chatlane.observability.metrics import METRICS
+from chatlane.postgres.grants import Roles
 from chatlane_schemas import Chat, InboundEvent, Sender, decode, subjects
 from chatlane_schemas.channels import CHANNELS, Channel
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chatlane.config.settings import SettingsError, read_failpoint
 from chatlane.failpoints import (
     CRASH_VARIABLE,
     FREEZE_VARIABLE,
@@ -17,7 +18,6 @@ from chatlane.failpoints import (
     WorkerPoint,
     hit,
 )
-from chatlane.settings import SettingsError, read_failpoint
 
 _SOURCES = [
     *Path(__file__).parents[2].glob("service/chatlane/**/*.py"),

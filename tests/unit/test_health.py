@@ -11,8 +11,15 @@ import httpx
 import pytest
 
 from chatlane.errors import StoreUnavailableError
-from chatlane.health import DEAD_AFTER, Heartbeat, Probes, build_asgi, open_http, open_worker_health
-from chatlane.metrics import Metrics
+from chatlane.observability.health import (
+    DEAD_AFTER,
+    Heartbeat,
+    Probes,
+    build_asgi,
+    open_http,
+    open_worker_health,
+)
+from chatlane.observability.metrics import Metrics
 from tests.support.eventually import eventually
 
 
@@ -192,7 +199,7 @@ async def test_connections_that_ask_nothing_get_no_probe_refused(
 async def test_a_connection_that_stays_idle_is_closed(
     dependencies: Dependencies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chatlane.health._IDLE", timedelta(milliseconds=50))
+    monkeypatch.setattr("chatlane.observability.health._IDLE", timedelta(milliseconds=50))
     app = build_asgi(dependencies.metrics, dependencies.probes())
     async with open_http(app, "127.0.0.1", 0) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -17,11 +17,11 @@ from pydantic import BaseModel, SecretStr
 import chatlane
 import chatlane_client
 import chatlane_schemas
-from chatlane.bus.connection import BusOptions
 from chatlane.domain.states import Turn
 from chatlane.errors import StoreUnavailableError
-from chatlane.store.migrations import MigrationError, migrate
-from chatlane.store.pool import open_store
+from chatlane.nats.connection import BusOptions
+from chatlane.postgres.migrations import MigrationError, migrate
+from chatlane.postgres.pool import open_store
 from chatlane_client import open_connection
 from chatlane_client.claims import Grant
 from chatlane_schemas import ClaimReply, RenewRequest, ResultMessage

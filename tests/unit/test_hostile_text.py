@@ -14,13 +14,13 @@ from rich.console import Console
 
 from chatlane.cli.terminal import fact_table, print_json
 from chatlane.cli.transcripts import _heading, _section, print_rows
-from chatlane.domain import replies
-from chatlane.domain.cards import Card
 from chatlane.domain.catalog import Account, Platform
-from chatlane.domain.context import Prompts
-from chatlane.domain.export_records import SessionRecord
-from chatlane.domain.inert import json_line
+from chatlane.domain.commands import replies
+from chatlane.domain.commands.session_summaries import Card
 from chatlane.domain.policy import KeyRules
+from chatlane.domain.prompts.context import Prompts
+from chatlane.domain.prompts.sanitize import json_line
+from chatlane.privacy.export_records import SessionRecord
 from chatlane_client import prompt_of
 from chatlane_schemas import Role, Source, TurnMessage
 from chatlane_schemas.inbound import Kind

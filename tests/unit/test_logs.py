@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 import chatlane
 from chatlane.errors import StoreUnavailableError
-from chatlane.logs import (
+from chatlane.observability.logs import (
     DIGEST_KEYS,
     PLAIN_KEYS,
     OutageLimit,

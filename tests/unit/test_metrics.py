@@ -5,13 +5,7 @@ from datetime import timedelta
 from typing import get_args
 
 from chatlane.domain.counts import Count, CountName
-from chatlane.metrics import (
-    BUILD,
-    COUNTERS,
-    METRICS,
-    TURNS,
-    Metrics,
-)
+from chatlane.observability.metrics import BUILD, COUNTERS, METRICS, TURNS, Metrics
 
 SPAN = timedelta(seconds=0.2)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.store.migrations import MigrationError, migrate
+from chatlane.postgres.migrations import MigrationError, migrate
 from tests.support.servers.migrations import FILES, way_back
 
 CANARY = "canary-7f3a"

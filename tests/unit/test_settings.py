@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.declarations import ResetSettings
+from chatlane.config.declarations import ResetSettings
+from chatlane.config.env_example import render_env_example
+from chatlane.config.settings import Settings, SettingsError, load_settings
+from chatlane.connections import bus_options
 from chatlane.domain.catalog import HomeChannel, Manners
-from chatlane.domain.commands import CommandName, CommandRules
+from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.policy import KeyRules, ResetPolicy
-from chatlane.env_example import render_env_example
-from chatlane.settings import Settings, SettingsError, load_settings
-from chatlane.surroundings import bus_options
 from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
 
 REPOSITORY = Path(__file__).parents[2]

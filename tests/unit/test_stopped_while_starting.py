@@ -24,8 +24,8 @@ CONFIG: Final = '[platforms.telegram.accounts.bot]\n[agents.main]\ndelivery = "t
     [
         ("router", "typing"),
         ("router", "typer"),
-        ("router", "chatlane.settings"),
-        ("router", "chatlane.bus.publisher"),
+        ("router", "chatlane.config.settings"),
+        ("router", "chatlane.outbox.publisher"),
         ("router", "chatlane.app"),
         ("echo-worker", "typing"),
         ("echo-worker", "pydantic"),

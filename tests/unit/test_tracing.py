@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from chatlane import tracing
 from chatlane.domain.log import LogMessage, Trace
 from chatlane.errors import MissingTracingError
+from chatlane.observability import tracing
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 import trustme
 from rich.console import Console
 
-from chatlane.bus_users import SEED_SUFFIX, make_keys, read_users, server_config
+from chatlane.config.nats_users import SEED_SUFFIX, make_keys, read_users, server_config
 from chatlane_devkit.cluster.compose import Compose, Container, EngineError, ran
 from chatlane_devkit.cluster.external_run import CUE, REPORT
 from chatlane_devkit.demo.console import ConsoleOutput

@@ -20,8 +20,8 @@ from typing import Any, Final
 from nats.aio.client import Client
 from rich.console import Console
 
-from chatlane.bus.tasks import end_task
-from chatlane.settings import Settings, load_settings
+from chatlane.config.settings import Settings, load_settings
+from chatlane.nats.tasks import end_task
 from chatlane_client.connection import open_connection
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.observer import Observer

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from chatlane.settings import SettingsError
+from chatlane.config.settings import SettingsError
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.stack import Stack, open_stack
 from chatlane_devkit.demo.traffic import follow_traffic

@@ -13,7 +13,7 @@ from typing import Final
 import nats.errors
 from nats.aio.client import Client
 
-from chatlane.bus.tasks import end_task
+from chatlane.nats.tasks import end_task
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.connection import until_connected
 from chatlane_devkit.demo.answer_gaps import AnswerGaps

@@ -14,7 +14,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from chatlane.settings import Settings
+from chatlane.config.settings import Settings
 from chatlane_devkit.demo import report as reports
 from chatlane_devkit.demo.console import ConsoleOutput, PlayProgress
 from chatlane_devkit.demo.observer import Observer, read_dead_notices, read_log

@@ -16,10 +16,10 @@ from typing import Final
 
 import asyncpg
 
-from chatlane.settings import Settings, load_settings
-from chatlane.store import grants
-from chatlane.store.grants import Roles
-from chatlane.store.migrations import migrate
+from chatlane.config.settings import Settings, load_settings
+from chatlane.postgres import grants
+from chatlane.postgres.grants import Roles
+from chatlane.postgres.migrations import migrate
 from chatlane_devkit.demo.observer import Observer
 from chatlane_devkit.demo.stack_config import stack_config
 from chatlane_devkit.servers.conditions import until
@@ -56,7 +56,7 @@ class Stack:
         directory: Data, configuration and logs.
         config: The `chatlane.toml` that all of it uses.
         router_ids: By name, the id under which a router is in the database.
-        health_ports: By name, where a router answers `/readyz` and `/metrics`.
+        health_ports: By name, where a router answers `/readyz` and `/observability/observability/metrics`.
         programs: By name.
     """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chatlane.api.problems import problem_text
 from chatlane.domain.callers import Operator
 from chatlane.errors import TransientError
-from chatlane.logs import get_logger
+from chatlane.observability.logs import get_logger
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
 from chatlane_schemas.people import Person
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.api.asked import Asked
-    from chatlane.metrics import Metrics
+    from chatlane.observability.metrics import Metrics
 
 _log = get_logger("api")
 

@@ -21,8 +21,8 @@ from faststream.nats.security import (
 from nats.errors import Error as NatsError
 
 from chatlane.api.direct import answering_turns
-from chatlane.bus.hardening import harden
-from chatlane.logs import get_logger
+from chatlane.nats.nats_patches import harden
+from chatlane.observability.logs import get_logger
 from chatlane_client.secured import OnRefused, read_key_again, refusal_in, without_chats
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from chatlane.api.turns import TurnHandlers
-    from chatlane.bus.connection import BusOptions
+    from chatlane.nats.connection import BusOptions
 
 _PENDING_BYTES: Final = 16 * 1024 * 1024
 # Claims in work when the process stops are answered; a worker repeats what is not.

@@ -21,7 +21,7 @@ from chatlane.api.routes import (
     QUEUE,
     REPLIES,
 )
-from chatlane.logs import get_logger
+from chatlane.observability.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from chatlane.api.pages import fitting
-from chatlane.domain.search import MAX_CHARACTERS, search_of, snippet
-from chatlane.store.search import Place
+from chatlane.search.search_sql import Place
+from chatlane.search.tokens import MAX_CHARACTERS, search_of, snippet
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.results import Role
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from chatlane.api.answering import Answering
     from chatlane.api.asked import Asked, Handle
-    from chatlane.domain.search import Search
-    from chatlane.store.search import Hit
+    from chatlane.search.search_sql import Hit
+    from chatlane.search.tokens import Search
     from chatlane_schemas.people import Person
 
     class Reads(Protocol):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from chatlane.api.answering import Answering
     from chatlane.api.asked import Asked, Handle
-    from chatlane.store.session_lists import SessionPage
+    from chatlane.store.conversations.session_lists import SessionPage
     from chatlane_schemas.sessions import SessionCounts, SessionFilter
 
     class Lists(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from chatlane.api.pages import ITEM_BYTES, fitting, no_such_session
-from chatlane.domain.transcripts import (
+from chatlane.domain.sessions.transcripts import (
     clean_start,
     reading_order,
     repaired,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from chatlane.api.answering import Answering
     from chatlane.api.asked import Asked, Handle
-    from chatlane.domain.transcripts import Link, Version
-    from chatlane.store.transcripts import RowsBefore
+    from chatlane.domain.sessions.transcripts import Link, Version
+    from chatlane.store.history.transcripts import RowsBefore
     from chatlane_schemas.people import Person
     from chatlane_schemas.transcripts import Revision, TranscriptEntry
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from chatlane.api.answering import Answering
     from chatlane.api.asked import Asked, Handle
-    from chatlane.metrics import Metrics
+    from chatlane.observability.metrics import Metrics
 
     class Desk(Protocol):
         """Decides claims and renewals, several in one transaction."""

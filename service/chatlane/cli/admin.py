@@ -18,8 +18,8 @@ from chatlane.cli.reporting import CommandError
 from chatlane.errors import SchemaMismatchError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from chatlane.settings import Settings
-    from chatlane.store.grants import Roles
+    from chatlane.config.settings import Settings
+    from chatlane.postgres.grants import Roles
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,9 +34,9 @@ app = typer.Typer(
 def migrate(config: Config = None) -> None:
     """Migrate the tables in Postgres to this release."""
     settings = read_settings(config)
-    from chatlane.store.migrations import known_versions
-    from chatlane.store.migrations import migrate as run_migrations
-    from chatlane.surroundings import store_of
+    from chatlane.connections import store_of
+    from chatlane.postgres.migrations import known_versions
+    from chatlane.postgres.migrations import migrate as run_migrations
 
     version = known_versions()[-1]
 
@@ -53,8 +53,8 @@ def migrate(config: Config = None) -> None:
 
 
 async def _is_audited(settings: "Settings") -> bool:
-    from chatlane.store.migrations import has_audit
-    from chatlane.surroundings import store_of
+    from chatlane.connections import store_of
+    from chatlane.postgres.migrations import has_audit
 
     try:
         async with store_of(settings) as store, store.transaction() as connection:
@@ -86,7 +86,7 @@ def grants(
     The roles are groups: make each login role a member of one. The SQL revokes all other
     rights, also from PUBLIC. Run it again after every `migrate`.
     """
-    from chatlane.store.grants import Roles, script
+    from chatlane.postgres.grants import Roles, script
 
     try:
         roles = Roles(application, retention, reader)
@@ -102,9 +102,9 @@ def grants(
 
 
 async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
-    from chatlane.store.grants import grant
-    from chatlane.store.migrations import verify_schema
-    from chatlane.surroundings import store_of
+    from chatlane.connections import store_of
+    from chatlane.postgres.grants import grant
+    from chatlane.postgres.migrations import verify_schema
 
     try:
         async with store_of(settings) as store:
@@ -129,9 +129,9 @@ def apply(config: Config = None) -> None:
     partitions, stays as it is and is reported; then the exit code is 1.
     """
     settings = read_settings(config)
-    from chatlane.bus import topology
-    from chatlane.bus.jetstream import JetStream
-    from chatlane.surroundings import declared_topology, store_of
+    from chatlane.connections import declared_topology, store_of
+    from chatlane.nats import topology
+    from chatlane.nats.jetstream import JetStream
 
     declared = declared_topology(settings)
 
@@ -160,10 +160,10 @@ def verify(config: Config = None) -> None:
     Changes nothing. Exits with 1 if something differs.
     """
     settings = read_settings(config)
-    from chatlane.bus import topology
-    from chatlane.bus.jetstream import JetStream
-    from chatlane.store.migrations import verify_schema
-    from chatlane.surroundings import declared_topology, store_of
+    from chatlane.connections import declared_topology, store_of
+    from chatlane.nats import topology
+    from chatlane.nats.jetstream import JetStream
+    from chatlane.postgres.migrations import verify_schema
 
     declared = declared_topology(settings)
 
@@ -193,7 +193,7 @@ def retain(config: Config = None) -> None:
     """
     settings = read_settings(config)
     its = settings.retention
-    from chatlane.routing.retaining import Ages, Retaining
+    from chatlane.privacy.row_retention import Ages, Retaining
 
     ages = Ages(its.sessions, its.archive, its.revisions, its.turns, its.audit)
 
@@ -226,7 +226,7 @@ def nats_keys(
     Give it only to the process that connects as this user (nats.nkey_seed_file). The public
     key is in router.pub and is printed; copy it into the reviewed file.
     """
-    from chatlane.bus_users import make_keys, read_users
+    from chatlane.config.nats_users import make_keys, read_users
 
     for place, key in make_keys(read_users(users), directory).items():
         typer.echo(f"{place} {key}")
@@ -271,7 +271,7 @@ def nats_config(
     them (SIGHUP), twice for a new user. The reload disconnects users whom you removed or whose
     `until` has passed.
     """
-    from chatlane.bus_users import read_public_keys, read_users, server_config
+    from chatlane.config.nats_users import read_public_keys, read_users, server_config
 
     declared = read_users(users)
     if keys is not None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chatlane.store.pool import Store
+    from chatlane.postgres.pool import Store
 
 
 def actor() -> str:

@@ -22,7 +22,7 @@ from chatlane.cli.options import (
     shown,
 )
 from chatlane.cli.reporting import UNANSWERED, CommandError
-from chatlane.logs import without_controls
+from chatlane.observability.logs import without_controls
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.errors import RetryLaterError, UnconfirmedPublishError
 from chatlane_schemas import subjects
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from chatlane.settings import Settings
+    from chatlane.config.settings import Settings
 
 PLATFORM: Final = "terminal"
 
@@ -162,7 +162,7 @@ class Screen:
 
 
 async def _talk(settings: "Settings", address: Address, wait: timedelta) -> None:
-    from chatlane.bus.tasks import end_task
+    from chatlane.nats.tasks import end_task
 
     screen = Screen(address.person, sys.stdin.isatty() and sys.stdout.isatty(), sys.stdout)
     async with open_nats(settings, "chatlane-chat") as client, _listening(client, address, screen):

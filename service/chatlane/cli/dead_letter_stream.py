@@ -17,7 +17,7 @@ async def read_announced(
     Raises:
         CommandError: There is no stream DEAD.
     """
-    from chatlane.bus.jetstream import JetStream
+    from chatlane.nats.jetstream import JetStream
 
     settings = read_client_settings(config)
     async with open_nats(settings, "chatlane-cli") as client:

@@ -30,7 +30,7 @@ from chatlane.cli.terminal import (
     short_id,
     table,
 )
-from chatlane.domain.inert import json_line
+from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.dead import DeadLetter, DeadReason, cause_of
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from chatlane.domain.effects import DeadRow, Publication
-    from chatlane.routing.retrying import Handed, Retrying
+    from chatlane.outbox.redrive import Handed, Retrying
+    from chatlane.postgres.pool import Store
     from chatlane.store.dead_letters import Tally
-    from chatlane.store.pool import Store
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -158,7 +158,7 @@ def retry(
     """
 
     async def retried() -> None:
-        from chatlane.routing.retrying import NotRetriedError, Retrying
+        from chatlane.outbox.redrive import NotRetriedError, Retrying
 
         stay = 0
         async with AsyncExitStack() as stack:
@@ -191,7 +191,7 @@ def drop(
     """Delete dead letters with their message bodies. The audit log records it."""
 
     async def dropped() -> None:
-        from chatlane.routing.retrying import Retrying
+        from chatlane.outbox.redrive import Retrying
 
         async with _opened(config) as store:
             retrying = Retrying(store, _refuse, actor())
@@ -276,7 +276,7 @@ async def _until_published(retrying: "Retrying", handed: "Handed") -> None:
 @asynccontextmanager
 async def _opened(config: Path | None) -> AsyncIterator["Store"]:
     settings = read_client_settings(config)
-    from chatlane.surroundings import store_of
+    from chatlane.connections import store_of
 
     async with store_of(settings) as store:
         yield store

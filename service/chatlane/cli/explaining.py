@@ -11,12 +11,12 @@ import typer
 
 from chatlane.cli.options import AsJson, Config, read_client_settings
 from chatlane.cli.reporting import CommandError
-from chatlane.domain.inert import json_line
+from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
-    from chatlane.routing.explaining import Facts
-    from chatlane.settings import Settings
+    from chatlane.config.settings import Settings
+    from chatlane.decisions.explanation import Facts
 
 _STANDARD_INPUT: Final = "-"
 # The outcome that `routing.explaining` gives to an event that no router could process.
@@ -94,9 +94,9 @@ def _read(event: str) -> bytes:
 async def _explained(
     body: bytes, settings: "Settings", at: datetime, *, is_offline: bool
 ) -> "Facts":
+    from chatlane.connections import store_of
+    from chatlane.decisions.explanation import explain as explained
     from chatlane.errors import StoreUnavailableError
-    from chatlane.routing.explaining import explain as explained
-    from chatlane.surroundings import store_of
 
     catalog = settings.catalog()
     if is_offline:

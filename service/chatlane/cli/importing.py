@@ -9,13 +9,13 @@ import typer
 from chatlane.cli.auditing import audited
 from chatlane.cli.options import AsJson, Config, read_settings
 from chatlane.cli.reporting import WRONG_SETTINGS, CommandError
-from chatlane.domain.inert import json_line
+from chatlane.domain.prompts.sanitize import json_line
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from chatlane.adoption.adopting import Report
-    from chatlane.settings import Settings
+    from chatlane.config.settings import Settings
+    from chatlane.importer.importer import Report
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -107,7 +107,7 @@ def _account(text: str) -> tuple[str, str]:
 def _zone(name: str) -> "ZoneInfo":
     from zoneinfo import ZoneInfo
 
-    from chatlane.setting_values import known_zone
+    from chatlane.config.setting_values import known_zone
 
     try:
         return ZoneInfo(known_zone(name))
@@ -132,10 +132,10 @@ async def _imported(
         TimeRemainingColumn,
     )
 
-    from chatlane.adoption.adopting import Adoption, Report
-    from chatlane.adoption.home import open_home
-    from chatlane.store.migrations import verify_schema
-    from chatlane.surroundings import store_of
+    from chatlane.connections import store_of
+    from chatlane.importer.hermes_files import open_home
+    from chatlane.importer.importer import Adoption, Report
+    from chatlane.postgres.migrations import verify_schema
 
     catalog = settings.catalog()
     report = Report()

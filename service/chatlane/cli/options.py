@@ -15,8 +15,8 @@ from chatlane.durations import format_duration, parse_duration
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from chatlane.settings import Settings
-    from chatlane.store.pool import Store
+    from chatlane.config.settings import Settings
+    from chatlane.postgres.pool import Store
 
 # `chatlane dev` writes this file while it runs, so that commands in its directory find it.
 DEV_CONFIG: Final = Path(".chatlane/dev.toml")
@@ -51,7 +51,7 @@ Principal = Annotated[
 
 def read_settings(config: Path | None) -> "Settings":
     """Return the settings of a process of the service."""
-    from chatlane.settings import load_settings
+    from chatlane.config.settings import load_settings
 
     return load_settings(config)
 
@@ -63,7 +63,7 @@ def read_client_settings(config: Path | None) -> "Settings":
     """
     import os
 
-    from chatlane.settings import CONFIG_VARIABLE, DEFAULT_CONFIG
+    from chatlane.config.settings import CONFIG_VARIABLE, DEFAULT_CONFIG
 
     if config is None and not os.environ.get(CONFIG_VARIABLE) and not DEFAULT_CONFIG.is_file():
         config = DEV_CONFIG if DEV_CONFIG.is_file() else None
@@ -73,7 +73,7 @@ def read_client_settings(config: Path | None) -> "Settings":
 @asynccontextmanager
 async def open_patient_store(settings: "Settings") -> AsyncIterator["Store"]:
     """Open the database with timeouts for background work."""
-    from chatlane.store.pool import open_store
+    from chatlane.postgres.pool import open_store
 
     async with open_store(
         settings.postgres.address,
@@ -94,9 +94,9 @@ async def open_nats(settings: "Settings", name: str) -> AsyncIterator["Client"]:
     Raises:
         CommandError: No server answers, or it refuses the connection.
     """
-    from chatlane.bus.connection import Bus
-    from chatlane.bus.tasks import end_task
-    from chatlane.surroundings import bus_options
+    from chatlane.connections import bus_options
+    from chatlane.nats.connection import Bus
+    from chatlane.nats.tasks import end_task
 
     bus = Bus()
     connecting = asyncio.create_task(bus.connect(bus_options(settings, name)))

@@ -26,16 +26,16 @@ from chatlane.cli.options import (
 from chatlane.cli.reporting import CommandError
 from chatlane.cli.sessions import person_named
 from chatlane.cli.terminal import add_row, age, local_time, open_console, short_id, table
-from chatlane.domain.inert import json_line
+from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.people import Person
 
 if TYPE_CHECKING:
-    from chatlane.bus.erasing import StreamErasure
+    from chatlane.config.settings import Settings
+    from chatlane.domain.addressing.identities import Identity
     from chatlane.domain.erasure_key import ErasureKey
-    from chatlane.domain.identities import Identity
-    from chatlane.routing.erasing import Erased
-    from chatlane.settings import Settings
-    from chatlane.store.pool import Store
+    from chatlane.postgres.pool import Store
+    from chatlane.privacy.erasure import Erased
+    from chatlane.privacy.stream_erasure import StreamErasure
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -152,7 +152,7 @@ class _How:
 @asynccontextmanager
 async def _opened(config: Path | None) -> AsyncIterator[_Opened]:
     settings = read_settings(config)
-    from chatlane.bus.erasing import StreamErasure
+    from chatlane.privacy.stream_erasure import StreamErasure
 
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_patient_store(settings))
@@ -214,7 +214,7 @@ async def _erase_one(
     at: datetime | None = None,
     since: datetime | None = None,
 ) -> "Erased":
-    from chatlane.routing.erasing import Erasing
+    from chatlane.privacy.erasure import Erasing
 
     platform = its.settings.catalog().platforms.get(person.platform)
     account = platform.accounts.get(person.account) if platform else None
@@ -259,8 +259,8 @@ def export(
 async def _export(
     config: Path | None, person: Person, written: IO[str], at: datetime | None
 ) -> None:
-    from chatlane.routing.exporting import Export
-    from chatlane.routing.finding import Finder
+    from chatlane.privacy.export import Export
+    from chatlane.privacy.person_data import Finder
 
     async with _opened(config) as its:
         finder = Finder(its.store.transaction, its.streams)
@@ -302,7 +302,7 @@ def show(
 
 
 async def _show(config: Path | None, person: Person, at: datetime | None) -> "Identity | None":
-    from chatlane.store import identities
+    from chatlane.store.addressing import identities
 
     where: dict[str, object] = {"platform": person.platform, "account": person.account}
     async with (
@@ -384,8 +384,8 @@ def split_chat(
 
 
 async def _split_chat(config: Path | None, chat: Person) -> bool:
-    from chatlane.domain.aliases import chat_alias
-    from chatlane.store import aliases
+    from chatlane.domain.addressing.aliases import chat_alias
+    from chatlane.store.addressing import aliases
 
     where: dict[str, object] = {"platform": chat.platform, "account": chat.account}
     async with _opened(config) as its, audited(its.store, "people split-chat", where) as told:
@@ -401,7 +401,7 @@ async def _change(
     config: Path | None, person: Person, action: str, *, this_account: bool
 ) -> "Identity | None":
     from chatlane.errors import SupersededError
-    from chatlane.store import identities
+    from chatlane.store.addressing import identities
 
     change = identities.split if action == "people split" else identities.hand_over
     where: dict[str, object] = {"platform": person.platform, "account": person.account}
@@ -465,16 +465,16 @@ def replay_erasures(
 
 
 async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: bool) -> None:
-    from chatlane.routing.replaying import Replay
-    from chatlane.store import erasures
+    from chatlane.privacy import erasure_list_sql
+    from chatlane.privacy.erasure_replay import Replay
 
     async with _opened(config) as its:
         try:
-            known = [erasures.parsed_line(line) for line in lines]
+            known = [erasure_list_sql.parsed_line(line) for line in lines]
         except ValueError as exc:
             raise CommandError(f"the file is no erasure list: {exc}") from exc
         async with its.store.transaction() as connection:
-            await erasures.restore_list(connection, known)
+            await erasure_list_sql.restore_list(connection, known)
         found = await Replay(its.store, its.streams, its.get_key()).find()
         async with audited(its.store, "people replay-erasures", {"found": len(found)}):
             for one in found:
@@ -506,23 +506,23 @@ def erasure_list(
 
 
 async def _list(config: Path | None) -> str:
-    from chatlane.store import erasures
+    from chatlane.privacy import erasure_list_sql
 
     settings = read_settings(config)
     async with open_patient_store(settings) as store:
         lines: list[str] = []
-        place: erasures.ListLine | None = None
+        place: erasure_list_sql.ListLine | None = None
         while True:
             async with store.transaction() as connection:
-                some = await erasures.read_list(connection, place, 1000)
+                some = await erasure_list_sql.read_list(connection, place, 1000)
             if not some:
                 break
             lines += [one.text() for one in some]
             place = some[-1]
-        last: erasures.Position | None = None
+        last: erasure_list_sql.Position | None = None
         while True:
             async with store.transaction() as connection:
-                positions = await erasures.read_positions(connection, last, 1000)
+                positions = await erasure_list_sql.read_positions(connection, last, 1000)
             if not positions:
                 return "".join(f"{line}\n" for line in lines)
             lines += [one.text() for one in positions]
@@ -534,8 +534,8 @@ def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = Fals
     """List erasures, newest first, with the number of deleted records."""
 
     async def found() -> list[tuple["Erased", datetime, datetime | None]]:
-        from chatlane.routing.erasing import Erased
-        from chatlane.store import erasures as stored
+        from chatlane.privacy import erasure_list_sql as stored
+        from chatlane.privacy.erasure import Erased
 
         settings = read_settings(config)
         async with open_patient_store(settings) as store, store.transaction() as connection:

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from chatlane.errors import ChatlaneError, SchemaMismatchError
-from chatlane.logs import configure_logging
+from chatlane.observability.logs import configure_logging
 from chatlane_client.errors import (
     ChatlaneClientError,
     RefusedRequestError,
@@ -61,7 +61,7 @@ class ReportingGroup(TyperGroup):
 
 
 def _lines(error: Exception) -> Iterator[str]:
-    from chatlane.settings import SettingsError
+    from chatlane.config.settings import SettingsError
 
     match error:
         case SettingsError():
@@ -77,7 +77,7 @@ def _lines(error: Exception) -> Iterator[str]:
 
 
 def _exit_code(error: Exception) -> int:
-    from chatlane.settings import SettingsError
+    from chatlane.config.settings import SettingsError
 
     match error:
         case SettingsError():

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chatlane.cli.options import Config, duration_option, read_client_settings, read_settings
-from chatlane.logs import configure_logging, log_uncaught
+from chatlane.observability.logs import configure_logging, log_uncaught
 
 if TYPE_CHECKING:
-    from chatlane.settings import Settings
+    from chatlane.config.settings import Settings
 
 Failpoints = Annotated[
     bool,
@@ -80,11 +80,11 @@ async def _echo(
     name: str | None,
     health: bool,
 ) -> None:
-    from chatlane.bus.connection import Bus, open_bus
-    from chatlane.bus.tasks import end_task
     from chatlane.cli.echo_worker import serve
-    from chatlane.health import open_worker_health
-    from chatlane.surroundings import bus_options
+    from chatlane.connections import bus_options
+    from chatlane.nats.connection import Bus, open_bus
+    from chatlane.nats.tasks import end_task
+    from chatlane.observability.health import open_worker_health
 
     opened: list[Bus] = []
 
@@ -139,8 +139,8 @@ def enable_failpoint(*, is_allowed: bool) -> None:
     Raises:
         SettingsError: The environment names one, and the command line does not allow it.
     """
+    from chatlane.config.settings import read_failpoint
     from chatlane.failpoints import enable
-    from chatlane.settings import read_failpoint
 
     if found := read_failpoint(os.environ, is_allowed=is_allowed):
         enable(*found)

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from chatlane.domain.clusters import beginning
-from chatlane.domain.inert import json_line
-from chatlane.logs import without_controls
+from chatlane.domain.prompts.sanitize import json_line
+from chatlane.observability.logs import without_controls
 from chatlane_schemas.envelope import Record
 
 # A file or a pipe has no width, so that nothing is cut there.

@@ -18,8 +18,8 @@ from rich.console import Console
 from chatlane.cli.asking import Apis
 from chatlane.cli.reporting import REFUSED, CommandError
 from chatlane.cli.terminal import local_time, one_line, open_console, plain, print_json
-from chatlane.domain.inert import json_line
-from chatlane.logs import without_controls
+from chatlane.domain.prompts.sanitize import json_line
+from chatlane.observability.logs import without_controls
 from chatlane_client.errors import TransientError
 from chatlane_schemas.results import Role
 from chatlane_schemas.sessions import SessionView

@@ -11,18 +11,18 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
-from chatlane.domain.admission import Limit
-from chatlane.domain.commands import CommandRules
-from chatlane.domain.mentions import own_mention
+from chatlane.domain.addressing.mentions import own_mention
+from chatlane.domain.commands.command_words import CommandRules
+from chatlane.domain.limits.admission import Limit
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from re import Pattern
 
-    from chatlane.domain.admission import Limits
-    from chatlane.domain.context import Prompts
+    from chatlane.domain.limits.admission import Limits
     from chatlane.domain.policy import KeyRules, ResetPolicy
+    from chatlane.domain.prompts.context import Prompts
 
 Delivery = Literal["turns", "stream"]
 BusyMode = Literal["collect", "queue", "interrupt", "steer"]

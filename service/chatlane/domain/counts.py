@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from chatlane.domain.commands import CommandName
+from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.log import LogName
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.events import ResetReason

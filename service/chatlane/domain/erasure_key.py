@@ -5,11 +5,11 @@ from __future__ import annotations
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Final
 
-from chatlane.domain.owners import owner_text
-from chatlane.domain.people import people_in
+from chatlane.domain.addressing.owners import owner_text
+from chatlane.domain.addressing.people import people_in
 
 if TYPE_CHECKING:
-    from chatlane.domain.sources import Address
+    from chatlane.domain.addressing.sources import Address
 
 MIN_KEY_BYTES: Final = 32
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import to_json
 
+from chatlane.domain.addressing.dedupe import unheard_digests
+from chatlane.domain.addressing.keys import is_shared, may_go_on_in, parse_session_key
+from chatlane.domain.addressing.owners import owner_of
 from chatlane.domain.catalog import Manners
 from chatlane.domain.counts import CountName
-from chatlane.domain.dedupe import unheard_digests
 from chatlane.domain.effects import (
     Effects,
     Meeting,
@@ -23,22 +25,26 @@ from chatlane.domain.effects import (
     SeenRow,
     WaitingRow,
 )
+from chatlane.domain.fast_json import session_started
 from chatlane.domain.ids import derived_id
-from chatlane.domain.keys import is_shared, may_go_on_in, parse_session_key
-from chatlane.domain.openings import follow, is_told_in, reason_after, tell_agent, tell_chat
-from chatlane.domain.owners import owner_of
 from chatlane.domain.policy import reset_reason, served_boundary_at
-from chatlane.domain.prompted import prompted_message
-from chatlane.domain.quick_bodies import session_started
-from chatlane.domain.resting import LONGEST_BURST, prolong
-from chatlane.domain.session_life import (
+from chatlane.domain.prompts.turn_prompt import prompted_message
+from chatlane.domain.sessions.session_flags import (
     end_session,
     model_override_of,
     resume_mark_of,
     share_session,
 )
+from chatlane.domain.sessions.session_handoff import (
+    follow,
+    is_told_in,
+    reason_after,
+    tell_agent,
+    tell_chat,
+)
 from chatlane.domain.states import Lane, Session
-from chatlane.domain.turns import open_turn
+from chatlane.domain.turns.debounce import LONGEST_BURST, prolong
+from chatlane.domain.turns.lifecycle import open_turn
 from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
@@ -53,12 +59,12 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from uuid import UUID
 
-    from chatlane.domain.admission import Counted
-    from chatlane.domain.bots import Bots, Pair
     from chatlane.domain.catalog import Agent, BusyMode
-    from chatlane.domain.commands import Command
+    from chatlane.domain.commands.command_words import Command
+    from chatlane.domain.edits import Originals
+    from chatlane.domain.limits.admission import Counted
+    from chatlane.domain.limits.bots import Bots, Pair
     from chatlane.domain.log import Trace
-    from chatlane.domain.originals import Originals
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.states import Turn
     from chatlane_schemas.events import ResetReason

@@ -6,8 +6,8 @@ several chats, so two routers may count the same person.
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.admission import Bucket
-from chatlane.store.columns import columns
+from chatlane.domain.limits.admission import Bucket
+from chatlane.postgres.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.callers import Operator
-    from chatlane.store.pool import Store
+    from chatlane.postgres.pool import Store
 
 # Who goes on looking within it looks once.
 _SAME_LOOK: Final = timedelta(minutes=1)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.bots import Spent
-from chatlane.store.columns import columns
+from chatlane.domain.limits.bots import Spent
+from chatlane.postgres.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.bots import ChatRange
+    from chatlane.domain.limits.bots import ChatRange
 
 LOCK_BUDGETS_SQL: Final[LiteralString] = """
 -- bot_budgets: lock those of a batch, in the order everybody locks them

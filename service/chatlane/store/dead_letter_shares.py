@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
-from chatlane.store.columns import columns
+from chatlane.postgres.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 from chatlane.domain.effects import DeadRow
-from chatlane.store.columns import columns
+from chatlane.postgres.columns import columns
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from chatlane.domain.effects import Publication
 from chatlane.domain.log import Trace
-from chatlane.store.columns import columns
+from chatlane.postgres.columns import columns
 
 if TYPE_CHECKING:
     from asyncpg import Record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.domain.retries import Said
-from chatlane.store.columns import columns
+from chatlane.domain.turns.retries import Said
+from chatlane.postgres.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

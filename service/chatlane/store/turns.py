@@ -6,8 +6,8 @@ from uuid import UUID
 
 from chatlane.domain.effects import Rest
 from chatlane.domain.states import Turn
-from chatlane.store.columns import columns
-from chatlane.store.stored_values import known_value, read_source
+from chatlane.postgres.columns import columns
+from chatlane.postgres.stored_values import known_value, read_source
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
 from chatlane_devkit.servers.embedded import free_port
 from tests.support.eventually import eventually
 from tests.support.servers.databases import login_of

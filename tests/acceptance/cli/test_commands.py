@@ -14,7 +14,7 @@ import nats
 import pytest
 
 from chatlane.cli.chat import Address
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
 from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import encode

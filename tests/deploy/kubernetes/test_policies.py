@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 import yaml
 
-from chatlane.settings import Settings, load_settings
+from chatlane.config.settings import Settings, load_settings
 from tests.deploy.kubernetes.manifests import (
     INSTALLATIONS,
     RENDERED,

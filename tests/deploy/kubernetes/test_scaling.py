@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from chatlane.config.settings import PostgresSettings, Settings, load_settings
 from chatlane.durations import parse_duration
-from chatlane.settings import PostgresSettings, Settings, load_settings
 from chatlane_schemas.streams import StreamName
 from tests.deploy.kubernetes.custom_resources import is_custom, validate
 from tests.deploy.kubernetes.manifests import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
 from tests.support.old_gateway.environment import run_old_gateway
 
 

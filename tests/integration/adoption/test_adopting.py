@@ -11,18 +11,19 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.adoption.adopting import Adoption, Report
-from chatlane.adoption.home import UnreadableHomeError, open_home
-from chatlane.adoption.records import Omission
-from chatlane.domain.aliases import AliasBook, lookups
+from chatlane.domain.addressing.aliases import AliasBook, lookups
+from chatlane.domain.addressing.keys import session_key
+from chatlane.domain.addressing.sources import Address
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
-from chatlane.domain.keys import session_key
 from chatlane.domain.policy import KeyRules, ResetPolicy
-from chatlane.domain.sources import Address
-from chatlane.store import aliases, moves
-from chatlane.store.moves import LaneRow
-from chatlane.store.pool import Store
-from chatlane.store.session_reads import SessionReads
+from chatlane.importer.hermes_files import UnreadableHomeError, open_home
+from chatlane.importer.importer import Adoption, Report
+from chatlane.importer.records import Omission
+from chatlane.postgres.pool import Store
+from chatlane.store.addressing import aliases
+from chatlane.store.conversations import lane_merges
+from chatlane.store.conversations.lane_merges import LaneRow
+from chatlane.store.conversations.session_reads import SessionReads
 from tests.integration.adoption.conftest import OldHome
 
 pytestmark = pytest.mark.integration
@@ -325,12 +326,12 @@ async def test_old_keys_follow_a_lane_that_gets_another_key(home: OldHome, store
         )
     ]
     async with store.transaction() as connection:
-        await moves.rename_lane(connection, here, "renamed")
+        await lane_merges.rename_lane(connection, here, "renamed")
     found = await SessionReads(store).find_by_key(home.key("dm"))
     assert found is not None
     assert found.session_key == "renamed"
     async with store.transaction() as connection:
-        await moves.delete_lane(connection, LaneRow("renamed", here.session_id), there)
+        await lane_merges.delete_lane(connection, LaneRow("renamed", here.session_id), there)
     found = await SessionReads(store).find_by_key(home.key("dm"))
     assert found is not None
     assert found.session_key == "agent:main:telegram:bot:dm:333"

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
-from chatlane.domain.transcripts import Version
+from chatlane.domain.sessions.transcripts import Version
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_changes import (

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from chatlane.domain.commands import PASSED_ON
+from chatlane.decisions.batch_decision import decoded
+from chatlane.decisions.inbound_decoder import Prepared
+from chatlane.domain.commands.command_words import PASSED_ON
 from chatlane.domain.log import LogMessage
 from chatlane.errors import TransientError
-from chatlane.routing.deciding import decoded
-from chatlane.routing.inbound import Prepared
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.subjects import chat_token_of, partition_of

@@ -17,7 +17,7 @@ from hypothesis.stateful import rule
 from typing_extensions import override
 
 from chatlane.domain.log import LOGS, LogName
-from chatlane.routing.reconciling import Reconciler
+from chatlane.reconciliation.reconciler import Reconciler
 from tests.integration.any_order.api_calls import Asked
 from tests.integration.any_order.base import until_answered
 from tests.integration.any_order.events import EVENTS, Event, a_few, happens, number, place

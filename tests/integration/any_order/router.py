@@ -13,30 +13,30 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from chatlane.bus.tasks import end_task
+from chatlane.decisions.operations.cancellation import StopDesk
+from chatlane.decisions.unit_of_work import Writer
 from chatlane.domain.log import LOGS, LogName, PartitionId
 from chatlane.errors import TransientError
-from chatlane.metrics import Metrics
-from chatlane.routing.batch import Batches
-from chatlane.routing.claims import ClaimDesk
-from chatlane.routing.deadlines import Deadlines
-from chatlane.routing.intake import Batch, Slice
-from chatlane.routing.relay import Relay
-from chatlane.routing.session_desk import SessionDesk
-from chatlane.routing.stopping import StopDesk
-from chatlane.routing.timed_ends import TimedEnds
-from chatlane.routing.transcript_desk import TranscriptDesk
-from chatlane.routing.writing import Writer
-from chatlane.store import partitions, routers
-from chatlane.store.session_reads import SessionReads
+from chatlane.ingest.batch_committer import Batches
+from chatlane.ingest.intake import Batch, Slice
+from chatlane.nats.tasks import end_task
+from chatlane.observability.metrics import Metrics
+from chatlane.outbox.relay import Relay
+from chatlane.requests.session_service import SessionDesk
+from chatlane.requests.transcript_service import TranscriptDesk
+from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.store.logs import partitions, routers
+from chatlane.turns.claims import ClaimDesk
+from chatlane.turns.leases import Deadlines
+from chatlane.turns.timed_resets import TimedEnds
 from tests.integration.any_order.world import SLOTS, HeldPublisher, World
 from tests.support.worlds.protocol_machine import UnreliableStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection
 
-    from chatlane.routing.intake import Intake
-    from chatlane.store.pool import Store
+    from chatlane.ingest.intake import Intake
+    from chatlane.postgres.pool import Store
 
 # Leases are ended by hand.
 LEASE: Final = timedelta(hours=1)

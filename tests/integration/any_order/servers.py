@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from chatlane.bus import topology
-from chatlane.bus.connection import BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.publisher import Publisher, open_publisher
 from chatlane.domain.log import LogMessage, LogName
+from chatlane.nats import topology
+from chatlane.nats.connection import BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.outbox.publisher import Publisher, open_publisher
 from chatlane_schemas.streams import StreamName, declared_streams
 from tests.integration.any_order.world import PARTITIONS, Pending, Stage, World
 from tests.support.servers.backends import delete_streams
@@ -24,7 +24,7 @@ from tests.support.servers.backends import delete_streams
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chatlane.bus.publisher import Ack
+    from chatlane.outbox.publisher import Ack
 
 _MIB: Final = 1024 * 1024
 _STREAMS: Final = declared_streams(

@@ -11,13 +11,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from chatlane.domain import claims, turns
 from chatlane.domain.effects import Effects
 from chatlane.domain.log import LOGS
 from chatlane.domain.states import Turn
-from chatlane.routing import deadlines, steering
-from chatlane.routing.relay import Relay
-from chatlane.store import compaction, moves, outbox, removals, rewinding, seen, waiting
+from chatlane.domain.turns import claims, lifecycle
+from chatlane.outbox.relay import Relay
+from chatlane.store import outbox, pending_messages
+from chatlane.store.addressing import dedupe_marks
+from chatlane.store.conversations import compaction, lane_merges, removals
+from chatlane.store.history import rewind
+from chatlane.turns import leases, turn_input
 from chatlane_schemas.turns import ClaimStatus, RenewStatus
 from tests.integration.any_order.machine import ConversationMachine
 from tests.integration.any_order.people import PLACES
@@ -285,7 +288,7 @@ QUEUE: Final = PLACES[9]
 WAYS: Final = {
     "results count whoever they are of": Way(
         _answer_after_another_claim,
-        lambda: patch.object(turns, "_is_current", lambda _, turn: turn.is_live),
+        lambda: patch.object(lifecycle, "_is_current", lambda _, turn: turn.is_live),
         "unfenced",
     ),
     "a turn is given to whoever asks": Way(
@@ -302,7 +305,7 @@ WAYS: Final = {
         _ask_for_time_too_late, lambda: patch.object(claims, "go_on", lambda _: None), "tries"
     ),
     "nothing is remembered as seen": Way(
-        _say_twice, lambda: patch.object(seen, "insert", _nothing), "made up"
+        _say_twice, lambda: patch.object(dedupe_marks, "insert", _nothing), "made up"
     ),
     "the sweep goes newest first": Way(
         _leave_two_to_the_sweep,
@@ -328,17 +331,17 @@ WAYS: Final = {
     ),
     "what waits is not seen when a turn ends": Way(
         _say_more_while_a_turn_runs,
-        lambda: patch.object(waiting, "sessions_with_waiting", _none_waits),
+        lambda: patch.object(pending_messages, "sessions_with_waiting", _none_waits),
         "stranded",
     ),
     "nobody is told of a turn again": Way(
         _lose_the_first_notification,
-        lambda: patch.object(deadlines, "repeat_notice", _told_no_more),
+        lambda: patch.object(leases, "repeat_notice", _told_no_more),
         "there is no end to it",
     ),
     "whoever asks takes in": Way(
         _take_in_after_another_claim,
-        lambda: patch.object(steering, "held_status", _always_held),
+        lambda: patch.object(turn_input, "held_status", _always_held),
         "unfenced",
     ),
     "a session is taken away without its line": Way(
@@ -358,22 +361,22 @@ WAYS: Final = {
     ),
     "what runs again is not taken back": Way(
         _let_the_last_turn_run_again,
-        lambda: patch.object(rewinding, "take_out", _nothing_taken_out),
+        lambda: patch.object(rewind, "take_out", _nothing_taken_out),
         "made up",
     ),
     "what runs in a chat is not told that it moved": Way(
         _answer_after_the_chat_moved,
-        lambda: patch.object(moves, "readdress", _nothing),
+        lambda: patch.object(lane_merges, "readdress", _nothing),
         "misrouted",
     ),
     "an album is one message after the other": Way(
         _show_an_album_where_messages_queue,
-        lambda: patch.object(turns.WaitingHead, "is_one_with", lambda *_: False),
+        lambda: patch.object(lifecycle.WaitingHead, "is_one_with", lambda *_: False),
         "parted",
     ),
     "files are brought to nobody": Way(
         _bring_files_while_they_are_waited_for,
-        lambda: patch.object(waiting, "bring_files", _nothing_to_bring),
+        lambda: patch.object(pending_messages, "bring_files", _nothing_to_bring),
         "lost: the files",
     ),
 }

@@ -11,14 +11,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from unittest.mock import patch
 
-from chatlane.bus.backlogs import Backlog
-from chatlane.bus.topology import LOG_STREAMS, stream_config
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.log import LOGS, LogMessage, LogName, PartitionId
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import BusUnavailableError, StreamFullError
-from chatlane.store import api_requests, partitions, seen_days, timed_ends
-from chatlane.store.pool import Store, open_store
+from chatlane.nats.topology import LOG_STREAMS, stream_config
+from chatlane.postgres.pool import Store, open_store
+from chatlane.reconciliation.backlogs import Backlog
+from chatlane.store import api_requests
+from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.conversations import timed_resets
+from chatlane.store.logs import partitions
 from chatlane_schemas.streams import declared_durables, declared_streams
 from tests.support.servers.databases import empty
 from tests.support.worlds.fake_streams import FakeStream
@@ -27,8 +30,8 @@ from tests.support.worlds.kernel import DAY, catalog
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.bus.publisher import Ack
     from chatlane.domain.log import Trace
+    from chatlane.outbox.publisher import Ack
 
 T = TypeVar("T")
 
@@ -246,10 +249,10 @@ class World:
             return None if at is None else self.now
 
         with (
-            patch.object(timed_ends, "now", now),
+            patch.object(timed_resets, "now", now),
             patch.object(api_requests, "begin", begin_now),
-            patch("chatlane.routing.relay.time") as of_relay,
-            patch("chatlane.routing.pipeline.time") as of_pipeline,
+            patch("chatlane.outbox.relay.time") as of_relay,
+            patch("chatlane.outbox.publish_window.time") as of_pipeline,
         ):
             of_relay.monotonic = of_pipeline.monotonic = lambda: self.monotonic
             yield
@@ -265,4 +268,4 @@ async def prepare(connection: "PoolConnectionProxy") -> None:
     for log in LOGS:
         await partitions.ensure(connection, log, PARTITIONS)
     await connection.execute(_SET_GENERATION, GENERATION)
-    await seen_days.create(connection, timedelta(days=3))
+    await dedupe_partitions.create(connection, timedelta(days=3))

@@ -19,14 +19,14 @@ from chatlane.api.session_lists import SessionListHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.api.turns import TurnHandlers
-from chatlane.bus.connection import BusOptions
-from chatlane.domain.search import Search
-from chatlane.domain.transcripts import Link, Version
+from chatlane.domain.sessions.transcripts import Link, Version
 from chatlane.errors import StoreUnavailableError
-from chatlane.metrics import Metrics
-from chatlane.store.search import Hit, Place
-from chatlane.store.session_lists import SessionPage
-from chatlane.store.transcripts import RowsBefore
+from chatlane.nats.connection import BusOptions
+from chatlane.observability.metrics import Metrics
+from chatlane.search.search_sql import Hit, Place
+from chatlane.search.tokens import Search
+from chatlane.store.conversations.session_lists import SessionPage
+from chatlane.store.history.transcripts import RowsBefore
 from chatlane_client import (
     ConflictingRequestError,
     RefusedRequestError,

@@ -19,12 +19,13 @@ from chatlane.api.answering import MAX_REPLY_BYTES, Answering
 from chatlane.api.asked import Asked
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.api.search import SearchHandlers
-from chatlane.domain.search import document
-from chatlane.metrics import Metrics
-from chatlane.routing.searchable import SearchFilling
-from chatlane.store import identities, search_index
-from chatlane.store.pool import Store, open_store
-from chatlane.store.search import SearchReads
+from chatlane.observability.metrics import Metrics
+from chatlane.postgres.pool import Store, open_store
+from chatlane.search import index_sql
+from chatlane.search.indexer import SearchFilling
+from chatlane.search.search_sql import SearchReads
+from chatlane.search.tokens import document
+from chatlane.store.addressing import identities
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.people import Person
@@ -478,7 +479,7 @@ async def test_of_sessions_that_go_nothing_is_found(library: Library) -> None:
         await library.said(number, f"needle {number}")
 
     async with library.store.transaction() as connection:
-        await search_index.forget_sessions(connection, [session_id(1)])
+        await index_sql.forget_sessions(connection, [session_id(1)])
 
     assert await library.found("needle") == ["needle 2"]
     left = await library.connection.fetch("SELECT session_id FROM search_progress")

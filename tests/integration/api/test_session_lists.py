@@ -11,10 +11,10 @@ import pytest
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
 from chatlane.api.session_lists import SessionListHandlers
-from chatlane.metrics import Metrics
-from chatlane.store import session_lists
-from chatlane.store.pool import open_store
-from chatlane.store.session_lists import SessionLists
+from chatlane.observability.metrics import Metrics
+from chatlane.postgres.pool import open_store
+from chatlane.store.conversations import session_lists
+from chatlane.store.conversations.session_lists import SessionLists
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.people import Person

@@ -7,8 +7,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from chatlane.store.pool import open_store
-from chatlane.store.session_reads import SessionReads
+from chatlane.postgres.pool import open_store
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.events import EndReason
 
 pytestmark = pytest.mark.integration

@@ -15,9 +15,9 @@ from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
-from chatlane.metrics import Metrics
-from chatlane.store.pool import open_store
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.observability.metrics import Metrics
+from chatlane.postgres.pool import open_store
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.results import Role

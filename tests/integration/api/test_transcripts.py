@@ -15,10 +15,10 @@ from chatlane.api.answering import MAX_REPLY_BYTES, Answering
 from chatlane.api.asked import Asked
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.api.transcripts import TranscriptHandlers
-from chatlane.metrics import Metrics
-from chatlane.store.messages import find_questions
-from chatlane.store.pool import Store, open_store
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.observability.metrics import Metrics
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.history.messages import find_questions
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_TOOL_CALLS

@@ -4,7 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.bus.inspection import (
+from chatlane.domain.log import LogPosition
+from chatlane.errors import BusUnavailableError
+from chatlane.nats.log_inspection import (
     Inspection,
     LogIntact,
     LogReplaced,
@@ -13,8 +15,6 @@ from chatlane.bus.inspection import (
     PartitionCountDiffers,
     inspect_log,
 )
-from chatlane.domain.log import LogPosition
-from chatlane.errors import BusUnavailableError
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs

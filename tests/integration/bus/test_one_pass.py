@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from chatlane.bus.erasing import StreamErasure
-from chatlane.bus.one_pass import open_pass
 from chatlane.errors import BusUnavailableError
+from chatlane.nats.stream_scan import open_pass
+from chatlane.privacy.stream_erasure import StreamErasure
 from chatlane_schemas.streams import StreamName
 from tests.support.servers.log_streams import LogStreams
 
@@ -72,7 +72,7 @@ async def test_a_server_whose_requests_expire_at_once_is_read_to_the_end(
     logs: LogStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await logs.publish(0, [f"{number} {'x' * 20_000}" for number in range(400)])
-    monkeypatch.setattr("chatlane.bus.one_pass.REQUEST_TIMEOUT", timedelta(milliseconds=2))
+    monkeypatch.setattr("chatlane.nats.stream_scan.REQUEST_TIMEOUT", timedelta(milliseconds=2))
     found = [
         one.sequence
         async for its in StreamErasure(logs.bus.client).read(StreamName.INBOUND)

@@ -7,14 +7,14 @@ from itertools import pairwise
 import pytest
 from nats.aio.msg import Msg
 
-from chatlane.bus.connection import BusOptions, open_bus
-from chatlane.bus.publisher import open_publisher
 from chatlane.errors import (
     BusUnavailableError,
     MalformedMessageError,
     OversizedMessageError,
     StreamFullError,
 )
+from chatlane.nats.connection import BusOptions, open_bus
+from chatlane.outbox.publisher import open_publisher
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 from tests.support.servers.log_streams import LogStreams, chat_in, open_logs

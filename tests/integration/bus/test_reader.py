@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 from nats.aio.msg import Msg
 
-from chatlane.bus.reader import LogReader, ReaderLimits, Section, open_reader
 from chatlane.domain.log import PartitionId
 from chatlane.errors import BusUnavailableError
+from chatlane.nats.log_reader import LogReader, ReaderLimits, Section, open_reader
 from chatlane_schemas import subjects
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from chatlane.bus import topology
-from chatlane.bus.connection import BusOptions, open_bus
-from chatlane.bus.jetstream import ApiRefusedError, JetStream
+from chatlane.nats import topology
+from chatlane.nats.connection import BusOptions, open_bus
+from chatlane.nats.jetstream import ApiRefusedError, JetStream
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.store.pool import Store
+    from chatlane.postgres.pool import Store
 
 _STATEMENTS = frozenset({"execute", "executemany", "fetch", "fetchrow", "fetchval"})
 

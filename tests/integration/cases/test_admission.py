@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.domain.admission import Limit, Limits
+from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.domain.limits.admission import Limit, Limits
 from chatlane.domain.log import LogMessage
-from chatlane.routing.deciding import Deciding, decoded
-from chatlane.routing.retrying import Retrying
-from chatlane.routing.sweeper import Upkeep
+from chatlane.maintenance import Upkeep
+from chatlane.outbox.redrive import Retrying
 from chatlane_schemas.inbound import InboundEvent
 from tests.integration.cases.test_dead_letters import Log
 from tests.support.worlds.kernel import (

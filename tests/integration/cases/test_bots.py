@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from chatlane.domain.admission import Limit
 from chatlane.domain.catalog import Catalog
+from chatlane.domain.limits.admission import Limit
 from chatlane.store import bots
 from chatlane_schemas.inbound import InboundEvent
 from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from chatlane.domain.catalog import Agent, BusyMode, Catalog
-from chatlane.domain.turns import MAX_TURN_MESSAGES
-from chatlane.routing.steering import take_in
+from chatlane.domain.turns.lifecycle import MAX_TURN_MESSAGES
+from chatlane.turns.turn_input import take_in
 from chatlane_schemas.turns import ClaimReply, TakeReply, TurnTake
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.catalog import Agent
-from chatlane.domain.commands import CommandName, CommandRules
+from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.policy import ResetPolicy
 from tests.integration.cases.test_resets import KernelWith
 from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event, texts

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.catalog import Agent, Catalog
-from chatlane.domain.keys import parse_session_key
 from chatlane.domain.policy import KeyRules
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 

@@ -13,10 +13,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from chatlane.decisions.batch_decision import Deciding, decoded
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.log import LogMessage
 from chatlane.errors import StoreUnavailableError
-from chatlane.routing.deciding import Deciding, decoded
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
 from tests.integration.cases.faulty_store import DyingStore, KilledError, refuse_once
 from tests.support.worlds.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts

@@ -8,8 +8,8 @@ import pytest
 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import DeadRow, Publication
-from chatlane.routing.retrying import NotRetriedError, Retrying
-from chatlane.routing.sweeper import Upkeep
+from chatlane.maintenance import Upkeep
+from chatlane.outbox.redrive import NotRetriedError, Retrying
 from chatlane.store import dead_letters
 from chatlane_schemas import subjects
 from tests.support.worlds.kernel import DAY, Fields, Kernel, catalog, event, open_kernel

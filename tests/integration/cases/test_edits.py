@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.transcripts import RowState
 from chatlane_schemas.turns import ClaimStatus

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked, Handle
-from chatlane.handlers import every_handler
-from chatlane.metrics import Metrics
+from chatlane.api.handlers import every_handler
+from chatlane.observability.metrics import Metrics
 from chatlane.store.audit import ReadNotes
-from chatlane.store.session_reads import SessionReads
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.channels import REQUESTS, Channel
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import new_envelope_id

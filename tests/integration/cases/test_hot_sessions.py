@@ -8,9 +8,9 @@ import pytest
 from chatlane.api.answering import MAX_REPLY_BYTES, Answering
 from chatlane.api.asked import Asked
 from chatlane.api.transcripts import TranscriptHandlers
-from chatlane.metrics import Metrics
-from chatlane.store import compaction
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.observability.metrics import Metrics
+from chatlane.store.conversations import compaction
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.transcripts import TranscriptLoad, TranscriptReply

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chatlane.domain.aliases import chat_alias
+from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.domain.addressing.aliases import chat_alias
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
-from chatlane.routing.deciding import Deciding, decoded
-from chatlane.store import aliases
+from chatlane.store.addressing import aliases
 from tests.support.eventually import eventually
 from tests.support.worlds.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
 

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.domain import replies
 from chatlane.domain.catalog import Agent
-from chatlane.domain.commands import CommandRules
+from chatlane.domain.commands import replies
+from chatlane.domain.commands.command_words import CommandRules
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import KeyRules
 from tests.integration.cases.test_commands import ANN, BEN, GROUP, everything, lane

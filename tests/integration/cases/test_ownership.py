@@ -14,10 +14,10 @@ from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.domain.catalog import Agent
-from chatlane.metrics import Metrics
-from chatlane.routing.session_desk import SessionDesk
-from chatlane.store.session_reads import SessionReads
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.observability.metrics import Metrics
+from chatlane.requests.session_service import SessionDesk
+from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.people import Person

@@ -13,24 +13,24 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.domain import replies
 from chatlane.domain.catalog import Agent
+from chatlane.domain.commands import replies
 from chatlane.domain.effects import Publication
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import LogMessage
-from chatlane.domain.search import search_of
-from chatlane.metrics import Metrics
-from chatlane.routing import erasing as routing_erasing
-from chatlane.routing.erasing import Erased, Erasing
-from chatlane.routing.exporting import Export
-from chatlane.routing.finding import Finder
-from chatlane.routing.replaying import Replay
-from chatlane.routing.retrying import NotRetriedError, Retrying
-from chatlane.routing.searchable import SearchFilling
-from chatlane.store import identities
-from chatlane.store.search import Place, SearchReads
-from chatlane.store.session_lists import SessionLists
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.observability.metrics import Metrics
+from chatlane.outbox.redrive import NotRetriedError, Retrying
+from chatlane.privacy import erasure as routing_erasing
+from chatlane.privacy.erasure import Erased, Erasing
+from chatlane.privacy.erasure_replay import Replay
+from chatlane.privacy.export import Export
+from chatlane.privacy.person_data import Finder
+from chatlane.search.indexer import SearchFilling
+from chatlane.search.search_sql import Place, SearchReads
+from chatlane.search.tokens import search_of
+from chatlane.store.addressing import identities
+from chatlane.store.conversations.session_lists import SessionLists
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.people import Person

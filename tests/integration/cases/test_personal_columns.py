@@ -14,8 +14,8 @@ from uuid import UUID
 import pytest
 from pydantic_core import from_json, to_json
 
-from chatlane.domain.retention import TABLES, Erasure, Personal, Subject, Table
-from chatlane.routing import erasing as routing_erasing
+from chatlane.privacy import erasure as routing_erasing
+from chatlane.privacy.retention_rules import TABLES, Erasure, Personal, Subject, Table
 from tests.integration.cases.test_people import Service
 from tests.support.worlds.kernel import Fields, Kernel
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
-from chatlane.domain.context import Prompts
 from chatlane.domain.policy import KeyRules
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.domain.prompts.context import Prompts
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.turns import TurnTake
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event

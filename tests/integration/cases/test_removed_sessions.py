@@ -13,9 +13,9 @@ import pytest
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
 from chatlane.api.changes import SESSION_SWEEPS, ChangeHandlers
-from chatlane.metrics import Metrics
-from chatlane.routing import session_sweeps
-from chatlane.routing.session_sweeps import SweepDesk
+from chatlane.observability.metrics import Metrics
+from chatlane.requests import bulk_session_operations
+from chatlane.requests.bulk_session_operations import SweepDesk
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_sweeps import SessionSweepReply
@@ -158,7 +158,7 @@ async def test_only_what_the_kind_of_caller_opened_is_cleaned_up(
     await kernel.claim_live(editors[0])
     await caller.changed("hold", editors[1], name="index", lasts_s=3600)
     await kernel.fetch("UPDATE sessions SET next_seq = 9 WHERE id = ANY($1)", editors[2:])
-    monkeypatch.setattr(session_sweeps, "_ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(bulk_session_operations, "_ROWS_AT_ONCE", 10)
 
     assert (await sweep(kernel, "cleanup", origin="chat")).error is not None
     assert await swept(kernel, "cleanup", origin="acp", limit=2) == 3

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from chatlane.domain.addressing.dedupe import digests
+from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.catalog import Catalog
-from chatlane.domain.dedupe import digests
-from chatlane.domain.sources import address_of
 from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration

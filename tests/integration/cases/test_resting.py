@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from chatlane.decisions.operations.cancellation import stop_session
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.effects import Effects
-from chatlane.routing.stopping import stop_session
-from chatlane.store import sessions
+from chatlane.store.conversations import sessions
 from chatlane_schemas.turns import CancelReason
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 

@@ -18,10 +18,10 @@ from chatlane.api.asked import Asked
 from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import TransientError
-from chatlane.metrics import Metrics
-from chatlane.routing.session_desk import SessionDesk
-from chatlane.routing.sweeper import Upkeep
-from chatlane.store.session_reads import SessionReads
+from chatlane.maintenance import Upkeep
+from chatlane.observability.metrics import Metrics
+from chatlane.requests.session_service import SessionDesk
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import ApiErrorCode, ApiReply, SessionReply, SessionView

@@ -11,8 +11,8 @@ from chatlane.api.asked import Asked
 from chatlane.api.sessions import SessionHandlers
 from chatlane.domain.catalog import Agent
 from chatlane.domain.policy import ResetPolicy
-from chatlane.metrics import Metrics
-from chatlane.store.session_reads import SessionReads
+from chatlane.observability.metrics import Metrics
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.people import Person
 from chatlane_schemas.session_life import SessionRoundsReply

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
+from chatlane.decisions.dead_letter_limits import DeadLetterLimits
+from chatlane.decisions.unit_of_work import Writer
 from chatlane.domain.log import LogMessage
-from chatlane.routing.dead_letter_limits import DeadLetterLimits
-from chatlane.routing.retrying import NotRetriedError, Retrying
-from chatlane.routing.sweeper import Upkeep
-from chatlane.routing.writing import Writer
+from chatlane.maintenance import Upkeep
+from chatlane.outbox.redrive import NotRetriedError, Retrying
 from chatlane.store import dead_letter_shares
 from tests.support.worlds.kernel import Kernel, at
 

@@ -9,10 +9,10 @@ import pytest
 from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
 from chatlane.api.changes import SESSION_CHANGES, STOPS, ChangeHandlers
-from chatlane.metrics import Metrics
-from chatlane.routing.session_desk import SessionDesk
-from chatlane.routing.stopping import StopDesk
-from chatlane.store.session_reads import SessionReads
+from chatlane.decisions.operations.cancellation import StopDesk
+from chatlane.observability.metrics import Metrics
+from chatlane.requests.session_service import SessionDesk
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.sessions import SessionReply
 from chatlane_schemas.turns import ClaimReply, StopReply

@@ -10,7 +10,7 @@ import pytest
 from chatlane.domain.log import LogPosition
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import StoreUnavailableError
-from chatlane.routing.timed_ends import TimedEnds, committed_until
+from chatlane.turns.timed_resets import TimedEnds, committed_until
 from chatlane_schemas import subjects
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, BEN, Caller

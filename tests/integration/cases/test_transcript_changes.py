@@ -11,7 +11,7 @@ from chatlane.api.answering import Answering
 from chatlane.api.asked import Asked
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
 from chatlane.domain.catalog import Agent
-from chatlane.metrics import Metrics
+from chatlane.observability.metrics import Metrics
 from chatlane_schemas.codec import decode
 from chatlane_schemas.sessions import ApiErrorCode
 from chatlane_schemas.transcripts import TranscriptChanged

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
-from chatlane.domain.turns import MAX_TURN_BYTES, MAX_TURN_MESSAGES
+from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 if TYPE_CHECKING:

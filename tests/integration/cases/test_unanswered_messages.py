@@ -9,16 +9,16 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.bus.jetstream import StoredMessage
-from chatlane.bus.upkeep import Notice, Undelivered
-from chatlane.domain import replies
 from chatlane.domain.catalog import Agent, Catalog
+from chatlane.domain.commands import replies
 from chatlane.domain.effects import Publication
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.transcripts import repaired
-from chatlane.routing.retrying import Retrying
-from chatlane.routing.undeliverable import UndeliverableMessages
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.domain.sessions.transcripts import repaired
+from chatlane.nats.jetstream import StoredMessage
+from chatlane.nats.stream_cleanup import Notice, Undelivered
+from chatlane.outbox.redrive import Retrying
+from chatlane.outbox.undeliverable import UndeliverableMessages
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.transcripts import TranscriptEntry
 from tests.integration.cases.test_commands import ANN, lane
 from tests.integration.cases.test_stopping import Caller

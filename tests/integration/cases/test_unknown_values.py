@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from chatlane.store.stored_values import UNKNOWN_VALUES
+from chatlane.postgres.stored_values import UNKNOWN_VALUES
 from chatlane_schemas.turns import ClaimReply
 from tests.integration.cases.test_every_request import CHANNELS, Api, message_of
 from tests.integration.cases.test_session_changes import Caller

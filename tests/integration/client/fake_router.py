@@ -19,8 +19,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane.bus.tasks import end_task
 from chatlane.domain.catalog import Agent
+from chatlane.nats.tasks import end_task
 from chatlane_client.connection import open_connection, until_connected
 from chatlane_client.retry import CancellationGuard
 from chatlane_client.wire import publish_stored

@@ -8,11 +8,11 @@ from string import Template
 from typing import Final
 
 from chatlane.app import App, open_app, route
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.topology import apply
+from chatlane.config.settings import load_settings
+from chatlane.connections import declared_topology
 from chatlane.domain.catalog import BusyMode
-from chatlane.settings import load_settings
-from chatlane.surroundings import declared_topology
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.topology import apply
 from chatlane_client import open_connection
 from tests.integration.client.routing import ACCOUNT, DESK, MAIN, PARTITIONS, PLATFORM, SLOTS
 from tests.support.eventually import eventually

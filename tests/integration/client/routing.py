@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from nats.aio.client import Client
 
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.tasks import end_task
-from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.tasks import end_task
+from chatlane.nats.topology import apply
 from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_connection
 from chatlane_client.control import WIND_DOWN
 from chatlane_client.delivery import GAP_PATIENCE

@@ -12,8 +12,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chatlane.app import App
-from chatlane.bus.jetstream import JetStream
-from chatlane.store.pool import open_store
+from chatlane.nats.jetstream import JetStream
+from chatlane.postgres.pool import open_store
 from chatlane_client import AdapterClient, RetryLaterError, Turn, open_connection
 from chatlane_schemas import InboundEvent, subjects
 from chatlane_schemas.streams import StreamName

@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane.app import App
-from chatlane.routing.relay import Relay
+from chatlane.outbox.relay import Relay
 from chatlane.store import outbox
 from chatlane_client import Turn
 from chatlane_schemas import subjects

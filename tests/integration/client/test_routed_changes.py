@@ -11,10 +11,11 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chatlane.app import App
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.stream_contents import StreamContents
 from chatlane.errors import StoreUnavailableError
-from chatlane.store import erasures, routed_changes
+from chatlane.nats.jetstream import JetStream
+from chatlane.privacy import erasure_list_sql
+from chatlane.reconciliation.stream_contents import StreamContents
+from chatlane.store import routed_changes
 from chatlane_client import AdapterClient, open_connection
 from chatlane_schemas import InboundEvent, RoutedMessage, answer_to, decode, encode, subjects
 from chatlane_schemas.inbound import Kind
@@ -235,7 +236,7 @@ async def test_f04_what_was_deleted_is_no_loss_of_the_stream(app: App, desk: Des
     look = await StreamContents(desk.client).look(StreamName.ROUTED)
     assert look is not None
     async with app.store.transaction() as connection:
-        holes = await erasures.count_holes(
+        holes = await erasure_list_sql.count_holes(
             connection, StreamName.ROUTED, look.mark.generation, 1, look.mark.last_seq
         )
     assert (look.mark.holes, holes.gone) == (1, 1)

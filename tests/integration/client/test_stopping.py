@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane.app import App
-from chatlane.store import waiting
+from chatlane.store import pending_messages
 from chatlane_client import NoReply, Reply, SessionApi, Turn, open_connection
 from chatlane_schemas import subjects
 from tests.integration.client.real_router import real_router
@@ -94,7 +94,7 @@ async def test_a_worker_ends_what_is_stopped_and_the_session_goes_on(
 
 async def _waits_in(app: App, session_id: UUID) -> bool:
     async with app.store.transaction() as connection:
-        return bool(await waiting.sessions_with_waiting(connection, [session_id]))
+        return bool(await pending_messages.sessions_with_waiting(connection, [session_id]))
 
 
 async def test_what_a_handler_has_so_far_is_its_answer(client: Client) -> None:

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from chatlane import tracing as service_tracing
+from chatlane.observability import tracing as service_tracing
 from chatlane_client import Turn, TurnFailedError
 from chatlane_client import tracing as client_tracing
 from chatlane_schemas import InboundEvent, encode, subjects

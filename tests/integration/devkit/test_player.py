@@ -17,9 +17,9 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from chatlane.bus import topology
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.tasks import end_task
+from chatlane.nats import topology
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.tasks import end_task
 from chatlane_client.connection import open_connection
 from chatlane_client.wire import publish_stored
 from chatlane_devkit.demo.observer import Observer, read_dead_notices, read_log

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
 from tests.support.servers.log_streams import LogStreams, open_logs
 from tests.support.worlds.small_router import prepare
 

@@ -12,22 +12,24 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from chatlane.bus.inspection import LogIntact
-from chatlane.bus.tasks import end_task
+from chatlane.decisions import batch_decision, inbound_decoder
 from chatlane.domain.log import LogMessage, PartitionId
-from chatlane.logs import configure_logging
-from chatlane.routing import deciding, inbound
-from chatlane.routing.batch import Batches
-from chatlane.routing.intake import Intake
-from chatlane.store import blockers, partitions, seen_days
-from chatlane.store.blockers import Blocker
-from chatlane.store.pool import Store, open_store
+from chatlane.ingest.batch_committer import Batches
+from chatlane.ingest.intake import Intake
+from chatlane.nats.log_inspection import LogIntact
+from chatlane.nats.tasks import end_task
+from chatlane.observability.logs import configure_logging
+from chatlane.postgres import blockers
+from chatlane.postgres.blockers import Blocker
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.logs import partitions
 from tests.support.eventually import eventually
 from tests.support.logs import restored_logging
 from tests.support.worlds.kernel import DAY, PARTITIONS, SLOTS, Kernel, catalog, event
 
 if TYPE_CHECKING:
-    from chatlane.bus.log_access import LogAccess
+    from chatlane.nats.log_access import LogAccess
 
 pytestmark = pytest.mark.integration
 
@@ -157,7 +159,7 @@ async def running(store: Store) -> AsyncIterator[Router]:
 async def store(database_url: str) -> AsyncIterator[Store]:
     async with open_store(database_url) as opened:
         async with opened.transaction() as connection:
-            await seen_days.create(connection, timedelta(days=3))
+            await dedupe_partitions.create(connection, timedelta(days=3))
         yield opened
 
 
@@ -187,14 +189,14 @@ async def test_a_message_that_no_transaction_takes_is_set_aside_alone(router: Ro
 async def test_a_bug_met_while_decoding_costs_one_message(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = inbound.prepare_inbound
+    prepare = inbound_decoder.prepare_inbound
 
     def prepare_or_fail(message: LogMessage, *rest: Any) -> Any:  # noqa: ANN401
         if b"poison" in message.body:
             raise RuntimeError
         return prepare(message, *rest)
 
-    monkeypatch.setattr(deciding, "prepare_inbound", prepare_or_fail)
+    monkeypatch.setattr(batch_decision, "prepare_inbound", prepare_or_fail)
     for text in ("a", "poison", "b"):
         router.hear("1", text)
     await router.has_routed("a", "b")
@@ -229,7 +231,7 @@ async def test_a_day_without_a_table_for_its_marks_costs_no_message(
     router.hear("1", "a")
     await eventually(lambda: len(tries) > 5)
     async with router.kernel.store.transaction() as connection:
-        await seen_days.create(connection, timedelta(days=3))
+        await dedupe_partitions.create(connection, timedelta(days=3))
     await router.has_routed("a")
     assert await router.kernel.dead() == []
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from chatlane.errors import StoreUnavailableError
-from chatlane.logs import configure_logging
+from chatlane.observability.logs import configure_logging
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
 from tests.support.logs import restored_logging
 from tests.support.worlds.kernel import Kernel, event, open_kernel

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from chatlane.bus import topology
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.log_access import LogAccess
 from chatlane.domain.catalog import Agent
-from chatlane.metrics import Metrics
-from chatlane.routing.drift import DriftWatch
-from chatlane.store.log_trims import Holes
+from chatlane.nats import topology
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.log_access import LogAccess
+from chatlane.observability.metrics import Metrics
+from chatlane.reconciliation.topology_drift import DriftWatch
+from chatlane.store.logs.log_trims import Holes
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs
 

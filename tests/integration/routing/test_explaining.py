@@ -12,10 +12,10 @@ from uuid import UUID
 
 import pytest
 
+from chatlane.decisions.explanation import Facts, explain
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
 from chatlane.domain.policy import KeyRules, ResetPolicy
-from chatlane.routing.explaining import Facts, explain
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
 

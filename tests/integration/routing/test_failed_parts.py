@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from chatlane.app import open_app, route
-from chatlane.routing import batch
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
+from chatlane.ingest import batch_committer
 from chatlane_client import AdapterClient, open_connection
 from tests.support.servers.databases import login_of
 from tests.support.service.load_users import Person
@@ -33,7 +33,7 @@ async def test_a_router_whose_part_has_failed_ends_long_before_its_stop_timeout(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr(batch, "decoded", fail)
+    monkeypatch.setattr(batch_committer, "decoded", fail)
     async with open_app(settings) as app, open_connection(nats_url, name="test") as client:
         routing = asyncio.create_task(route(app, asyncio.Event()))
         adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT)

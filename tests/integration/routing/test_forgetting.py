@@ -7,16 +7,16 @@ from uuid import uuid4
 
 import pytest
 
-from chatlane.bus.inspection import LogTruncated
+from chatlane.decisions.batch_decision import Deciding, decoded
 from chatlane.domain.effects import ErasedRow
-from chatlane.domain.erasing import Listed
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import PartitionId
 from chatlane.errors import SchemaMismatchError
-from chatlane.routing.deciding import Deciding, decoded
-from chatlane.routing.forgetting import require_keys
-from chatlane.routing.losses import bury_loss
-from chatlane.store import erasures
+from chatlane.ingest.lost_ranges import bury_loss
+from chatlane.nats.log_inspection import LogTruncated
+from chatlane.privacy import erasure_list_sql
+from chatlane.privacy.erasure_list import require_keys
+from chatlane.privacy.erasure_rules import Listed
 from tests.support.worlds.kernel import SLOTS, Kernel, event, open_kernel
 
 pytestmark = pytest.mark.integration
@@ -42,7 +42,7 @@ async def forget(
 ) -> None:
     async with kernel.owner.transaction() as connection:
         entries = [Listed(KEY.digest("telegram", "bot", None, form), since, until, is_past)]
-        await erasures.begin(connection, uuid4(), until, KEY.id, entries)
+        await erasure_list_sql.begin(connection, uuid4(), until, KEY.id, entries)
 
 
 async def hear(kernel: Kernel, stored_at: datetime, **fields: Any) -> list[str]:  # noqa: ANN401 - any field of an event
@@ -86,11 +86,11 @@ async def test_a_restored_database_knows_again_where_erasures_left_gaps(kernel: 
     loss = LogTruncated(first_missing=3, cursor=5, generation="g")
     partition = PartitionId("inbound", 0)
     async with kernel.owner.transaction() as connection:
-        await erasures.note_messages(connection, [*rows, ErasedRow("INBOUND", 9, NOW)])
-        await erasures.place_messages(connection, rows, "g")
-        await erasures.messages_gone(connection, rows[:2])
-        first = await erasures.read_positions(connection, None, 2)
-        kept = [*first, *await erasures.read_positions(connection, first[-1], 2)]
+        await erasure_list_sql.note_messages(connection, [*rows, ErasedRow("INBOUND", 9, NOW)])
+        await erasure_list_sql.place_messages(connection, rows, "g")
+        await erasure_list_sql.messages_gone(connection, rows[:2])
+        first = await erasure_list_sql.read_positions(connection, None, 2)
+        kept = [*first, *await erasure_list_sql.read_positions(connection, first[-1], 2)]
         assert [(one.sequence, one.erased_at is None) for one in kept] == [
             (3, False),
             (4, False),
@@ -99,9 +99,9 @@ async def test_a_restored_database_knows_again_where_erasures_left_gaps(kernel: 
         lines = [one.text() for one in kept]
         await connection.execute("DELETE FROM erased_messages")
         for _ in range(2):
-            restored = [erasures.parsed_line(line) for line in lines]
-            await erasures.restore_list(connection, restored)
-        assert await erasures.read_positions(connection, None, 9) == kept
+            restored = [erasure_list_sql.parsed_line(line) for line in lines]
+            await erasure_list_sql.restore_list(connection, restored)
+        assert await erasure_list_sql.read_positions(connection, None, 9) == kept
         assert not await bury_loss(connection, partition, loss)
 
 
@@ -158,8 +158,8 @@ async def test_a_log_that_begins_later_because_it_was_erased_is_no_loss(kernel: 
     loss = LogTruncated(first_missing=3, cursor=5, generation="g")
     partition = PartitionId("inbound", 0)
     async with kernel.store.transaction() as connection:
-        await erasures.note_messages(connection, rows)
-        await erasures.place_messages(connection, rows, "g")
+        await erasure_list_sql.note_messages(connection, rows)
+        await erasure_list_sql.place_messages(connection, rows, "g")
         assert not await bury_loss(connection, partition, loss)
         other = LogTruncated(first_missing=3, cursor=6, generation="g")
         assert await bury_loss(connection, partition, other)

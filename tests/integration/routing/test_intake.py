@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.bus.inspection import LogTruncated
-from chatlane.bus.jetstream import StreamState
-from chatlane.bus.reader import ReaderLimits
 from chatlane.domain.log import LogName, PartitionId
 from chatlane.errors import BusUnavailableError
-from chatlane.store.pool import Store, open_store
+from chatlane.nats.jetstream import StreamState
+from chatlane.nats.log_inspection import LogTruncated
+from chatlane.nats.log_reader import ReaderLimits
+from chatlane.postgres.pool import Store, open_store
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres, RunningServer
 from tests.support.servers.databases import migrated, open_database

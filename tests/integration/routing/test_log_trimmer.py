@@ -8,16 +8,16 @@ from typing import Final
 import nats
 import pytest
 
-from chatlane.bus.log_access import LogAccess
-from chatlane.bus.log_shares import UNPARTITIONED, LogShares
-from chatlane.bus.topology import apply
 from chatlane.domain.log import LogName
-from chatlane.metrics import Metrics
-from chatlane.routing.drift import DriftWatch
-from chatlane.routing.forgetting import deleted_of_log
-from chatlane.routing.log_trimmer import LogTrimmer
-from chatlane.store import log_trims, partitions
-from chatlane.store.pool import Store, open_store
+from chatlane.ingest.log_trimmer import LogTrimmer
+from chatlane.nats.log_access import LogAccess
+from chatlane.nats.log_shares import UNPARTITIONED, LogShares
+from chatlane.nats.topology import apply
+from chatlane.observability.metrics import Metrics
+from chatlane.postgres.pool import Store, open_store
+from chatlane.privacy.erasure_list import deleted_of_log
+from chatlane.reconciliation.topology_drift import DriftWatch
+from chatlane.store.logs import log_trims, partitions
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas import subjects

@@ -9,15 +9,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.stream_contents import StreamContents
-from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import ErasedRow
-from chatlane.routing import lost_messages
-from chatlane.routing.lost_messages import LostMessages
-from chatlane.store import erasures
+from chatlane.nats.connection import Bus, BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.topology import apply
+from chatlane.privacy import erasure_list_sql
+from chatlane.reconciliation import stream_gap_repair
+from chatlane.reconciliation.stream_contents import StreamContents
+from chatlane.reconciliation.stream_gap_repair import LostMessages
 from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
 from tests.support.worlds.kernel import SLOTS, Kernel, catalog, event, open_kernel
 
@@ -111,11 +111,11 @@ class World:
             assert message is not None
             rows = [ErasedRow(stream, sequence, message.stored_at)]
             async with self.kernel.store.transaction() as connection:
-                await erasures.note_messages(connection, rows)
-                await erasures.place_messages(connection, rows, generation)
+                await erasure_list_sql.note_messages(connection, rows)
+                await erasure_list_sql.place_messages(connection, rows, generation)
             await self.lose(sequence, stream)
             async with self.kernel.store.transaction() as connection:
-                await erasures.messages_gone(connection, rows)
+                await erasure_list_sql.messages_gone(connection, rows)
 
     def losses(self, kind: str, stream: StreamName = StreamName.ROUTED) -> float | None:
         labels = {"stream": stream, "kind": kind}
@@ -288,9 +288,9 @@ async def test_imported_rows_copies_and_turns_are_never_routed_again(world: Worl
 
 
 async def test_a_search_goes_on_where_it_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_messages, "_ROWS_AT_ONCE", 2)
-    monkeypatch.setattr(lost_messages, "_PIECES_AT_ONCE", 1)
-    monkeypatch.setattr(lost_messages, "_SESSIONS_AT_ONCE", 1)
+    monkeypatch.setattr(stream_gap_repair, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(stream_gap_repair, "_PIECES_AT_ONCE", 1)
+    monkeypatch.setattr(stream_gap_repair, "_SESSIONS_AT_ONCE", 1)
     for chat in "12345":
         await world.ask(f"in {chat}", chat=chat)
     assert await world.compare() == {}

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from chatlane.domain.log import PartitionId
-from chatlane.store import partitions, routers
-from chatlane.store.pool import Store
+from chatlane.postgres.pool import Store
+from chatlane.store.logs import partitions, routers
 from tests.support.eventually import eventually
 from tests.support.servers.log_streams import LogStreams
 from tests.support.worlds.small_router import LEASE, SmallRouter, noted, open_routers, shares

@@ -10,18 +10,18 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.decisions.claim_recovery import InboundProgress
 from chatlane.domain.log import LogMessage, LogPosition, PartitionId
-from chatlane.domain.turns import ArrivedResult
+from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import ResultAheadError
-from chatlane.routing.deciding import Deciding, decoded
-from chatlane.routing.recalling import InboundProgress
-from chatlane.store.pool import Store
+from chatlane.postgres.pool import Store
 from chatlane_schemas.turns import ClaimReply
 from tests.support.servers.databases import empty
 from tests.support.worlds.kernel import SLOTS, Kernel, at, event, open_kernel, texts
 
 if TYPE_CHECKING:
-    from chatlane.bus.log_access import LogAccess
+    from chatlane.nats.log_access import LogAccess
 
 pytestmark = pytest.mark.integration
 

@@ -9,19 +9,19 @@ from uuid import UUID, uuid4
 import pytest
 from typing_extensions import override
 
-from chatlane.bus.backlogs import Backlogs
-from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream, StreamState
-from chatlane.bus.log_access import LogAccess
-from chatlane.bus.stream_contents import StreamContents
-from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
 from chatlane.domain.log import LogName, PartitionId
 from chatlane.errors import BusUnavailableError
-from chatlane.metrics import Metrics
-from chatlane.routing.lost_messages import LostMessages
-from chatlane.routing.reconciling import Reconciler
-from chatlane.store import partitions
+from chatlane.nats.connection import Bus, BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream, StreamState
+from chatlane.nats.log_access import LogAccess
+from chatlane.nats.topology import apply
+from chatlane.observability.metrics import Metrics
+from chatlane.reconciliation.backlogs import Backlogs
+from chatlane.reconciliation.reconciler import Reconciler
+from chatlane.reconciliation.stream_contents import StreamContents
+from chatlane.reconciliation.stream_gap_repair import LostMessages
+from chatlane.store.logs import partitions
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import declared_durables, declared_streams
 from tests.support.service.raw_publisher import publish_raw

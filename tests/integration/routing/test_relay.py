@@ -12,15 +12,15 @@ from uuid import UUID, uuid4
 import pytest
 from nats.js import JetStreamContext
 
-from chatlane.bus.connection import BusOptions, open_bus
-from chatlane.bus.publisher import open_publisher
-from chatlane.bus.tasks import end_task
 from chatlane.domain.effects import Publication
 from chatlane.errors import StoreUnavailableError
-from chatlane.metrics import Metrics
-from chatlane.routing.relay import OutboxWriter, Relay
+from chatlane.nats.connection import BusOptions, open_bus
+from chatlane.nats.tasks import end_task
+from chatlane.observability.metrics import Metrics
+from chatlane.outbox.publisher import open_publisher
+from chatlane.outbox.relay import OutboxWriter, Relay
+from chatlane.postgres.pool import Store, open_store
 from chatlane.store import outbox
-from chatlane.store.pool import Store, open_store
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 from tests.support.worlds.fake_streams import FakePublisher, FakeStream, Fate

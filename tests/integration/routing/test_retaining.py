@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.ids import derived_id
-from chatlane.routing.retaining import Ages, Retaining
+from chatlane.privacy.row_retention import Ages, Retaining
 from tests.support.worlds.kernel import Kernel, event, open_kernel
 
 pytestmark = pytest.mark.integration

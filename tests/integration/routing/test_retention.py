@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.bus.connection import BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.upkeep import LogUpkeep
 from chatlane.domain.log import LogName
-from chatlane.routing.retention import LogRetention
-from chatlane.store import partitions
-from chatlane.store.pool import Store, open_store
+from chatlane.ingest.log_purge import LogRetention
+from chatlane.nats.connection import BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.stream_cleanup import LogUpkeep
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.logs import partitions
 
 pytestmark = pytest.mark.integration
 

@@ -6,16 +6,17 @@ from typing import Final
 
 import pytest
 
-from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.stream_contents import StreamContents
-from chatlane.bus.topology import apply
 from chatlane.domain.log import LogName
-from chatlane.routing.share_notices import ShareNotices
-from chatlane.store import dead_letter_shares, log_trims
+from chatlane.ingest.share_notices import ShareNotices
+from chatlane.nats.connection import Bus, BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.topology import apply
+from chatlane.postgres.pool import Store, open_store
+from chatlane.reconciliation.stream_contents import StreamContents
+from chatlane.store import dead_letter_shares
 from chatlane.store.dead_letter_shares import ShareRow
-from chatlane.store.log_trims import Trim
-from chatlane.store.pool import Store, open_store
+from chatlane.store.logs import log_trims
+from chatlane.store.logs.log_trims import Trim
 from tests.support.servers.log_streams import log_specs
 from tests.support.worlds.kernel import at
 

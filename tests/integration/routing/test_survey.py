@@ -13,16 +13,16 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from structlog.testing import capture_logs
 
-from chatlane.bus.backlogs import Backlog, Backlogs
-from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.topology import apply
 from chatlane.domain.catalog import Agent
 from chatlane.domain.log import LOGS
-from chatlane.metrics import Metrics
-from chatlane.routing.survey import Survey
-from chatlane.store import partitions
-from chatlane.store.pool import Store
+from chatlane.nats.connection import Bus, BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.topology import apply
+from chatlane.observability.metrics import Metrics
+from chatlane.postgres.pool import Store
+from chatlane.reconciliation.backlogs import Backlog, Backlogs
+from chatlane.reconciliation.gauges import Survey
+from chatlane.store.logs import partitions
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import declared_durables, declared_streams
 from tests.support.eventually import eventually

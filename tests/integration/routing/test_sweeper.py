@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from chatlane.routing.sweeper import Upkeep
-from chatlane.store import routers
-from chatlane.store.pool import Store, open_store
+from chatlane.maintenance import Upkeep
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.logs import routers
 
 pytestmark = pytest.mark.integration
 

@@ -9,15 +9,15 @@ from uuid import UUID, uuid4
 import nats
 import pytest
 
-from chatlane.bus import topology
-from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.upkeep import AdvisoryQueue
 from chatlane.domain.catalog import Agent
 from chatlane.errors import BusUnavailableError, StoreUnavailableError
-from chatlane.metrics import Metrics
-from chatlane.routing.undeliverable import UndeliverableMessages
-from chatlane.store.pool import Store, open_store
+from chatlane.nats import topology
+from chatlane.nats.connection import Bus, BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.stream_cleanup import AdvisoryQueue
+from chatlane.observability.metrics import Metrics
+from chatlane.outbox.undeliverable import UndeliverableMessages
+from chatlane.postgres.pool import Store, open_store
 from chatlane_schemas import subjects
 from chatlane_schemas.codec import encode
 from chatlane_schemas.routed import RoutedMessage

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
 
 
 @pytest.fixture

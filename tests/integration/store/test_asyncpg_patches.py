@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from asyncpg.exceptions import DataError
 
-from chatlane.store.pool import Store
+from chatlane.postgres.pool import Store
 
 pytestmark = pytest.mark.integration
 

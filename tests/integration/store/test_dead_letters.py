@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.effects import DeadRow
+from chatlane.postgres.pool import Store
 from chatlane.store import dead_letters
-from chatlane.store.pool import Store
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import asyncpg
 import pytest
 
-from chatlane.store.grants import Right, Roles, differences, rights, script
+from chatlane.postgres.grants import Right, Roles, differences, rights, script
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import login_of, open_database, with_login
 from tests.support.statements import declared, needs, queries_of_routers

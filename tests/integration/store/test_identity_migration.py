@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 import asyncpg
 import pytest
 
-from chatlane.store import identities
+from chatlane.store.addressing import identities
 from chatlane_schemas.people import Person
 from tests.support.servers.migrations import FILES, apply_each, version_of
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from chatlane.domain.catalog import BusyMode
-from chatlane.domain.transcripts import BRANCH, COMPRESSION
+from chatlane.domain.sessions.transcripts import BRANCH, COMPRESSION
 from chatlane_schemas.events import EndReason, ResetReason
 from chatlane_schemas.results import Outcome, Role
 from chatlane_schemas.transcripts import RowState, Unanswered

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.store import log_marks, partitions
-from chatlane.store.log_marks import PurgeBounds
-from chatlane.store.pool import Store
+from chatlane.postgres.pool import Store
+from chatlane.store.logs import log_marks, partitions
+from chatlane.store.logs.log_marks import PurgeBounds
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 import asyncpg
 import pytest
 
-from chatlane.store.migrations import MigrationError, migrate, run_dbmate
+from chatlane.postgres.migrations import MigrationError, migrate, run_dbmate
 from tests.support.servers.migrations import apply_each, way_back
 
 pytestmark = pytest.mark.integration

@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.effects import Publication
+from chatlane.postgres.pool import Store
 from chatlane.store import outbox
-from chatlane.store.pool import Store
 
 pytestmark = pytest.mark.integration
 

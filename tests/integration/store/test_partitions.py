@@ -10,9 +10,9 @@ import pytest
 
 from chatlane.domain.log import LogPosition, PartitionId
 from chatlane.errors import SchemaMismatchError
-from chatlane.store import partitions, routers
-from chatlane.store.partitions import Advance, Claim, Tenure
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.logs import partitions, routers
+from chatlane.store.logs.partitions import Advance, Claim, Tenure
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:

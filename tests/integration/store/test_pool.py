@@ -13,11 +13,11 @@ import pytest
 from asyncpg import InterfaceError
 from asyncpg.pool import PoolConnectionProxy
 
-from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
 from chatlane.jobs import Job
-from chatlane.routing.sweeper import Sweeper
-from chatlane.store.pool import Store, open_store
+from chatlane.maintenance import Sweeper
+from chatlane.nats.tasks import end_task
+from chatlane.postgres.pool import Store, open_store
 from tests.support.eventually import eventually
 from tests.support.servers.databases import execute, login_of, with_database, with_login
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
 from tests.support.statements import queries

@@ -8,11 +8,13 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from chatlane.domain.search import any_mark, owner_mark, search_of
-from chatlane.store import identities, rewinding, waiting
-from chatlane.store.pool import Store, open_store
-from chatlane.store.search import Place, SearchReads
-from chatlane.store.transcripts import TranscriptReads
+from chatlane.postgres.pool import Store, open_store
+from chatlane.search.search_sql import Place, SearchReads
+from chatlane.search.tokens import any_mark, owner_mark, search_of
+from chatlane.store import pending_messages
+from chatlane.store.addressing import identities
+from chatlane.store.history import rewind
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.people import Person
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
@@ -173,14 +175,14 @@ async def test_a_page_of_a_long_transcript_reads_a_page(large_store: Store) -> N
 async def test_the_last_turns_of_a_long_transcript_are_found_at_its_end(
     large_store: Store,
 ) -> None:
-    plan = await plan_of(large_store, rewinding.USER_ROWS_SQL, HOT, 2**62, 200)
+    plan = await plan_of(large_store, rewind.USER_ROWS_SQL, HOT, 2**62, 200)
 
     assert scans(plan) == {("messages", "Index Scan")}
     assert rows_read(plan, "messages") <= 400
 
 
 async def test_the_head_of_a_long_line_is_read_and_no_more(large_store: Store) -> None:
-    plan = await plan_of(large_store, waiting.HEADS_SQL, [HOT], 50)
+    plan = await plan_of(large_store, pending_messages.HEADS_SQL, [HOT], 50)
 
     assert rows_read(plan, "waiting") <= 50
     assert not any(kind == "Seq Scan" for _, kind in scans(plan))

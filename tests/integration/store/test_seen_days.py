@@ -8,8 +8,8 @@ from asyncpg import InvalidParameterValueError
 
 from chatlane.domain.effects import SeenRow
 from chatlane.errors import StoreUnavailableError
-from chatlane.store import seen, seen_days
-from chatlane.store.pool import Store
+from chatlane.postgres.pool import Store
+from chatlane.store.addressing import dedupe_marks, dedupe_partitions
 
 pytestmark = pytest.mark.integration
 
@@ -18,12 +18,12 @@ AHEAD = timedelta(days=3)
 
 async def create(store: Store, ahead: timedelta = AHEAD) -> int:
     async with store.transaction() as connection:
-        return await seen_days.create(connection, ahead)
+        return await dedupe_partitions.create(connection, ahead)
 
 
 async def drop(store: Store, kept: timedelta) -> bool:
     async with store.transaction() as connection:
-        return await seen_days.drop_oldest(connection, kept)
+        return await dedupe_partitions.drop_oldest(connection, kept)
 
 
 async def days(store: Store) -> list[str]:
@@ -60,14 +60,14 @@ async def test_many_routers_may_make_them_at_once(store: Store) -> None:
 async def test_a_mark_is_found_in_its_day(store: Store) -> None:
     await create(store)
     async with store.transaction() as connection:
-        await seen.insert(connection, [SeenRow(b"digest", None, None)])
-        assert (await seen.probe(connection, [b"digest", b"other"])).known == {b"digest"}
+        await dedupe_marks.insert(connection, [SeenRow(b"digest", None, None)])
+        assert (await dedupe_marks.probe(connection, [b"digest", b"other"])).known == {b"digest"}
 
 
 async def test_a_day_is_made_while_a_batch_uses_the_table(store: Store) -> None:
     await create(store, timedelta(0))
     async with store.transaction() as connection:
-        await seen.insert(connection, [SeenRow(b"digest", None, None)])
+        await dedupe_marks.insert(connection, [SeenRow(b"digest", None, None)])
         async with asyncio.timeout(1):
             assert await create(store) == 3
 
@@ -86,7 +86,7 @@ async def test_a_day_in_use_is_dropped_another_time(store: Store) -> None:
     await create(store)
     await add_day(store, datetime.now(UTC).date() - timedelta(days=60))
     async with store.transaction() as connection:
-        await seen.insert(connection, [SeenRow(b"digest", None, None)])
+        await dedupe_marks.insert(connection, [SeenRow(b"digest", None, None)])
         with pytest.raises(StoreUnavailableError):
             await drop(store, timedelta(days=5))
     assert await drop(store, timedelta(days=5))

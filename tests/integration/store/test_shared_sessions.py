@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from chatlane.errors import StoreUnavailableError
-from chatlane.store import sessions
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.conversations import sessions
 
 pytestmark = pytest.mark.integration
 

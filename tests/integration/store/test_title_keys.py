@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import chatlane.store
-from chatlane.store.pool import Store
-from chatlane.store.title_keys import TITLE_KEY
+from chatlane.postgres.pool import Store
+from chatlane.store.conversations.title_keys import TITLE_KEY
 from chatlane_schemas.visible_text import title_key
 
 pytestmark = pytest.mark.integration

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
+from chatlane.config.settings import Settings, load_settings
+from chatlane.connections import store_of
 from chatlane.errors import StoreUnavailableError
-from chatlane.settings import Settings, load_settings
-from chatlane.store.migrations import MigrationError, known_versions, migrate
-from chatlane.surroundings import store_of
+from chatlane.postgres.migrations import MigrationError, known_versions, migrate
 from tests.integration.store.tls_proxy import tls_front
 
 pytestmark = pytest.mark.integration

@@ -9,7 +9,7 @@ from typing import Final
 
 import asyncpg
 
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
 from chatlane_devkit.judge.history import History
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres

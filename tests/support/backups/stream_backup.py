@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nats.aio.client import Client
 
-from chatlane.bus.jetstream import JetStream
+from chatlane.nats.jetstream import JetStream
 
 _PATIENCE: Final = timedelta(seconds=20)
 _CHUNK_BYTES: Final = 65_536

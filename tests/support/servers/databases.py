@@ -9,9 +9,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from chatlane.store.grants import Roles, grant
-from chatlane.store.migrations import migrate
-from chatlane.store.pool import open_store
+from chatlane.postgres.grants import Roles, grant
+from chatlane.postgres.migrations import migrate
+from chatlane.postgres.pool import open_store
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy

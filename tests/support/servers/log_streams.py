@@ -7,10 +7,10 @@ from hashlib import sha256
 from itertools import count
 from typing import Final
 
-from chatlane.bus import topology
-from chatlane.bus.connection import Bus, BusOptions, open_bus
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.publisher import Publisher, open_publisher
+from chatlane.nats import topology
+from chatlane.nats.connection import Bus, BusOptions, open_bus
+from chatlane.nats.jetstream import JetStream
+from chatlane.outbox.publisher import Publisher, open_publisher
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import StreamName, StreamSpec, declared_streams
 

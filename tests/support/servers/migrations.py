@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Final
 
-from chatlane.store.migrations import run_dbmate
+from chatlane.postgres.migrations import run_dbmate
 
 FILES: Final = sorted(
     (Path(__file__).parents[3] / "service" / "chatlane" / "store" / "migrations").glob("*.sql")

@@ -13,7 +13,7 @@ from urllib.parse import ParseResult
 import httpx
 from nats.aio.client import Client
 
-from chatlane.bus.jetstream import JetStream
+from chatlane.nats.jetstream import JetStream
 from chatlane_devkit.servers.embedded import LOOPBACK, NatsServer, free_port
 from tests.support.eventually import eventually
 from tests.support.servers.route_links import RouteLinks

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from chatlane.bus_users import SEED_SUFFIX, BusUsers, make_keys, server_config
+from chatlane.config.nats_users import SEED_SUFFIX, BusUsers, make_keys, server_config
 from chatlane_schemas.permissions import inbox_prefix
 
 ENVIRONMENT: Final = "tests"

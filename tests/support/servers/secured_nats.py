@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 import nkeys  # type: ignore[import-untyped]
 import trustme
 
-from chatlane.bus.connection import Bus, BusOptions
-from chatlane.bus_users import (
+from chatlane.config.nats_users import (
     BusUsers,
     make_keys,
     read_public_keys,
     read_users,
     server_config,
 )
+from chatlane.nats.connection import Bus, BusOptions
 from chatlane_devkit.contract import ACCOUNTS, REPOSITORY, USERS
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, open_nats

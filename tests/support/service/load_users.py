@@ -12,7 +12,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from chatlane.bus.tasks import end_task
+from chatlane.nats.tasks import end_task
 from chatlane_client import AdapterClient, RetryLaterError, UnconfirmedPublishError
 from chatlane_devkit.judge.history import Received, Sent
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id

@@ -18,7 +18,7 @@ import asyncpg
 import nats
 from nats.aio.client import Client
 
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.subjects import inbound_for

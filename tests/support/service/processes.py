@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from chatlane.bus.jetstream import JetStream
-from chatlane.bus.topology import apply
+from chatlane.config.settings import Settings, load_settings
+from chatlane.connections import declared_topology
 from chatlane.failpoints import CRASH_VARIABLE, FREEZE_VARIABLE
-from chatlane.settings import Settings, load_settings
-from chatlane.surroundings import declared_topology
+from chatlane.nats.jetstream import JetStream
+from chatlane.nats.topology import apply
 from chatlane_client import open_connection
 from chatlane_devkit.servers.programs import LogTail, Program
 from tests.support.eventually import eventually

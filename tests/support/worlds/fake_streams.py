@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 
-from chatlane.bus.publisher import Ack
 from chatlane.domain.log import Trace
 from chatlane.errors import (
     BusUnavailableError,
@@ -17,6 +16,7 @@ from chatlane.errors import (
     OversizedMessageError,
     StreamFullError,
 )
+from chatlane.outbox.publisher import Ack
 
 _HEADER_BYTES = 64
 

@@ -17,25 +17,25 @@ from uuid import UUID, uuid4
 
 from typing_extensions import override
 
-from chatlane.bus.tasks import end_task
-from chatlane.domain.admission import Limits
+from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.decisions.inbound_decoder import Prepared
+from chatlane.decisions.unit_of_work import Writer
+from chatlane.domain.addressing.dedupe import digests
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
-from chatlane.domain.commands import CommandRules
-from chatlane.domain.dedupe import digests
+from chatlane.domain.commands.command_words import CommandRules
 from chatlane.domain.ids import derived_id
+from chatlane.domain.limits.admission import Limits
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane.errors import TransientError
-from chatlane.metrics import Metrics
-from chatlane.routing.claims import ClaimDesk
-from chatlane.routing.deadlines import Deadlines
-from chatlane.routing.deciding import Deciding, decoded
-from chatlane.routing.inbound import Prepared
-from chatlane.routing.relay import OutboxWriter
-from chatlane.routing.transcript_desk import TranscriptDesk
-from chatlane.routing.writing import Writer
-from chatlane.store import seen_days
-from chatlane.store.pool import Store, open_store
+from chatlane.nats.tasks import end_task
+from chatlane.observability.metrics import Metrics
+from chatlane.outbox.relay import OutboxWriter
+from chatlane.postgres.pool import Store, open_store
+from chatlane.requests.transcript_service import TranscriptDesk
+from chatlane.store.addressing import dedupe_partitions
+from chatlane.turns.claims import ClaimDesk
+from chatlane.turns.leases import Deadlines
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.results import ResultMessage
@@ -585,5 +585,5 @@ async def open_kernel(dsn: str, declared: Catalog | None = None) -> AsyncIterato
     """Open a kernel on a migrated database, with the rights of a router."""
     async with open_store(dsn) as owner, open_store(await login_of(dsn)) as store:
         async with store.transaction() as connection:
-            await seen_days.create(connection, timedelta(days=3))
+            await dedupe_partitions.create(connection, timedelta(days=3))
         yield Kernel(store, declared or catalog(), owner)

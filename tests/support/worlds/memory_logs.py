@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
-from chatlane.bus.inspection import Inspection, inspect_log
-from chatlane.bus.jetstream import JetStream, StoredMessage, StreamState
 from chatlane.domain.log import LogMessage, LogName, LogPosition, PartitionId
 from chatlane.errors import BusUnavailableError
+from chatlane.nats.jetstream import JetStream, StoredMessage, StreamState
+from chatlane.nats.log_inspection import Inspection, inspect_log
 
 START: Final = datetime(2026, 5, 11, 9, tzinfo=UTC)
 # From the server to a reader.

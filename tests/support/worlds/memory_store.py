@@ -16,7 +16,7 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from chatlane.store import partitions, routers
+from chatlane.store.logs import partitions, routers
 from tests.support.worlds.small_router import NOTED_SQL
 
 # One round trip to the database.

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from typing_extensions import override
 
 from chatlane.errors import StoreUnavailableError
-from chatlane.store import partitions
-from chatlane.store.pool import Store, open_store
+from chatlane.postgres.pool import Store, open_store
+from chatlane.store.logs import partitions
 from tests.support.eventually import eventually
 from tests.support.servers.backends import delete_streams
 from tests.support.servers.databases import open_database

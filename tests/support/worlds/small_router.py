@@ -16,18 +16,18 @@ from uuid import UUID, uuid4
 
 from typing_extensions import override
 
-from chatlane.bus.inspection import Inspection, LogTruncated
-from chatlane.bus.log_access import LogAccess
-from chatlane.bus.reader import LogReader, ReaderLimits
-from chatlane.bus.tasks import end_task
 from chatlane.domain.log import LogName, LogPosition, PartitionId
 from chatlane.errors import BusUnavailableError, TransientError
-from chatlane.routing.idle import IdleCheck
-from chatlane.routing.intake import Batch, Intake
-from chatlane.routing.ownership import Ownership
-from chatlane.store import partitions
-from chatlane.store.partitions import Advance
-from chatlane.store.pool import Store
+from chatlane.ingest.idle_partitions import IdleCheck
+from chatlane.ingest.intake import Batch, Intake
+from chatlane.ingest.ownership import Ownership
+from chatlane.nats.log_access import LogAccess
+from chatlane.nats.log_inspection import Inspection, LogTruncated
+from chatlane.nats.log_reader import LogReader, ReaderLimits
+from chatlane.nats.tasks import end_task
+from chatlane.postgres.pool import Store
+from chatlane.store.logs import partitions
+from chatlane.store.logs.partitions import Advance
 from tests.support.servers.log_streams import LogStreams
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chatlane.adoption.placing import OLD_RULES, Placed, Unplaceable, holders, place
-from chatlane.adoption.records import OldSession, Origin
+from chatlane.domain.addressing.keys import session_key
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
-from chatlane.domain.keys import session_key
 from chatlane.domain.policy import KeyRules, ResetPolicy
+from chatlane.importer.lanes import OLD_RULES, Placed, Unplaceable, holders, place
+from chatlane.importer.records import OldSession, Origin
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CATALOG = Catalog(

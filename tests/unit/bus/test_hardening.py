@@ -5,7 +5,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from chatlane.bus.hardening import harden
+from chatlane.nats.nats_patches import harden
 
 
 async def parsed(wire: bytes) -> Msg:

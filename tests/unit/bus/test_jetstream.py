@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from chatlane.bus.jetstream import Delivery, nanoseconds, parse_delivery
-from chatlane.bus.topology import find_partition_count
+from chatlane.nats.jetstream import Delivery, nanoseconds, parse_delivery
+from chatlane.nats.topology import find_partition_count
 
 STORED_AT = datetime(2026, 11, 27, 23, 27, 1, 123456, tzinfo=UTC)
 # A double of these nanoseconds is off by 100 ns, which is enough to change the microsecond.

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from chatlane.bus.tasks import end_task, run_together
+from chatlane.nats.tasks import end_task, run_together
 
 
 class Deaf:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.settings import load_settings
+from chatlane.config.settings import load_settings
 from chatlane_devkit.demo.stack_config import stack_config, toml_text
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chatlane.toml"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.admission import Bucket, Limit, Limits, counters
+from chatlane.domain.limits.admission import Bucket, Limit, Limits, counters
 
 START = datetime(2026, 5, 11, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.aliases import (
+from chatlane.domain.addressing.aliases import (
     AliasBook,
     AliasId,
     AliasKind,
@@ -18,10 +18,10 @@ from chatlane.domain.aliases import (
     chat_alias,
     lookups,
 )
-from chatlane.domain.keys import session_key
-from chatlane.domain.people import person_form
+from chatlane.domain.addressing.keys import session_key
+from chatlane.domain.addressing.people import person_form
+from chatlane.domain.addressing.sources import Address
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.sources import Address
 
 START: Final = datetime(2026, 5, 11, 9, tzinfo=UTC)
 P1: Final = "15550001"

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from chatlane.domain.aliases import AliasBook
-from chatlane.domain.dedupe import digests
-from chatlane.domain.keys import NoConversation, parse_session_key, session_key
+from chatlane.domain.addressing.aliases import AliasBook
+from chatlane.domain.addressing.dedupe import digests
+from chatlane.domain.addressing.keys import NoConversation, parse_session_key, session_key
+from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.sources import address_of
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.source import source_of
 

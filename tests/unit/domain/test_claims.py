@@ -7,8 +7,14 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.catalog import Agent
-from chatlane.domain.claims import answer_again, claim_status, grant, is_granted, renew
 from chatlane.domain.states import Turn
+from chatlane.domain.turns.claims import (
+    answer_again,
+    claim_status,
+    grant,
+    is_granted,
+    renew,
+)
 
 AGENT = Agent("main", lease=timedelta(seconds=30))
 LEASE = timedelta(seconds=30)

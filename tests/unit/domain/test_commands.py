@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.commands import (
+from chatlane.domain.addressing.mentions import own_mention
+from chatlane.domain.commands.command_words import (
     PASSED_ON,
     Command,
     CommandName,
     CommandRules,
     parse_command,
 )
-from chatlane.domain.mentions import own_mention
 
 RULES = CommandRules()
 OURS = "our_bot"

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatlane.domain.addressing.keys import session_key
+from chatlane.domain.addressing.people import person_form
+from chatlane.domain.addressing.sources import address_of_source
 from chatlane.domain.catalog import Account, HomeChannel, Platform
-from chatlane.domain.context import Prompts
-from chatlane.domain.inert import cleaned
-from chatlane.domain.keys import session_key
-from chatlane.domain.people import person_form
-from chatlane.domain.platform_notes import PRIVATE_IDS
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.redaction import Redaction
-from chatlane.domain.sources import address_of_source
+from chatlane.domain.prompts.context import Prompts
+from chatlane.domain.prompts.platform_notes import PRIVATE_IDS
+from chatlane.domain.prompts.redaction import Redaction
+from chatlane.domain.prompts.sanitize import cleaned
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.source import Source
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.aliases import AliasBook
-from chatlane.domain.dedupe import digests, former_digests, undecodable_digest
-from chatlane.domain.sources import address_of
+from chatlane.domain.addressing.aliases import AliasBook
+from chatlane.domain.addressing.dedupe import digests, former_digests, undecodable_digest
+from chatlane.domain.addressing.sources import address_of
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
 
 AT: Final = datetime(2026, 5, 11, 9, tzinfo=UTC)

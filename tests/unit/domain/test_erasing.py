@@ -6,7 +6,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.domain.erasing import (
+from chatlane.domain.addressing.identities import Span, identity_with
+from chatlane.domain.addressing.sources import Address
+from chatlane.domain.erasure_key import ErasureKey
+from chatlane.privacy.erasure_rules import (
     Gone,
     Ids,
     Listed,
@@ -17,9 +20,6 @@ from chatlane.domain.erasing import (
     rows_to_blank,
     why_not_to_forget,
 )
-from chatlane.domain.erasure_key import ErasureKey
-from chatlane.domain.identities import Span, identity_with
-from chatlane.domain.sources import Address
 from chatlane_schemas.streams import StreamName
 
 UNTIL = datetime(2026, 5, 11, 9, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.domain.aliases import (
+from chatlane.domain.addressing.aliases import (
     AliasBook,
     AliasId,
     AliasKind,
@@ -17,14 +17,14 @@ from chatlane.domain.aliases import (
     Resolved,
     lookups,
 )
-from chatlane.domain.dedupe import digests
-from chatlane.domain.erasing import Ids
-from chatlane.domain.identities import Identity, Span, identity_with
-from chatlane.domain.keys import session_key
-from chatlane.domain.owners import owner_of
-from chatlane.domain.people import person_form
+from chatlane.domain.addressing.dedupe import digests
+from chatlane.domain.addressing.identities import Identity, Span, identity_with
+from chatlane.domain.addressing.keys import session_key
+from chatlane.domain.addressing.owners import owner_of
+from chatlane.domain.addressing.people import person_form
+from chatlane.domain.addressing.sources import Address
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.sources import Address
+from chatlane.privacy.erasure_rules import Ids
 from chatlane_schemas.inbound import InboundEvent, Kind
 from tests.support.people_world import (
     Arrive,
@@ -192,7 +192,7 @@ class Memory:
 
     @staticmethod
     def digests(one: Say, address: Address, resolved: Resolved) -> tuple[bytes, ...]:
-        """As `routing/inbound` counts the messages of a chat."""
+        """As `decisions/inbound_decoder` counts the messages of a chat."""
         if resolved.is_handed_on and resolved.person is not None:
             address = address._replace(chat_id=resolved.person)
         said = InboundEvent.model_construct(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chatlane.domain.inert import MAX_CHARACTERS, bracketed, cleaned, quoted
+from chatlane.domain.prompts.sanitize import MAX_CHARACTERS, bracketed, cleaned, quoted
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=400)
 

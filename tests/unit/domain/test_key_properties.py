@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.keys import (
+from chatlane.domain.addressing.keys import (
     NoConversation,
     escaped,
     identity_of,
@@ -14,8 +14,8 @@ from chatlane.domain.keys import (
     session_key,
     unescaped,
 )
+from chatlane.domain.addressing.sources import Address
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.sources import Address
 
 HOSTILE = ":/|%_. =\0é~@+-!$#&?*>\n\r\t\\\"'{}aA01fF;,\N{KELVIN SIGN}\N{ZERO WIDTH SPACE}😀"
 WORDS = [

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from chatlane.domain.aliases import AliasBook
-from chatlane.domain.keys import (
+from chatlane.domain.addressing.aliases import AliasBook
+from chatlane.domain.addressing.keys import (
     MAX_KEY_BYTES,
     MalformedKeyError,
     NoConversation,
@@ -18,8 +18,8 @@ from chatlane.domain.keys import (
     parse_session_key,
     session_key,
 )
+from chatlane.domain.addressing.sources import Address
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.sources import Address
 from chatlane_schemas.dead import DeadReason
 
 DEFAULT: Final = KeyRules()

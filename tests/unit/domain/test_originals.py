@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chatlane.domain.addressing.dedupe import digests, digests_of_message
+from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.catalog import Agent
-from chatlane.domain.dedupe import digests, digests_of_message
+from chatlane.domain.edits import Edit, Originals, is_older
 from chatlane.domain.effects import EARLY, Effects
 from chatlane.domain.lanes import Arrived, Placement, details_json
-from chatlane.domain.originals import Edit, Originals, is_older
 from chatlane.domain.policy import ResetPolicy
-from chatlane.domain.sources import address_of
 from chatlane_schemas.source import source_json
 from tests.support.worlds.edit_model import EVENTS, Rule, Said
 

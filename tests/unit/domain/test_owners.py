@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.aliases import AliasId, AliasKind
-from chatlane.domain.owners import alias_of, owner_of, owner_text, parse_owner_text
+from chatlane.domain.addressing.aliases import AliasId, AliasKind
+from chatlane.domain.addressing.owners import alias_of, owner_of, owner_text, parse_owner_text
 from chatlane_schemas.people import Person
 
 NAMES = st.text(min_size=1)

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.quick_bodies import session_started, turn_notice
+from chatlane.domain.fast_json import session_started, turn_notice
 from chatlane.domain.states import Session
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.events import ResetReason, SessionStarted

@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.effects import Effects
-from chatlane.domain.openings import follow, reason_after, tell_chat
 from chatlane.domain.policy import (
     RULES_OF_MODE,
     ResetMode,
@@ -16,8 +15,9 @@ from chatlane.domain.policy import (
     served_boundary_at,
     timed_end,
 )
+from chatlane.domain.sessions.session_handoff import follow, reason_after, tell_chat
+from chatlane.domain.sessions.timed_resets import look
 from chatlane.domain.states import Session
-from chatlane.domain.timed_ends import look
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import EndReason, ResetReason, SessionEnded
 from chatlane_schemas.outbound import OutboundMessage

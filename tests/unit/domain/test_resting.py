@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
-from chatlane.domain.resting import LONGEST_BURST, prolong, put_off, rest_of_line
 from chatlane.domain.states import Session, Turn
-from chatlane.domain.turns import WaitingHead, claimable, open_turn, repeat_notice
+from chatlane.domain.turns.debounce import LONGEST_BURST, prolong, put_off, rest_of_line
+from chatlane.domain.turns.lifecycle import (
+    WaitingHead,
+    claimable,
+    open_turn,
+    repeat_notice,
+)
 from chatlane_schemas.source import Source
 
 AT = datetime(2026, 5, 11, 9, tzinfo=UTC)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.search import (
+from chatlane.search.tokens import (
     MAX_CHARACTERS,
     SNIPPET_CHARACTERS,
     agent_mark,

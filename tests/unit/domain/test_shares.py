@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatlane.domain.limits.shares import bytes_to_trim, owner_of
 from chatlane.domain.log import LogName
-from chatlane.domain.shares import bytes_to_trim, owner_of
 
 holdings = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 10_000))
 

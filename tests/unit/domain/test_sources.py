@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chatlane.domain.sources import Address, address_of, class_of
+from chatlane.domain.addressing.sources import Address, address_of, class_of
 from chatlane_schemas.codec import decode
 from chatlane_schemas.inbound import InboundEvent, Kind
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from chatlane.domain.catalog import Agent
-from chatlane.domain.claims import claim_status, grant, renew
 from chatlane.domain.effects import Effects
 from chatlane.domain.states import Session, Turn
-from chatlane.domain.stopping import stop_turn
-from chatlane.domain.turns import ArrivedResult, expire_lease, open_turn, settle
+from chatlane.domain.turns.cancellation import stop_turn
+from chatlane.domain.turns.claims import claim_status, grant, renew
+from chatlane.domain.turns.lifecycle import ArrivedResult, expire_lease, open_turn, settle
 from chatlane_schemas.codec import decode
 from chatlane_schemas.results import Outcome, Part, ResultMessage
 from chatlane_schemas.source import Source

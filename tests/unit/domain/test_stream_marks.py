@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatlane.domain.stream_marks import StreamMark, find_loss
+from chatlane.reconciliation.stream_marks import StreamMark, find_loss
 
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
 WEEK = timedelta(days=7)

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.transcripts import (
+from chatlane.domain.sessions.transcripts import (
     MAX_HOPS,
     NO_RESULT,
     Link,

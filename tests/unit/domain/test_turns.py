@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.states import Session, Turn
-from chatlane.domain.turns import (
+from chatlane.domain.turns.lifecycle import (
     ArrivedResult,
     Question,
     WaitingHead,

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.bus.tasks import end_task
 from chatlane.errors import StoreUnavailableError
-from chatlane.routing.alarm import Alarm
+from chatlane.nats.tasks import end_task
+from chatlane.turns.wakeup_timer import Alarm
 from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 

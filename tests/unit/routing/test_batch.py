@@ -12,18 +12,18 @@ from uuid import uuid4
 import pytest
 from typing_extensions import override
 
+from chatlane.decisions.batch_decision import Decoded
 from chatlane.domain.log import LogMessage, PartitionId
-from chatlane.domain.turns import ArrivedResult
+from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import ResultAheadError
-from chatlane.routing.batch import Batches
-from chatlane.routing.deciding import Decoded
-from chatlane.routing.intake import Batch, Intake, Slice
+from chatlane.ingest.batch_committer import Batches
+from chatlane.ingest.intake import Batch, Intake, Slice
 from tests.support.eventually import eventually
 from tests.support.worlds.kernel import catalog
 
 if TYPE_CHECKING:
-    from chatlane.metrics import Metrics
-    from chatlane.routing.writing import Writer
+    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.observability.metrics import Metrics
 
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
 PARTITION = PartitionId("inbound", 0)

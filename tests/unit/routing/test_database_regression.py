@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 
 from chatlane.domain.log import PartitionId
-from chatlane.routing.database_regression import HeartbeatCheck, KnownPosition, has_moved_back
-from chatlane.store.partitions import Holding
-from chatlane.store.routers import Heartbeat
+from chatlane.ingest.database_regression import HeartbeatCheck, KnownPosition, has_moved_back
+from chatlane.store.logs.partitions import Holding
+from chatlane.store.logs.routers import Heartbeat
 
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
 FIRST, SECOND = PartitionId("inbound", 0), PartitionId("results", 3)

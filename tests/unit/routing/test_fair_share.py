@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.routing.ownership import fair_share
+from chatlane.ingest.ownership import fair_share
 
 ROUTERS = st.lists(st.uuids(), min_size=1, max_size=40, unique=True).map(sorted)
 

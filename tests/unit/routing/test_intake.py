@@ -10,14 +10,14 @@ from uuid import uuid4
 
 import pytest
 
-from chatlane.bus.inspection import LogIntact
 from chatlane.domain.log import LogMessage, LogPosition, PartitionId
-from chatlane.routing.intake import Batch, Intake
-from chatlane.store.partitions import Claim
+from chatlane.ingest.intake import Batch, Intake
+from chatlane.nats.log_inspection import LogIntact
+from chatlane.store.logs.partitions import Claim
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from chatlane.bus.log_access import LogAccess
+    from chatlane.nats.log_access import LogAccess
 
 NOW = timedelta(0)
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)

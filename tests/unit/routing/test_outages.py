@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, cast
 from typing_extensions import override
 
 from chatlane.errors import StoreUnavailableError
-from chatlane.store import partitions
+from chatlane.store.logs import partitions
 from tests.support.worlds.memory_logs import MemoryAccess, MemoryLogs
 from tests.support.worlds.memory_store import MemoryConnection, MemoryDatabase, MemoryStore
 from tests.support.worlds.small_router import LEASE, CuttableAccess, SmallRouter
 from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
-    from chatlane.store.pool import Store
+    from chatlane.postgres.pool import Store
 
 PARTITIONS: Final = 4
 _LOOK_SECONDS: Final = 0.05

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from chatlane.bus.publisher import Ack
 from chatlane.domain.log import Trace
 from chatlane.errors import MalformedMessageError
-from chatlane.routing import pipeline as pipeline_module
-from chatlane.routing.pipeline import Pipeline
+from chatlane.outbox import publish_window as pipeline_module
+from chatlane.outbox.publish_window import Pipeline
+from chatlane.outbox.publisher import Ack
 from chatlane.store.outbox import OutboxRow
 from chatlane_schemas.dead import DeadReason
 from tests.support.eventually import eventually

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.routing.retention import purge_sequence
-from chatlane.store.log_marks import PurgeBounds
+from chatlane.ingest.log_purge import purge_sequence
+from chatlane.store.logs.log_marks import PurgeBounds
 
 sequences = st.none() | st.integers(0, 1000)
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from chatlane.errors import StoreUnavailableError
 from chatlane.jobs import Job
-from chatlane.routing.sweeper import Sweeper, Upkeep, sweeping_jobs
+from chatlane.maintenance import Sweeper, Upkeep, sweeping_jobs
 from tests.support.eventually import eventually
 
 SOON = timedelta(milliseconds=1)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from chatlane.domain.states import Session
-from chatlane.routing.updates import MOST_AT_ONCE, Updates
+from chatlane.turns.session_updates import MOST_AT_ONCE, Updates
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import SessionUpdated
 

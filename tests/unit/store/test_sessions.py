@@ -4,7 +4,7 @@ from dataclasses import fields
 from uuid import UUID
 
 from chatlane.domain.states import Session
-from chatlane.store.sessions import SESSION_COLUMNS
+from chatlane.store.conversations.sessions import SESSION_COLUMNS
 
 # How a session differs from its row; no columns.
 CHANGES = ["is_new", "has_new_flags", "has_new_key"]

@@ -1,6 +1,6 @@
 -- migrate:up
 
--- `owner`: the person whose session it is, as `domain/owners.py` writes it; none where several
+-- `owner`: the person whose session it is, as `domain/addressing/owners.py` writes it; none where several
 -- people talk. `title_scope`: among whose sessions the title is the only one, fixed when it is
 -- given, since the other two can change with a message, and no message may meet this index.
 ALTER TABLE sessions

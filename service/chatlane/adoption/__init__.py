@@ -1,1 +1,0 @@
-"""Adopts the conversations of a Hermes gateway: reads its files, never changes them."""

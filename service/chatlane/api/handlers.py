@@ -1,0 +1,59 @@
+"""Everything that answers requests, put together from what it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane.api.changes import (
+    SESSION_CHANGES,
+    SESSION_SWEEPS,
+    STOPS,
+    TRANSCRIPT_CHANGES,
+    ChangeHandlers,
+)
+from chatlane.api.search import SearchHandlers
+from chatlane.api.session_lists import SessionListHandlers
+from chatlane.api.sessions import SessionHandlers
+from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.decisions.operations.cancellation import StopDesk
+from chatlane.requests.bulk_session_operations import SweepDesk
+from chatlane.requests.session_service import SessionDesk
+from chatlane.requests.transcript_service import TranscriptDesk
+from chatlane.search.search_sql import SearchReads
+from chatlane.store.addressing import identities
+from chatlane.store.conversations.session_lists import SessionLists
+from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.store.history.transcripts import TranscriptReads
+
+if TYPE_CHECKING:
+    from chatlane.api.answering import Answering
+    from chatlane.api.routes import Handlers
+    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.domain.catalog import Catalog
+    from chatlane.postgres.pool import Store
+
+
+def every_handler(
+    store: Store, writer: Writer, catalog: Catalog, slots: int, answering: Answering
+) -> tuple[Handlers, ...]:
+    """Return what answers all requests but those for turns, which are of one agent each.
+
+    Args:
+        writer: Opens the transactions of what publishes something.
+        slots: How many slots a `stream` agent's messages are spread over.
+        answering: Decodes requests and encodes answers.
+    """
+    reads = SessionReads(store)
+    transcript_desk = TranscriptDesk(store, writer, catalog.agents, slots)
+    return (
+        SessionHandlers(reads, answering),
+        SessionListHandlers(SessionLists(store), answering),
+        ChangeHandlers(
+            SESSION_CHANGES, SessionDesk(writer, reads, catalog, slots).change, answering
+        ),
+        ChangeHandlers(SESSION_SWEEPS, SweepDesk(writer).sweep, answering),
+        ChangeHandlers(STOPS, StopDesk(writer).stop, answering),
+        TranscriptHandlers(TranscriptReads(store, catalog), answering),
+        ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk.change, answering),
+        SearchHandlers(SearchReads(store, identities.find_owners), answering),
+    )

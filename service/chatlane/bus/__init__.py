@@ -1,1 +1,0 @@
-"""The only code that speaks NATS: connection, topology, log reader, publisher."""

@@ -1,0 +1,1 @@
+"""Settings, what `chatlane.toml` declares, and the users of NATS."""

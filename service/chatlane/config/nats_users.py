@@ -1,0 +1,457 @@
+"""Who may connect to NATS: the reviewed file of users, their keys, and the server's configuration.
+
+The file names environments, and in each the users with role and public keys. What a role may
+say and hear is part of the contract (`chatlane_schemas.permissions`). Seeds are in neither: they
+stay with whoever connects.
+
+An environment becomes an account with the streams, the routers and the other trusted roles. Every
+other user becomes an account of its own, which imports from the first what the role may use, and
+nothing else: the server publishes the answer to a request without looking at permissions, so the
+subject that a requester chooses for it must not exist where the streams are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from datetime import date, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, Self
+
+import nkeys  # type: ignore[import-untyped]
+from pydantic import ByteSize, Field, StringConstraints, ValidationError, model_validator
+from typing_extensions import override
+
+from chatlane.config.declarations import ClosedModel, Name
+from chatlane.config.settings import SettingsError, problem_sentences
+from chatlane.domain.catalog import Agent, Delivery
+from chatlane_schemas import permissions
+from chatlane_schemas.streams import DEFAULT_SLOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from chatlane_schemas.permissions import Permissions
+
+SYSTEM_ACCOUNT: Final = "SYS"
+# Of an account of its own: far more than a user needs, far less than it takes to exhaust a server.
+MAX_CONNECTIONS: Final = 256
+MAX_SUBSCRIPTIONS: Final = 10_000
+# For so long after a request, or after the last answer to it, the server remembers where an answer
+# goes. Some 750 bytes for each request for messages, so one who makes thousands a second fills no
+# more memory than that; and longer than any request of the client package waits.
+ANSWERED_WITHIN: Final = timedelta(seconds=30)
+# An account that imports this subject is not given JetStream of its own by the server, which would
+# answer every other request to JetStream as well: that it is not enabled there.
+_JETSTREAM_OF_ITS_OWN: Final = "$JS.API.INFO"
+# Where nothing listens.
+_NOTHING: Final = "chatlane.nothing"
+SEED_SUFFIX: Final = ".nk"
+PUBLIC_SUFFIX: Final = ".pub"
+
+_SEED_BYTES: Final = 32
+_PRIVATE: Final = 0o600
+_DIRECTORY: Final = 0o700
+_PUBLIC_KEY: Final = re.compile(r"U[A-Z2-7]{55}")
+
+# Two while a key is replaced: the old one until the new one is in use.
+PublicKey = Annotated[str, StringConstraints(pattern=f"^{_PUBLIC_KEY.pattern}$")]
+PublicKeys = Annotated[tuple[PublicKey, ...], Field(max_length=2)]
+AccountName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}/[a-z0-9_-]{1,64}$")]
+
+
+_OF_ROLE: Final[Mapping[str, Callable[[str], Permissions]]] = MappingProxyType(
+    {
+        "router": permissions.router,
+        "operator": permissions.operator,
+        "provisioner": permissions.provisioner,
+        "observer": permissions.observer,
+        "eraser": permissions.eraser,
+        "backup": permissions.backup,
+        "restorer": permissions.restorer,
+    }
+)
+
+
+class User(ClosedModel):
+    """Who may connect; its name is its principal.
+
+    Attributes:
+        nkeys: Public keys, one of whose seeds it proves to have.
+        until: The last day, in UTC, on which it is in the server's configuration.
+    """
+
+    nkeys: PublicKeys = ()
+    until: date | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it shares the account of the streams."""
+        return False
+
+    def is_current(self, day: date) -> bool:
+        """Return whether it may still connect on a day."""
+        return self.until is None or day <= self.until
+
+
+class PlainUser(User):
+    """One whose role says all."""
+
+    role: Literal["router", "operator", "provisioner", "observer", "eraser", "backup", "restorer"]
+
+    @property
+    @override
+    def is_trusted(self) -> bool:
+        return self.role in permissions.TRUSTED_ROLES
+
+    def permissions(self, name: str) -> Permissions:
+        """Return what it may do."""
+        return _OF_ROLE[self.role](name)
+
+
+class AdapterUser(User):
+    """One that speaks and delivers for one account of a platform: `telegram/assistant`."""
+
+    role: Literal["adapter"]
+    account: AccountName
+
+    def permissions(self, name: str) -> Permissions:
+        """Return what it may do."""
+        return permissions.adapter(name, [_pair(self.account)])
+
+
+class FrontEndUser(User):
+    """One that acts for the people of some accounts."""
+
+    role: Literal["front_end"]
+    accounts: Annotated[tuple[AccountName, ...], Field(min_length=1)]
+
+    def permissions(self, name: str) -> Permissions:
+        """Return what it may do."""
+        return permissions.front_end(name, map(_pair, self.accounts))
+
+
+class WorkerUser(User):
+    """One that answers for an agent.
+
+    Attributes:
+        slots: As `router.slots`; of no matter to an agent served by turns.
+    """
+
+    role: Literal["worker"]
+    agent: Name
+    delivery: Delivery = "turns"
+    slots: int = Field(default=DEFAULT_SLOTS, ge=1, le=256)
+
+    def permissions(self, name: str) -> Permissions:
+        """Return what it may do."""
+        return permissions.worker(name, Agent(self.agent, self.delivery), self.slots)
+
+
+AnyUser = Annotated[
+    PlainUser | AdapterUser | FrontEndUser | WorkerUser, Field(discriminator="role")
+]
+
+
+class Environment(ClosedModel):
+    """Streams and their users in NATS, which see nothing of another environment.
+
+    Attributes:
+        max_file_store: How much all of its streams may hold; as much as the server has without.
+    """
+
+    max_file_store: ByteSize | None = None
+    users: dict[Name, AnyUser]
+
+    def current(self, day: date) -> dict[str, AnyUser]:
+        """Return the users who may connect on a day."""
+        return {name: user for name, user in self.users.items() if user.is_current(day)}
+
+
+class TlsFiles(ClosedModel):
+    """Where the server finds its certificate."""
+
+    cert_file: str
+    key_file: str
+
+
+class BusUsers(ClosedModel):
+    """The reviewed file.
+
+    Attributes:
+        tls: Without it the server takes connections that are not encrypted.
+        system: Who looks after the servers themselves, and sees no environment.
+    """
+
+    tls: TlsFiles | None = None
+    system: dict[Name, User] = Field(default_factory=dict)
+    environments: Annotated[dict[Name, Environment], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _no_key_twice(self) -> Self:
+        seen: dict[str, str] = {}
+        for place, user in self.places():
+            for key in user.nkeys:
+                if other := seen.get(key):
+                    raise ValueError(
+                        f"{place} and {other} have the same key, so the server could not tell "
+                        "them apart: make another one with `chatlane admin nats-keys`"
+                    )
+                seen[key] = place
+        return self
+
+    def places(self) -> Iterator[tuple[str, User]]:
+        """Yield every user with where it stands: `production/router`."""
+        yield from ((f"{SYSTEM_ACCOUNT}/{name}", user) for name, user in self.system.items())
+        for environment, its in self.environments.items():
+            yield from ((f"{environment}/{name}", user) for name, user in its.users.items())
+
+    def with_keys(self, keys: Mapping[str, str]) -> Self:
+        """Return the same users with these public keys, by place, in place of their own."""
+        document = self.model_dump(exclude_none=True)
+        system: dict[str, dict[str, object]] = document["system"]
+        for name, user in system.items():
+            user["nkeys"] = (keys[f"{SYSTEM_ACCOUNT}/{name}"],)
+        for environment, its in document["environments"].items():
+            for name, user in its["users"].items():
+                user["nkeys"] = (keys[f"{environment}/{name}"],)
+        return type(self).model_validate(document)
+
+
+def read_users(path: Path) -> BusUsers:
+    """Read and check the file.
+
+    Raises:
+        SettingsError: It cannot be used; the text says what to change, and never a value.
+    """
+    try:
+        return parse_users(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"cannot read the users of NATS: {exc}") from exc
+
+
+def parse_users(text: str) -> BusUsers:
+    """Read the content of such a file.
+
+    Raises:
+        SettingsError: It cannot be used; the text says what to change, and never a value.
+    """
+    try:
+        return BusUsers.model_validate(tomllib.loads(text))
+    except ValidationError as exc:
+        raise SettingsError(*problem_sentences(exc)) from None
+    except tomllib.TOMLDecodeError as exc:
+        raise SettingsError(f"the file of users is not TOML: {exc}") from exc
+
+
+def new_seed() -> bytes:
+    """Return the seed of a new key of a user."""
+    seed: bytes = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
+    return seed
+
+
+def public_key(seed: bytes) -> str:
+    """Return the public key of a seed."""
+    key: bytes = nkeys.from_seed(bytearray(seed)).public_key
+    return key.decode()
+
+
+def make_keys(users: BusUsers, directory: Path) -> dict[str, str]:
+    """Make a pair of keys for every user that has none there; return the public keys by place.
+
+    A seed is in `<directory>/<environment>/<user>.nk`, readable by its owner only, its public
+    key beside it in `<user>.pub`.
+    """
+    found: dict[str, str] = {}
+    for place, _ in users.places():
+        seed_path = directory / f"{place}{SEED_SUFFIX}"
+        seed_path.parent.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
+        if not seed_path.exists():
+            seed_path.touch(mode=_PRIVATE)
+            seed_path.write_bytes(new_seed() + b"\n")
+        found[place] = public_key(seed_path.read_bytes().strip())
+        (directory / f"{place}{PUBLIC_SUFFIX}").write_text(f"{found[place]}\n", "ascii")
+    return found
+
+
+def read_public_keys(users: BusUsers, directory: Path) -> dict[str, str]:
+    """Return the public keys that `make_keys` left in a directory, by place.
+
+    Raises:
+        SettingsError: One is missing, or is no public key.
+    """
+    found: dict[str, str] = {}
+    for place, _ in users.places():
+        path = directory / f"{place}{PUBLIC_SUFFIX}"
+        try:
+            key = path.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise SettingsError(
+                f"{place} has no public key at {path}: `chatlane admin nats-keys` makes one"
+            ) from exc
+        if _PUBLIC_KEY.fullmatch(key) is None:
+            raise SettingsError(f"{path} does not hold the public key of a user")
+        found[place] = key
+    return found
+
+
+def server_config(users: BusUsers, day: date) -> str:
+    """Return the part of a nats-server configuration that says who may connect, on a day.
+
+    Raises:
+        SettingsError: A user has no key.
+    """
+    for place, user in users.places():
+        if not user.nkeys:
+            raise SettingsError(
+                f"{place} has no key: `chatlane admin nats-keys` makes one, and its public key "
+                "belongs into nkeys"
+            )
+    return "\n".join((*_config(users, day), ""))
+
+
+def _config(users: BusUsers, day: date) -> Iterator[str]:
+    yield "# Who may connect to NATS, and what each may say and hear. Made by `chatlane admin"
+    yield "# nats-config` from the reviewed file of users: change that, make this anew, reload."
+    gone = [(place, user.until) for place, user in users.places() if not user.is_current(day)]
+    yield from (
+        f"# Left out, for its time is over: {place} (until {until})" for place, until in gone
+    )
+    if users.tls is not None:
+        yield "tls {"
+        yield f"  cert_file: {_quoted(users.tls.cert_file)}"
+        yield f"  key_file: {_quoted(users.tls.key_file)}"
+        yield '  min_version: "1.3"'
+        yield "}"
+    yield f"system_account: {_quoted(SYSTEM_ACCOUNT)}"
+    yield "accounts {"
+    yield f"  {_quoted(SYSTEM_ACCOUNT)}: {{"
+    yield from _users(
+        (name, user, None) for name, user in users.system.items() if user.is_current(day)
+    )
+    yield "  }"
+    for name, environment in users.environments.items():
+        yield from _environment(name, environment, day)
+    yield "}"
+
+
+class _Principal(NamedTuple):
+    """A user with an account of its own, and what it may do."""
+
+    account: str
+    name: str
+    user: User
+    allowed: Permissions
+
+
+def _environment(name: str, environment: Environment, day: date) -> Iterator[str]:
+    """Yield the account of the streams, and one for every user who is not trusted."""
+    users = environment.current(day)
+    principals = [
+        _Principal(account_of(name, user_name, user), user_name, user, user.permissions(user_name))
+        for user_name, user in users.items()
+        if not user.is_trusted
+    ]
+    yield f"  {_quoted(name)}: {{"
+    yield f"    jetstream: {_jetstream(environment)}"
+    yield "    exports: ["
+    yield from _exports("service", _importers(principals, lambda its: its.services))
+    yield from _exports("stream", _importers(principals, lambda its: its.streams))
+    listed = ", ".join(_quoted(its.account) for its in principals)
+    yield f"      {{ service: {_quoted(_NOTHING)}, accounts: [{listed}] }}"
+    yield "    ]"
+    yield from _users(
+        (user_name, user, user.permissions(user_name))
+        for user_name, user in users.items()
+        if user.is_trusted
+    )
+    yield "  }"
+    for principal in principals:
+        yield f"  {_quoted(principal.account)}: {{"
+        yield f"    limits: {{ max_connections: {MAX_CONNECTIONS}, max_subs: {MAX_SUBSCRIPTIONS} }}"
+        yield "    imports: ["
+        yield from _imports("service", name, principal.allowed.services)
+        yield from _imports("stream", name, principal.allowed.streams)
+        if _JETSTREAM_OF_ITS_OWN not in principal.allowed.services:
+            yield _import("service", name, _NOTHING, to=_JETSTREAM_OF_ITS_OWN)
+        yield "    ]"
+        yield from _users([(principal.name, principal.user, principal.allowed)])
+        yield "  }"
+
+
+def account_of(environment: str, name: str, user: User) -> str:
+    """Return the name of the account that a user of an environment connects to."""
+    return environment if user.is_trusted else f"{environment}/{name}"
+
+
+def _importers(
+    principals: Iterable[_Principal], imported: Callable[[Permissions], Iterable[str]]
+) -> dict[str, list[str]]:
+    """Return the accounts that import each subject."""
+    found: dict[str, list[str]] = {}
+    for principal in principals:
+        for subject in imported(principal.allowed):
+            found.setdefault(subject, []).append(principal.account)
+    return found
+
+
+def _exports(kind: str, importers: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    for subject, accounts in importers.items():
+        answers = _answers(subject) if kind == "service" else ""
+        listed = ", ".join(map(_quoted, accounts))
+        yield f"      {{ {kind}: {_quoted(subject)},{answers} accounts: [{listed}] }}"
+
+
+def _answers(service: str) -> str:
+    several = ' response_type: "stream",' if permissions.answers_several_times(service) else ""
+    return f'{several} response_threshold: "{int(ANSWERED_WITHIN.total_seconds())}s",'
+
+
+def _imports(kind: str, environment: str, subjects: Iterable[str]) -> Iterator[str]:
+    for subject in subjects:
+        yield _import(kind, environment, subject)
+
+
+def _import(kind: str, environment: str, subject: str, to: str | None = None) -> str:
+    source = f"account: {_quoted(environment)}, subject: {_quoted(subject)}"
+    local = "" if to is None else f", to: {_quoted(to)}"
+    return f"      {{ {kind}: {{ {source} }}{local} }}"
+
+
+def _jetstream(environment: Environment) -> str:
+    limit = environment.max_file_store
+    return "enabled" if limit is None else f"{{ max_file: {int(limit)} }}"
+
+
+def _users(users: Iterable[tuple[str, User, Permissions | None]]) -> Iterator[str]:
+    yield "    users: ["
+    for name, user, allowed in users:
+        for key in user.nkeys:
+            yield f"      # {name}" + (f", until {user.until}" if user.until else "")
+            yield "      {"
+            yield f"        nkey: {_quoted(key)}"
+            if allowed is not None:
+                yield "        permissions: {"
+                yield from _subjects("publish", allowed.publish)
+                yield from _subjects("subscribe", allowed.subscribe)
+                yield "        }"
+            yield "      }"
+    yield "    ]"
+
+
+def _subjects(kind: str, allowed: Iterable[str]) -> Iterator[str]:
+    yield f"          {kind}: {{ allow: ["
+    yield from (f"            {_quoted(subject)}" for subject in allowed)
+    yield "          ] }"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _pair(account: str) -> tuple[str, str]:
+    platform, _, name = account.partition("/")
+    return platform, name

@@ -1,0 +1,1 @@
+"""Decide one batch: decode its messages, apply the rules of `domain`, write the outcome."""

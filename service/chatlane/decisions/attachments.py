@@ -1,0 +1,75 @@
+"""Brings the files of messages that were announced without them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane.domain.lanes import details_json
+from chatlane.domain.turns.debounce import NONE, rest_of_line
+from chatlane.domain.turns.lifecycle import MAX_TURN_MESSAGES, repeat_notice
+from chatlane.store import pending_messages, turns
+from chatlane.store.history import messages
+from chatlane_schemas.inbound import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.states import Session
+
+
+async def bring_files(
+    connection: PoolConnectionProxy,
+    one: Arrived,
+    here: Session,
+    others: Sequence[Session],
+    effects: Effects,
+) -> Arrived:
+    """Give a waiting message its files, and return what is left to be placed.
+
+    What was decided before is in the database. A message waits where it was said, wherever its
+    lane leads since. Files that come when their message has run without them are a message of
+    their own. Files of a message that will not be answered are added to its row and start nothing.
+
+    Args:
+        one: Of kind `attachments`, and no repeat.
+        here: Where its lane leads; locked, as all of these.
+        others: Where the message may wait besides.
+    """
+    message_id = one.event.message_id
+    if message_id is None or not one.event.attachments:
+        return one
+    files = [its.model_dump(mode="json", exclude_none=True) for its in one.event.attachments]
+    for session in (here, *others):
+        if await pending_messages.bring_files(
+            connection, session.id, message_id, files, one.size_bytes
+        ):
+            await _wake(connection, session, effects)
+            return one
+        if await messages.bring_files(connection, session.id, message_id, files):
+            return one
+    if not await messages.has_platform_message(connection, here.id, message_id):
+        return one
+    late = one.event.model_copy(update={"kind": Kind.MESSAGE})
+    return one._replace(event=late, details=details_json(late))
+
+
+async def _wake(connection: PoolConnectionProxy, session: Session, effects: Effects) -> None:
+    """Have the workers told of a turn that rested for these files only."""
+    if session.active_turn is None:
+        return
+    found = await turns.lock(connection, [session.active_turn])
+    turn = found.get(session.active_turn)
+    if turn is None or turn.rest != "resting":
+        return
+    lines = await pending_messages.heads(connection, [session.id], MAX_TURN_MESSAGES)
+    turn.due_in = min(turn.due_in, rest_of_line(lines.get(session.id, ()), turn))
+    if turn.due_in == NONE:
+        repeat_notice(turn, effects)
+    else:
+        effects.due_within(turn.due_in)
+    # At once: what follows in the same batch may read the turn again.
+    await turns.update(connection, [turn])

@@ -1,0 +1,446 @@
+"""Reads what the messages of a batch need, lets the domain decide, and writes the outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from chatlane.decisions import bot_budgets, edits
+from chatlane.decisions.attachments import bring_files
+from chatlane.decisions.busy_turns import meet
+from chatlane.decisions.command_executor import Obeying
+from chatlane.decisions.command_inputs import name_of, open_reads
+from chatlane.decisions.erased_messages import leave_out_erased
+from chatlane.decisions.inbound_decoder import Prepared, arrive, prepare_inbound
+from chatlane.decisions.lane_merge import Joining, readdress
+from chatlane.decisions.rate_limits import Admission
+from chatlane.decisions.rejected_message import Refused
+from chatlane.decisions.result_applier import Settlement, prepare_result
+from chatlane.domain.addressing.keys import parse_session_key
+from chatlane.domain.commands.command_handlers import Commanding
+from chatlane.domain.commands.session_summaries import Cards
+from chatlane.domain.effects import Effects
+from chatlane.domain.lanes import Placement, is_anothers
+from chatlane.domain.turns.lifecycle import ArrivedResult
+from chatlane.observability.logs import get_logger
+from chatlane.store import bots as store_bots
+from chatlane.store.addressing import aliases, dedupe_marks, identities, lanes
+from chatlane.store.conversations import lineage, sessions, shown_lists
+from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.events import EndReason
+from chatlane_schemas.inbound import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.decisions.unit_of_work import Writing
+    from chatlane.domain.addressing.aliases import AliasId
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.edits import Originals
+    from chatlane.domain.erasure_key import ErasureKey
+    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.limits.bots import Bots
+    from chatlane.domain.log import LogMessage
+    from chatlane.domain.states import Lane, Session
+    from chatlane.store.addressing.dedupe_marks import Marks
+
+_log = get_logger("deciding")
+
+
+class Decoded(NamedTuple):
+    """One message of a log and what it turned out to be."""
+
+    message: LogMessage
+    content: Prepared | ArrivedResult | Refused
+    is_command: bool = False
+
+
+def decoded(
+    message: LogMessage, catalog: Catalog, *, is_killer: bool = False, is_old: bool = False
+) -> Decoded:
+    """Decode one message; one that killed its readers is not looked into at all.
+
+    Args:
+        message: Of either log.
+        catalog: What is declared.
+        is_killer: Whether it killed its readers.
+        is_old: Whether it was stored before this router began.
+    """
+    if is_killer:
+        return Decoded(message, Refused(message, DeadReason.PROCESS_KILLER))
+    try:
+        if message.log == "inbound":
+            prepared = prepare_inbound(message, catalog)
+            is_command = isinstance(prepared, Prepared) and prepared.heard.command is not None
+            return Decoded(message, prepared, is_command)
+        return Decoded(message, prepare_result(message, is_old=is_old))
+    except Exception as error:  # noqa: BLE001 - a bug, and no try would end otherwise
+        _log.exception("decode_failed", partition=message.partition, seq=message.sequence)
+        return Decoded(message, Refused(message, DeadReason.INTERNAL_ERROR, type(error).__name__))
+
+
+def commands_in(messages: Iterable[Decoded | None]) -> int:
+    """Return how many of these messages are commands."""
+    return sum(one.is_command for one in messages if one is not None)
+
+
+class Deciding:
+    """One attempt at a batch: everything it learned is void when its transaction fails."""
+
+    def __init__(self, catalog: Catalog, slots: int, erasure_key: ErasureKey | None = None) -> None:
+        self._catalog = catalog
+        self._slots = slots
+        self._erasure_key = erasure_key
+        self._effects = Effects()
+
+    async def run(self, writing: Writing, messages: Sequence[Decoded]) -> None:
+        """Decide about all messages and write what follows.
+
+        Raises:
+            SupersededError: Another router decided about the same people or lanes meanwhile.
+            ResultAheadError: A result is to be tried alone, or later.
+        """
+        contents = [one.content for one in messages]
+        prepared = [one for one in contents if isinstance(one, Prepared)]
+        results = [one for one in contents if isinstance(one, ArrivedResult)]
+        for content in contents:
+            if isinstance(content, Refused):
+                content.bury(self._effects)
+        arrived = await self._address(writing, prepared)
+        loaded = await self._load(writing, arrived, results)
+        writing.lap("read")
+        for one in arrived:
+            await loaded.place(one)
+        await loaded.void_emptied()
+        if results:
+            await loaded.settle(results, is_alone=len(messages) == 1)
+        writing.lap("decide")
+        await loaded.write()
+        writing.lap("write")
+
+    async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
+        """Resolve who and where each message is, in order, learning links on the way."""
+        forgotten: dict[LogMessage, datetime] = {}
+        if prepared and self._erasure_key is not None:
+            prepared, forgotten = await leave_out_erased(
+                writing.connection, self._erasure_key, prepared, self._effects
+            )
+        if not prepared:
+            return []
+        wanted: set[AliasId] = set().union(*(one.lookups for one in prepared))
+        addresses = [one.heard.address for one in prepared]
+        book = await aliases.read_book(writing.connection, wanted, addresses)
+        placed: list[Arrived] = []
+        for one in prepared:
+            arrived = arrive(one, book)
+            if isinstance(arrived, Refused):
+                arrived.bury(self._effects)
+                continue
+            until = forgotten.get(one.heard.message)
+            placed.append(arrived if until is None else arrived._replace(forgotten=until))
+        await aliases.write(writing.connection, book.changes())
+        return placed
+
+    async def _load(
+        self, writing: Writing, arrived: Sequence[Arrived], results: Sequence[ArrivedResult]
+    ) -> _Loaded:
+        connection = writing.connection
+        admission = await Admission.load(connection, arrived)
+        speaking_bots = await bot_budgets.load(connection, arrived)
+        keys = {key for one in arrived for key in (one.session_key, *one.former_keys)}
+        bound = await lanes.find(connection, keys)
+        homes = {lane.session_id for lane in bound.values()}
+        homes |= {one.result.session_id for one in results}
+        reads = await open_reads(connection, arrived, self._catalog)
+        if reads is not None:
+            homes |= await reads.find_targets()
+        targets = edits.targets_of(arrived)
+        if targets:
+            homes |= await edits.find_sessions(connection, targets)
+        questions = await edits.find_questions(connection, arrived)
+        asked_in = {one for its in questions.values() for one in its}
+        homes |= asked_in
+        locked = await sessions.lock(connection, homes)
+        await _follow(connection, bound, locked)
+        owners = await self._find_owners(connection, arrived, bound, locked, questions)
+        if reads is not None:
+            owners |= reads.owners
+        marks = await _probe(connection, arrived, targets)
+        loaded = _Loaded(
+            writing,
+            self._catalog,
+            self._slots,
+            bound=bound,
+            locked=locked,
+            marks=marks,
+            admission=admission,
+            bots=speaking_bots,
+            questions=questions,
+            owners=owners,
+            cards=Cards() if reads is None else await reads.read(bound, locked, asked_in),
+            effects=self._effects,
+        )
+        if targets or marks.early:
+            await loaded.load_originals(arrived, homes | locked.keys())
+        return loaded
+
+    async def _find_owners(
+        self,
+        connection: PoolConnectionProxy,
+        arrived: Sequence[Arrived],
+        bound: Mapping[str, Lane],
+        locked: Mapping[UUID, Session],
+        questions: Mapping[bytes, Sequence[UUID]],
+    ) -> dict[str, frozenset[str]]:
+        """Return what sessions name as their owner whose person has several names.
+
+        Asked where a lane leads to a session that does not name its person's present one, where
+        ids turn out to be one person's, and where messages may go on in sessions that they find
+        otherwise.
+        """
+        unsure = [
+            message
+            for message in arrived
+            if questions
+            or message.former_keys
+            or (
+                (lane := bound.get(message.session_key)) is not None
+                and (session := locked.get(lane.session_id)) is not None
+                and is_anothers(message, session.owner, {})
+            )
+        ]
+        names = {
+            name
+            for message in unsure
+            if self._catalog.platforms[message.event.platform].person_aliases
+            and (name := name_of(message)) is not None
+        }
+        found = await identities.find_by_names(connection, names)
+        return {identity.owner: identity.owners for identity in found.values()}
+
+
+async def _probe(
+    connection: PoolConnectionProxy, arrived: Sequence[Arrived], targets: set[bytes]
+) -> Marks:
+    """Return which messages of a batch are repeats, as marks tell; also those of older routers."""
+    digests = targets.union(*(message.digests for message in arrived))
+    former: list[tuple[bytes, Arrived]] = []
+    for message in arrived:
+        if message.pair is not None:
+            digests.update(message.unheard_digests)
+        if message.former_digests:
+            former += [(digest, message) for digest in message.former_digests]
+    older = {digest for digest, _ in former}
+    marks = await dedupe_marks.probe(connection, digests | older)
+    found = older & marks.known
+    # For routers that did not tell profiles apart: what they marked may be of another profile.
+    keys = await dedupe_marks.find_keys(connection, found) if found else {}
+    for digest, message in former:
+        key = keys.get(digest)
+        if key and parse_session_key(key).profile == parse_session_key(message.session_key).profile:
+            marks.known.update(message.digests)
+    return marks
+
+
+async def _follow(
+    connection: PoolConnectionProxy, bound: Mapping[str, Lane], locked: dict[UUID, Session]
+) -> None:
+    """Lead lanes whose session was compacted to the one their conversation goes on in.
+
+    Who compacts a session takes its lanes along; this is for those that came to it otherwise.
+    """
+    ended = [one for one in locked.values() if one.end_reason is not None]
+    left = {one.id for one in ended if one.end_reason == EndReason.COMPRESSION}
+    if not left:
+        return
+    tips = await lineage.find_tips(connection, left)
+    locked |= await sessions.lock(connection, set(tips.values()) - locked.keys())
+    for lane in bound.values():
+        lane.session_id = tips.get(lane.session_id, lane.session_id)
+
+
+class _Loaded:
+    """What one batch works on, with the decisions that are not written yet.
+
+    Nearly every batch is written once, at its end. Only lanes that are joined and chats that
+    move change rows other than by effects, so what was decided before is written first: then
+    these messages, too, meet what they would have met had they come alone.
+    """
+
+    def __init__(
+        self,
+        writing: Writing,
+        catalog: Catalog,
+        slots: int,
+        *,
+        bound: dict[str, Lane],
+        locked: dict[UUID, Session],
+        marks: Marks,
+        cards: Cards,
+        admission: Admission,
+        bots: Bots | None,
+        questions: Mapping[bytes, Sequence[UUID]],
+        owners: Mapping[str, frozenset[str]],
+        effects: Effects,
+    ) -> None:
+        self._writing = writing
+        self._catalog = catalog
+        self._slots = slots
+        self._bound = bound
+        self._locked = locked
+        self._marks = marks
+        self._arrived: Sequence[Arrived] = ()
+        self._homes: set[UUID] = set()
+        self._originals: Originals | None = None
+        self._admission = admission
+        self._bots = bots
+        self._questions = questions
+        self._owners = owners
+        self._cards = cards
+        self._start(effects)
+
+    def _start(self, effects: Effects) -> None:
+        self._effects = effects
+        self._placement = Placement(
+            self._bound,
+            self._locked,
+            self._marks.known,
+            effects,
+            self._slots,
+            originals=self._originals,
+            bots=self._bots,
+            questions=self._questions,
+            owners=self._owners,
+        )
+        self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
+
+    async def load_originals(self, arrived: Sequence[Arrived], homes: set[UUID]) -> None:
+        """Read what edits and deletes are about; all of it is as it is in the database."""
+        self._arrived = arrived
+        self._homes = homes
+        emptied = self._originals.emptied if self._originals else set()
+        self._originals = await edits.load(
+            self._writing.connection,
+            arrived,
+            self._marks.early,
+            bound=self._bound,
+            homes_locked=homes,
+        )
+        self._originals.emptied |= emptied
+        self._start(self._effects)
+
+    async def _reload_originals(self) -> None:
+        """Read them again after rows were moved or taken away other than by effects."""
+        if self._originals is not None:
+            await self._go_on()
+            # What was written since is ours, too: sessions of this batch, found by its own marks.
+            await self.load_originals(self._arrived, self._homes | self._locked.keys())
+
+    async def place(self, one: Arrived) -> None:
+        """Decide about the next message of the inbound log."""
+        if one.counted and self._is_over_a_limit(one):
+            return
+        connection = self._writing.connection
+        if not self._bound.keys().isdisjoint(one.former_keys):
+            await self._go_on()
+            joining = Joining(connection, self._bound, self._locked, self._effects, self._owners)
+            await joining.join(one)
+            await self._reload_originals()
+        if one.event.kind is Kind.ATTACHMENTS:
+            one = await self._bring_files(one)
+        if one.command is None:
+            self._placement.place(one)
+        else:
+            await self._obey(one)
+        if one.moves_to is not None:
+            await self._go_on()
+            await readdress(connection, one, self._catalog)
+
+    async def _bring_files(self, one: Arrived) -> Arrived:
+        lane = self._bound.get(one.session_key)
+        is_repeat = not self._marks.known.isdisjoint(one.digests)
+        if lane is None or one.is_ignored or is_repeat:
+            return one
+        await self._go_on()
+        here = self._placement.find_session(one)
+        if here is None:
+            return one
+        others = self._left_behind(one, here)
+        left = await bring_files(self._writing.connection, one, here, others, self._effects)
+        await self._reload_originals()
+        return left
+
+    def _left_behind(self, one: Arrived, here: Session) -> list[Session]:
+        """Return the sessions in which a message may wait whose lane leads here by now."""
+        homes = {its for digest in one.files_of for its in self._questions.get(digest, ())}
+        # What came in this batch is in none of them yet.
+        homes |= {its.id for its in self._locked.values() if its.session_key == one.session_key}
+        return [self._locked[its] for its in sorted(homes - {here.id}) if its in self._locked]
+
+    def _is_over_a_limit(self, one: Arrived) -> bool:
+        if not self._marks.known.isdisjoint(one.digests):
+            # A repeat of what was let in.
+            return False
+        session = self._placement.find_session(one)
+        return self._admission.refuses(one, session, self._effects)
+
+    async def _obey(self, one: Arrived) -> None:
+        given = self._commanding.accept(one)
+        if given is None:
+            return
+        # Asked once: what it does can change the answer.
+        needs_database = given.needs_database
+        if needs_database:
+            await self._go_on()
+            obeying = Obeying(
+                self._writing.connection,
+                self._commanding,
+                self._catalog,
+                self._locked,
+                self._slots,
+            )
+            said = await obeying.carry_out(given)
+        else:
+            said = self._commanding.carry_out(given)
+        self._commanding.answer(given, said)
+        if needs_database:
+            await self._reload_originals()
+        self._commanding.bring_rest(given)
+
+    async def void_emptied(self) -> None:
+        """End turns of which every message was deleted, before anybody answers them."""
+        if self._originals is None or not self._originals.emptied:
+            return
+        await self._go_on()
+        connection, emptied = self._writing.connection, self._originals.emptied
+        await edits.void_emptied(connection, emptied, self._locked, self._effects)
+        await self._go_on()
+
+    async def settle(self, results: Sequence[ArrivedResult], *, is_alone: bool) -> None:
+        """Decide about what workers answered."""
+        await meet(self._writing.connection, self._effects)
+        settlement = Settlement(self._catalog, self._locked, self._effects, is_alone=is_alone)
+        await settlement.settle(self._writing.connection, results)
+
+    async def write(self) -> None:
+        """Write what was decided."""
+        await meet(self._writing.connection, self._effects)
+        await shown_lists.write(self._writing.connection, self._cards.shown.take_changes())
+        await self._writing.write(
+            self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
+        )
+        await self._admission.write(self._writing.connection)
+        if self._bots is not None:
+            await store_bots.write(self._writing.connection, self._bots.spent.values())
+
+    async def _go_on(self) -> None:
+        await self.write()
+        self._cards.waiting.update(row.session_id for row in self._effects.waiting)
+        for lane in self._bound.values():
+            lane.bound_to = lane.session_id
+        for session in self._locked.values():
+            session.is_new = False
+        self._start(Effects())

@@ -1,0 +1,31 @@
+"""Reads and writes what other bots may still say; batches in which none speaks cost nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chatlane.domain.limits.bots import Bots, chats_to_ask_for, range_of
+from chatlane.store import bots
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.lanes import Arrived
+
+# In a chat of more people or threads than this a bot may have to be quiet before it is heard again.
+_MOST_LANES: Final = 1000
+
+
+async def load(connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Bots | None:
+    """Lock the budgets of the bots that speak in a batch; after aliases and before sessions."""
+    said = [(one.pair, one.session_key) for one in arrived if one.pair is not None]
+    if not said:
+        return None
+    spent = await bots.lock(connection, {pair.key for pair, _ in said})
+    chats = chats_to_ask_for(said, spent)
+    if not chats:
+        return Bots(spent)
+    ranges = [(chat, range_of(chat)) for chat in sorted(chats)]
+    return Bots(spent, await bots.find_people(connection, ranges, _MOST_LANES))

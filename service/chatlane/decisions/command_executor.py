@@ -1,0 +1,216 @@
+"""Carries out commands that change more than a session and its title.
+
+Each takes statements of its own, so what was decided before it in the batch is written first,
+and a batch takes few of them at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chatlane.decisions.operations.cancellation import Stopped, stop_session
+from chatlane.decisions.operations.rewind import retry, rewind
+from chatlane.decisions.operations.switch_and_fork import Rebinding
+from chatlane.domain.addressing.keys import MalformedKeyError, is_shared, parse_session_key
+from chatlane.domain.commands import replies
+from chatlane.domain.commands.command_handlers import ids_of
+from chatlane.domain.commands.command_words import CommandName
+from chatlane.domain.states import Lane
+from chatlane.errors import SupersededError
+from chatlane.store.conversations import session_flags, sessions
+from chatlane_schemas.session_changes import shown_title
+from chatlane_schemas.session_state import ModelOverride, without_credential
+from chatlane_schemas.sessions import ApiError
+from chatlane_schemas.turns import CancelReason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.commands.command_handlers import Commanding, Given
+    from chatlane.domain.states import Session
+
+_CLEAR: Final = "-"
+_MAX_TURN_DIGITS: Final = 6
+
+
+class Obeying:
+    """Works for one command; everything that was decided before is in the database.
+
+    Args:
+        locked: The sessions of the batch, by id; those that are made are added.
+    """
+
+    def __init__(
+        self,
+        connection: PoolConnectionProxy,
+        commanding: Commanding,
+        catalog: Catalog,
+        locked: dict[UUID, Session],
+        slots: int,
+    ) -> None:
+        self._connection = connection
+        self._commanding = commanding
+        self._catalog = catalog
+        self._locked = locked
+        self._slots = slots
+
+    async def carry_out(self, given: Given) -> str:
+        """Do it, and return what to answer.
+
+        Raises:
+            SupersededError: Somebody else changed meanwhile what the command is about.
+        """
+        return await _BY_NAME[given.name](self, given)
+
+    async def begin_anew(self, given: Given) -> str:
+        """Stop what runs and waits, and begin a new conversation."""
+        stopped = await self._stop_session(given, CancelReason.SESSION_ENDED, own_words_only=True)
+        told = self._commanding.begin_anew(given)
+        return replies.with_unanswered(told, dropped=stopped.dropped, left=stopped.left)
+
+    async def stop(self, given: Given) -> str:
+        """Stop what runs and waits; the conversation stays."""
+        stopped = await self._stop_session(given, CancelReason.STOPPED)
+        if stopped.is_nothing:
+            return replies.NOTHING_TO_STOP
+        return replies.stopped(was_running=stopped.was_running, dropped=stopped.dropped)
+
+    async def _stop_session(
+        self, given: Given, reason: CancelReason, *, own_words_only: bool = False
+    ) -> Stopped:
+        """Stop what runs and waits, or only what the person of the command wrote.
+
+        In a conversation of one person everything is theirs, under whatever id.
+        """
+        session = given.going_on
+        authors = None
+        if own_words_only and is_shared(parse_session_key(session.session_key)):
+            authors = ids_of(given.arrived)
+        stopped = await stop_session(
+            self._connection,
+            session,
+            reason,
+            given.arrived.stored_at,
+            self._commanding.effects,
+            authors=authors,
+        )
+        if not stopped.left:
+            self._commanding.cards.nothing_waits(session)
+        return stopped
+
+    async def undo(self, given: Given) -> str:
+        """Take the last turns back."""
+        session = given.going_on
+        wanted = given.argument or "1"
+        if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= _MAX_TURN_DIGITS):
+            return replies.WRONG_NUMBER
+        turns = int(wanted)
+        if turns == 0:
+            return replies.WRONG_NUMBER
+        undone = await rewind(self._connection, session, turns)
+        return replies.undone(undone.text) if undone.removed_rows else replies.NOTHING_TO_UNDO
+
+    async def retry(self, given: Given) -> str:
+        """Let the last turn be answered once more."""
+        session = given.going_on
+        arrived = given.arrived
+        # As with a message: the settings may have given the profile to another agent.
+        session.agent = arrived.agent.name
+        try:
+            undone = await retry(
+                self._connection,
+                session,
+                arrived.agent,
+                at=arrived.stored_at,
+                trigger=arrived.digests[0],
+                slots=self._slots,
+                effects=self._commanding.effects,
+            )
+        except MalformedKeyError:
+            undone = None
+        return replies.NOTHING_TO_UNDO if undone is None else replies.RETRIED
+
+    async def branch(self, given: Given) -> str:
+        """Go on in a copy."""
+        session = given.going_on
+        lane = self._commanding.placement.lanes[given.arrived.session_key]
+        was_running = given.is_running
+        branch = await self._rebinding(given).fork(
+            session, trigger=given.arrived.digests[0], lane=lane
+        )
+        if isinstance(branch, ApiError):
+            return replies.NOTHING_TO_UNDO
+        # Its counters are those of the rows that were copied.
+        self._locked |= await sessions.lock(self._connection, [branch.id])
+        lines = [replies.BRANCHED, replies.STILL_ANSWERED] if was_running else [replies.BRANCHED]
+        if title := shown_title(given.argument):
+            lines.append(self._commanding.entitle(self._locked[branch.id], title, given))
+        return "\n".join(lines)
+
+    async def resume(self, given: Given) -> str:
+        """Lead the lane to another conversation of the person."""
+        if self._commanding.means_old_list(given):
+            return f"{replies.LIST_IS_OLD}\n{self._commanding.list_sessions(given)}"
+        card = self._commanding.sought(given)
+        if card is None:
+            return replies.NOT_FOUND
+        target_id = self._commanding.cards.tips.get(card.id, card.id)
+        target = self._locked.get(target_id)
+        if target is None:
+            raise SupersededError("sessions")
+        if given.session is target:
+            return replies.ALREADY_HERE
+        if not self._commanding.reach(given.arrived).holds(target.session_key, target.owner):
+            return replies.NOT_FOUND
+        was_running = given.is_running
+        bound = self._commanding.placement.lanes
+        key = given.arrived.session_key
+        lane = bound.get(key) or Lane(key, target.id)
+        if await self._rebinding(given).switch(lane, target) is not None:
+            return replies.NOT_FOUND
+        bound[key] = lane
+        back = replies.resumed(card)
+        return f"{back}\n{replies.STILL_ANSWERED}" if was_running else back
+
+    def _rebinding(self, given: Given) -> Rebinding:
+        return Rebinding(
+            self._connection,
+            self._catalog,
+            self._locked,
+            self._commanding.effects,
+            given.arrived.stored_at,
+        )
+
+    async def choose_model(self, given: Given) -> str:
+        """Choose the model that answers, or leave it to the agent."""
+        session = given.going_on
+        name = shown_title(given.argument)
+        card = self._commanding.cards.of(session)
+        if name == _CLEAR:
+            session.model_override = None
+            await session_flags.override(self._connection, session.id, None)
+            card.model = None
+            return replies.MODEL_CLEARED
+        try:
+            override = ModelOverride(model=without_credential(name))
+        except ValueError:
+            return replies.WRONG_MODEL
+        session.model_override = override.model_dump_json(exclude_none=True)
+        await session_flags.override(self._connection, session.id, session.model_override)
+        card.model = name
+        return replies.model(name)
+
+
+_BY_NAME: Final[Mapping[CommandName, Callable[[Obeying, Given], Awaitable[str]]]] = {
+    CommandName.NEW: Obeying.begin_anew,
+    CommandName.STOP: Obeying.stop,
+    CommandName.UNDO: Obeying.undo,
+    CommandName.RETRY: Obeying.retry,
+    CommandName.RESUME: Obeying.resume,
+    CommandName.BRANCH: Obeying.branch,
+    CommandName.MODEL: Obeying.choose_model,
+}

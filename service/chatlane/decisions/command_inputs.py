@@ -1,0 +1,182 @@
+"""Reads what the commands of a batch need to know: a fixed number of statements, if there are any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from chatlane.domain.addressing.owners import owner_of
+from chatlane.domain.commands.command_handlers import MAX_LISTED
+from chatlane.domain.commands.command_words import CommandName
+from chatlane.domain.commands.session_summaries import Cards, Reach, reach_of
+from chatlane.domain.commands.shown_lists import ShownLists, list_key
+from chatlane.store.addressing import identities
+from chatlane.store.addressing.identities import Name
+from chatlane.store.conversations import lineage, session_summaries, shown_lists
+from chatlane_schemas.session_changes import shown_title
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.commands.session_summaries import Card
+    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.states import Lane, Session
+
+_LISTING: Final = frozenset({CommandName.SESSIONS, CommandName.RESUME})
+_NAMING: Final = frozenset(
+    {CommandName.NEW, CommandName.TITLE, CommandName.BRANCH, CommandName.RESUME}
+)
+
+
+class _Wish(NamedTuple):
+    """A command, and whose sessions it may name."""
+
+    name: CommandName
+    key: str
+    argument: str
+    reach: Reach
+
+    @property
+    def session_id(self) -> UUID | None:
+        """The id it names, if that is what its argument is."""
+        try:
+            return UUID(self.argument) if self.name is CommandName.RESUME else None
+        except ValueError:
+            return None
+
+
+class CommandReads:
+    """What the commands of one batch have to be told, before and after its sessions are locked."""
+
+    def __init__(self, connection: PoolConnectionProxy, wishes: list[_Wish], known: Cards) -> None:
+        self._connection = connection
+        self._wishes = wishes
+        self._cards = known
+        self._targets: set[UUID] = set()
+
+    @property
+    def owners(self) -> dict[str, frozenset[str]]:
+        """By the owner of new sessions of a person, what older ones name as their owner."""
+        return {
+            owner: reach.owners
+            for place, reach in self._cards.reaches.items()
+            if (owner := owner_of(*place)) is not None
+        }
+
+    async def find_targets(self) -> set[UUID]:
+        """Return the sessions that may have to be locked besides those that the lanes lead to."""
+        resuming = [one for one in self._wishes if one.name is CommandName.RESUME and one.argument]
+        if not resuming:
+            return set()
+        named = {one.session_id for one in resuming} - {None}
+        found = await self._told(resuming, ())
+        ids = {card.id for card in found} | {one for one in named if one is not None}
+        ids |= self._shown_ids()
+        self._cards.tips = await lineage.find_tips(self._connection, ids)
+        self._targets = ids | set(self._cards.tips.values())
+        return self._targets
+
+    async def read(
+        self,
+        bound: Mapping[str, Lane],
+        locked: Mapping[UUID, Session],
+        questions: Iterable[UUID] = (),
+    ) -> Cards:
+        """Return the cards of the batch.
+
+        Args:
+            bound: The lanes of the batch.
+            locked: Its sessions; what is said of them is what they are.
+            questions: Sessions that threads may be opened on in the batch.
+        """
+        homes = {lane.session_id for lane in bound.values()} & locked.keys()
+        given_in = {one.key for one in self._wishes}
+        ids = {bound[key].session_id for key in given_in & bound.keys()}
+        named = {one.session_id for one in self._wishes} - {None}
+        ids |= locked.keys() & (named | self._targets | set(questions))
+        ids |= self._shown_ids()
+        owners = {one.owner for one in map(locked.__getitem__, homes) if one.owner is not None}
+        told = await self._told(self._wishes, owners)
+        told += await self._with_lanes(ids, bound)
+        for card in told:
+            known = self._cards.by_id.setdefault(card.id, card)
+            known.waiting = known.waiting or card.waiting
+            known.other_lanes = max(known.other_lanes, card.other_lanes)
+            known.first_words = known.first_words or card.first_words
+        self._cards.loaded = frozenset(locked)
+        return self._cards
+
+    async def _with_lanes(self, ids: set[UUID], bound: Mapping[str, Lane]) -> list[Card]:
+        found = await session_summaries.find(self._connection, ids) if ids else []
+        loaded = Counter(lane.bound_to for lane in bound.values())
+        for card in found:
+            card.other_lanes -= loaded[card.id]
+        return found
+
+    def _shown_ids(self) -> set[UUID]:
+        return {id_ for shown in self._cards.shown.by_key.values() for id_ in shown.session_ids}
+
+    async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[Card]:
+        listing = [one.reach for one in wishes if one.name in _LISTING]
+        wanted = {
+            (title, scope)
+            for one in wishes
+            if one.name in _NAMING and (title := shown_title(one.argument))
+            for scope in one.reach.title_scopes.union(owners)
+        }
+        told = (
+            await session_summaries.newest(self._connection, listing, MAX_LISTED) if listing else []
+        )
+        return told + (await session_summaries.titled(self._connection, wanted) if wanted else [])
+
+
+async def open_reads(
+    connection: PoolConnectionProxy, arrived: Iterable[Arrived], catalog: Catalog
+) -> CommandReads | None:
+    """Return what reads for the commands of a batch; None if there are none."""
+    given = [one for one in arrived if one.command is not None and one.command.name is not None]
+    if not given:
+        return None
+    reaches = await _find_reaches(connection, given, catalog)
+    wishes = [
+        _Wish(one.command.name, key, one.command.argument, reaches[one.session_key, one.person])
+        for one in given
+        if one.command is not None and one.command.name is not None
+        for key in (one.session_key, *one.former_keys)
+    ]
+    keys = {
+        list_key(one.session_key, one.person)
+        for one in given
+        if one.command is not None and one.command.name in _LISTING
+    }
+    shown = ShownLists(await shown_lists.find(connection, keys) if keys else {})
+    return CommandReads(connection, wishes, Cards(reaches=reaches, shown=shown))
+
+
+async def _find_reaches(
+    connection: PoolConnectionProxy, commands: Iterable[Arrived], catalog: Catalog
+) -> dict[tuple[str, str | None], Reach]:
+    """Return whose sessions each command may name, by its lane and the person who gave it."""
+    places = {(one.session_key, one.person): one for one in commands}
+    names = {
+        place: name_of(one)
+        for place, one in places.items()
+        if catalog.platforms[one.event.platform].person_aliases
+    }
+    known = await identities.find_by_names(connection, filter(None, names.values()))
+    return {
+        place: reach_of(*place, known[name].owners if (name := names.get(place)) else ())
+        for place in places
+    }
+
+
+def name_of(arrived: Arrived) -> Name | None:
+    """Return the identity of who wrote a message; None where nobody is named."""
+    if arrived.person is None:
+        return None
+    event = arrived.event
+    return Name(event.platform, event.account, event.scope or None, arrived.person)

@@ -1,0 +1,327 @@
+"""Turns a message of the inbound log into what the domain can place, or says why it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pydantic_core import from_json
+
+from chatlane.decisions.rejected_message import Refused
+from chatlane.domain.addressing.aliases import AliasBook, AliasId, Resolved, lookups
+from chatlane.domain.addressing.dedupe import digests, digests_of_message, former_digests
+from chatlane.domain.addressing.keys import NoConversation, session_key
+from chatlane.domain.addressing.people import person_form
+from chatlane.domain.addressing.sources import Address, address_of, is_bot
+from chatlane.domain.catalog import MAIN_PROFILE
+from chatlane.domain.commands.command_words import CommandName, parse_command
+from chatlane.domain.commands.notices import is_notice
+from chatlane.domain.effects import without_nulls
+from chatlane.domain.lanes import Arrived, details_json
+from chatlane.domain.limits.admission import Counted, counters
+from chatlane.domain.limits.bots import pair_of
+from chatlane.observability.tracing import PARENT
+from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.inbound import InboundEvent, Kind
+from chatlane_schemas.source import source_json
+from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
+from chatlane_schemas.visible_text import is_blank
+
+if TYPE_CHECKING:
+    from chatlane.domain.catalog import Account, Agent, Catalog, Manners, Platform
+    from chatlane.domain.commands.command_words import Command
+    from chatlane.domain.limits.bots import Pair
+    from chatlane.domain.log import LogMessage
+    from chatlane.domain.policy import ResetPolicy
+    from chatlane_schemas.inbound import Sender
+    from chatlane_schemas.subjects import LogSubject
+
+
+_CHANGES: Final = frozenset({Kind.EDIT, Kind.DELETE})
+
+
+class Heard(NamedTuple):
+    """A decoded event whose platform, account and profile are declared."""
+
+    message: LogMessage
+    event: InboundEvent
+    address: Address
+    platform: Platform
+    account: Account
+    agent: Agent
+    policy: ResetPolicy
+    manners: Manners
+    command: Command | None
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether a bot wrote it that may not speak here; our own echo never may.
+
+        What another bot says without asking anything counts as well: nothing, a notice, or a
+        command. Two bots that answer each other's notices never end.
+
+        Anonymous admins and channels post through a bot account of the platform, with the
+        chat they speak for beside it: they are people. And whoever signs for a timer or a
+        hand-over, it was meant for the agent.
+        """
+        sender = self.event.sender
+        if sender is None or not (sender.is_bot or self.account.own_ids):
+            return False
+        if self.event.kind is Kind.SYSTEM or self.tells_delivery:
+            return False
+        if self._is_own(sender):
+            return True
+        if not is_bot(sender):
+            return False
+        return not self._may_bots_speak or (self.event.kind is Kind.MESSAGE and self.asks_nothing)
+
+    @property
+    def tells_delivery(self) -> bool:
+        """Whether it says which id the platform gave to a message of ours."""
+        return self.event.kind is Kind.RECEIPT and bool(self.event.delivered)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether what a bot says is empty, a notice, or a command."""
+        text = self.event.text or ""
+        if is_blank(text):
+            return not self.event.attachments
+        if is_notice(text) or text.strip() == self.manners.note:
+            return True
+        return _parsed(self.event, self.platform, self.account) is not None
+
+    @property
+    def _may_bots_speak(self) -> bool:
+        of_account = self.account.bots_allowed
+        return self.platform.bots_allowed if of_account is None else of_account
+
+    @property
+    def opens_thread(self) -> bool:
+        """Whether it tells that a thread was opened on a message: our own answer there does."""
+        sender, event = self.event.sender, self.event
+        if self.address.thread_id is None or not event.reply_to:
+            return False
+        if event.kind is Kind.MESSAGE and sender is not None:
+            return self._is_own(sender)
+        return event.kind is Kind.SERVICE
+
+    @property
+    def is_of_bot(self) -> bool:
+        """Whether another bot says something that could start a turn."""
+        sender, event = self.event.sender, self.event
+        if sender is None or not is_bot(sender):
+            return False
+        return event.kind is Kind.MESSAGE or bool(event.counts_as_new)
+
+    def _is_own(self, sender: Sender) -> bool:
+        own_ids = self.account.own_ids
+        if not own_ids:
+            return False
+        # A channel that we post for is ours where it is declared so.
+        ids = (sender.id, sender.alt_id, sender.sender_chat_id, *sender.aliases)
+        theirs = {one for one in ids if one}
+        if not own_ids.isdisjoint(theirs):
+            return True
+        # A platform that knows a person under several forms of an id knows us so, too.
+        own_forms = {person_form(self.platform.name, one) for one in own_ids} - {None}
+        return not own_forms.isdisjoint(person_form(self.platform.name, one) for one in theirs)
+
+
+class Prepared(NamedTuple):
+    """A message as far as it can be told before the transaction: by then it is nearly placed.
+
+    Attributes:
+        lookups: The aliases it depends on; of a DM too, whose chat may have moved as well.
+        plain: What it is while nothing is known under any of them; None where people have
+            several ids, so that this is never so.
+    """
+
+    heard: Heard
+    lookups: set[AliasId]
+    plain: Arrived | Refused | None
+
+
+def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
+    """Return the command an event gives; only people give any."""
+    # Plain text, which nearly all are, is told by its first character.
+    command = _parsed(event, platform, account)
+    if command is None or event.kind is not Kind.MESSAGE:
+        return None
+    return None if event.sender is not None and is_bot(event.sender) else command
+
+
+def _parsed(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
+    return parse_command(event.text, platform.commands, account.bot_name, account.mention)
+
+
+def _details(heard: Heard) -> str:
+    details = details_json(heard.event)
+    if heard.message.trace is None:
+        return details
+    # Kept with the message, so that its turn is found from its trace whenever it is claimed.
+    return without_nulls({**from_json(details), PARENT: dict(heard.message.trace)[PARENT]})
+
+
+def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused:
+    """Decode one message and check that its credential and profile may say this."""
+    try:
+        subject = parse_log(message.subject)
+        event = decode(InboundEvent, message.body)
+    except SubjectError as error:
+        return Refused(message, DeadReason.SUBJECT_MISMATCH, str(error))
+    except DecodeError as error:
+        return Refused(message, error.reason, error.detail)
+    told = (subject.platform, subject.account, subject.chat)
+    if told != (event.platform, event.account, chat_token_of(event)):
+        return Refused(message, DeadReason.SUBJECT_MISMATCH, "platform, account or chat")
+    profile = catalog.resolve_profile(event.platform, event.account, event.profile)
+    if isinstance(profile, DeadReason):
+        return Refused(message, profile, _undeclared(profile, subject))
+    platform = catalog.platforms[event.platform]
+    account = platform.accounts[event.account]
+    address = address_of(event)
+    # By position: names would cost each message more than all these lookups.
+    heard = Heard(
+        message,
+        event,
+        address,
+        platform,
+        account,
+        profile.agent,
+        catalog.reset_policy_for(event.platform, address.chat_class),
+        catalog.manners_of(profile.agent, platform),
+        _command(event, platform, account),
+    )
+    persons = platform.person_aliases
+    plain = None if persons else _arrived(heard, Resolved(address))
+    return Prepared(heard, lookups(address, persons=persons), plain)
+
+
+def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
+    """Return what is not declared; a profile stands in the body and is not named."""
+    account = f"{subject.platform}/{subject.account}"
+    match reason:
+        case DeadReason.UNKNOWN_ACCOUNT:
+            return f"account {account} is not declared"
+        case DeadReason.PROFILE_FORBIDDEN:
+            return f"account {account} does not allow the profile"
+        case _:
+            return "the profile is not declared"
+
+
+def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
+    """Resolve who and where, learning links on the way."""
+    heard = one.heard
+    persons = heard.platform.person_aliases
+    if heard.address.migrate_to is not None and not heard.platform.chats_migrate:
+        # Whoever believed it would lead people to the history of another chat.
+        detail = "migrate_to: chats of this platform keep their ids (chats_migrate)"
+        return Refused(heard.message, DeadReason.INVALID, detail)
+    learned = book.learn(
+        heard.address, heard.message.stored_at, persons=persons, own_ids=heard.account.own_ids
+    )
+    if learned.refused_move:
+        return Refused(heard.message, DeadReason.INVALID, "migrate_to: the id of another chat")
+    resolved = book.resolve(heard.address, persons=persons, at=heard.message.stored_at)
+    if one.plain is not None and resolved.address is heard.address and not learned.merges:
+        return one.plain
+    return _arrived(heard, resolved, heard.address.migrate_to if learned.merges else None)
+
+
+def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> Arrived | Refused:
+    """Derive key and digests."""
+    key = session_key(resolved.address, heard.platform.keys)
+    if isinstance(key, NoConversation):
+        return Refused(heard.message, key.reason, key.detail)
+    message, event, platform = heard.message, heard.event, heard.platform
+    is_ignored = heard.is_ignored
+    # By position, as above.
+    arrived = Arrived(
+        event if event.kind is not Kind.EDIT else _as_meant(heard),
+        key,
+        _former_keys(heard, resolved, key) if resolved.former else (),
+        digests(event, _numbering(heard, resolved), resolved.person),
+        heard.agent,
+        heard.policy,
+        message.stored_at,
+        len(message.body),
+        source_json(event),
+        _details(heard),
+        resolved.person or resolved.address.participant,
+        is_ignored,
+        platform.reset_notices,
+        moves_to,
+        message.trace,
+        None if is_ignored else heard.command,
+        _digests_of(event.message_id, heard, resolved) if event.kind in _CHANGES else (),
+        _digests_of(event.reply_to, heard, resolved) if heard.opens_thread else (),
+        _pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
+        _counted(heard, resolved) if platform.limits and not is_ignored else None,
+        heard.manners,
+    )
+    is_unresolved = resolved.address is heard.address and not platform.person_aliases
+    if is_unresolved and event.sender is not None and event.sender.alt_id and event.sender.id:
+        # Its adapter may have sent this one alone before.
+        arrived = arrived._replace(other_ids=(event.sender.id,))
+    if heard.tells_delivery:
+        # As if the message itself had come: when the platform shows it to us, it is a repeat.
+        own = _digests_of(event.message_id, heard, resolved)
+        return arrived._replace(digests=(*arrived.digests, *own))
+    if heard.address.profile != MAIN_PROFILE:
+        former = former_digests(event, _numbering(heard, resolved), resolved.person)
+        arrived = arrived._replace(former_digests=former)
+    if event.kind is not Kind.ATTACHMENTS:
+        return arrived
+    return arrived._replace(files_of=_digests_of(event.message_id, heard, resolved))
+
+
+def _former_keys(heard: Heard, resolved: Resolved, key: str) -> tuple[str, ...]:
+    former = [session_key(address, heard.platform.keys) for address in resolved.former]
+    return tuple(other for other in former if isinstance(other, str) and other != key)
+
+
+def _digests_of(message_id: str | None, heard: Heard, resolved: Resolved) -> tuple[bytes, ...]:
+    address = _numbering(heard, resolved)
+    return digests_of_message(message_id, heard.event, address, resolved.person)
+
+
+def _numbering(heard: Heard, resolved: Resolved) -> Address:
+    """Return the address that the platform's number of a message counts in.
+
+    As it came, unless the id of the DM was handed on: what an earlier holder wrote there is no
+    message of who has it now, who must not change it, nor be taken for a repeat of it.
+    """
+    if not resolved.is_handed_on or resolved.person is None:
+        return heard.address
+    return heard.address._replace(chat_id=resolved.person)
+
+
+def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
+    bot = resolved.person or resolved.address.participant or ""
+    return pair_of(key, bot, heard.platform.bot_budget)
+
+
+def _as_meant(heard: Heard) -> InboundEvent:
+    """Return an edit; that of what was said behind a command without the command."""
+    event, sender = heard.event, heard.event.sender
+    if event.counts_as_new and sender is not None and is_bot(sender) and heard.asks_nothing:
+        return event.model_copy(update={"counts_as_new": None})
+    command = _parsed(event, heard.platform, heard.account)
+    if command is None or command.name is None or command.is_for_router_only:
+        return event
+    return event.model_copy(update={"text": command.message})
+
+
+def _stops(command: Command | None) -> bool:
+    """Return whether a message is to end what is too much, and nothing else."""
+    return command is not None and command.name is CommandName.STOP and not command.rest
+
+
+def _counted(heard: Heard, resolved: Resolved) -> Counted | None:
+    """Return what the message of a person counts towards."""
+    limits, event = heard.platform.limits, heard.event
+    if limits is None or event.kind is not Kind.MESSAGE or _stops(heard.command):
+        return None
+    person = resolved.person or resolved.address.participant
+    found = counters(limits, event.platform, event.account, chat_token_of(event), person)
+    return Counted(found, heard.message) if found else None

@@ -1,0 +1,154 @@
+"""What follows when two ids turn out to be one: lanes are joined, answers find the new address."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from chatlane.domain.addressing.keys import ParsedKey, key_text, parse_session_key
+from chatlane.domain.lanes import is_anothers
+from chatlane.domain.sessions.session_flags import end_session
+from chatlane.domain.states import Lane, Session
+from chatlane.domain.turns.lifecycle import open_turn, void_turn
+from chatlane.store import audit, turns
+from chatlane.store.conversations import lane_merges, sessions
+from chatlane.store.conversations.lane_merges import LaneRow
+from chatlane_schemas.events import EndReason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.addressing.sources import ChatClass
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.lanes import Arrived
+
+# So long routed messages of a session that has ended may still be answered.
+_ANSWERED_WITHIN: Final = timedelta(days=1)
+_CLASSES: Final[tuple[ChatClass, ...]] = ("dm", "group")
+
+
+class Joining:
+    """Joins lanes of one conversation that were made under different ids of it.
+
+    They were read before their sessions were locked: who ended one of these until then may have
+    led its lane to another, which nothing would lead to any more once that lane is gone. So each
+    must still lead to what was read.
+
+    Args:
+        lanes: By key, the lanes of the batch, those under former keys included.
+        locked: The sessions these lanes lead to; all of it as it is in the database.
+        owners: By the owner of new sessions of a person, what older ones name as their owner.
+    """
+
+    def __init__(
+        self,
+        connection: PoolConnectionProxy,
+        lanes: dict[str, Lane],
+        locked: dict[UUID, Session],
+        effects: Effects,
+        owners: Mapping[str, frozenset[str]],
+    ) -> None:
+        self._owners = owners
+        self._connection = connection
+        self._lanes = lanes
+        self._locked = locked
+        self._effects = effects
+
+    async def join(self, one: Arrived) -> None:
+        """Bring every lane under a former key of this message to where it belongs."""
+        popped = (self._lanes.pop(former_key, None) for former_key in one.former_keys)
+        # Session ids sort by time: of several lanes the oldest is the one that stays.
+        for lane in sorted(filter(None, popped), key=lambda lane: lane.session_id):
+            await self._bring(one, lane)
+
+    async def _bring(self, one: Arrived, lane: Lane) -> None:
+        home = self._lanes.get(one.session_key)
+        if home is None:
+            await self._rename(one, lane)
+            return
+        newer = self._locked.get(lane.session_id)
+        older = self._locked.get(home.session_id)
+        await lane_merges.delete_lane(
+            self._connection,
+            LaneRow(lane.session_key, lane.session_id),
+            LaneRow(home.session_key, home.session_id),
+        )
+        if newer is None or older is None or newer.ended_at is not None:
+            return
+        if any(is_anothers(one, its.owner, self._owners) for its in (newer, older)):
+            # A damaged lane; what is said now opens a session of its own.
+            self._effects.repaired_lanes.append(lane.session_key)
+            return
+        await self._merge(one, newer, older)
+
+    async def _rename(self, one: Arrived, lane: Lane) -> None:
+        row = LaneRow(lane.session_key, lane.session_id)
+        await lane_merges.rename_lane(self._connection, row, one.session_key)
+        self._lanes[one.session_key] = Lane(
+            one.session_key, lane.session_id, bound_to=lane.session_id
+        )
+        session = self._locked.get(lane.session_id)
+        if session is not None and not is_anothers(one, session.owner, self._owners):
+            session.session_key = one.session_key
+
+    async def _merge(self, one: Arrived, newer: Session, older: Session) -> None:
+        """End the newer session; what waits in it goes on in the older one."""
+        moved = await lane_merges.move_waiting(
+            self._connection, newer.id, older.id, one.session_key, older.next_arrival
+        )
+        older.next_arrival += moved
+        older.last_activity_at = _later(older.last_activity_at, newer.last_activity_at)
+        older.asked_turn_ended_at = _later(older.asked_turn_ended_at, newer.asked_turn_ended_at)
+        await self._drop_unclaimed_turn(newer)
+        end_session(newer, one.stored_at, EndReason.MERGED, self._effects)
+        newer.parent_id = older.id
+        newer.link_kind = "merged"
+        if moved and older.active_turn is None:
+            open_turn(older, one.stored_at, newer.id.bytes, self._effects)
+        detail = {"into": older.id, "moved_messages": moved}
+        await audit.write(self._connection, "session_merged", newer.id, detail)
+
+    async def _drop_unclaimed_turn(self, session: Session) -> None:
+        """A turn that runs ends normally; one that nobody has claimed has lost its messages."""
+        if session.active_turn is None:
+            return
+        found = await turns.lock(self._connection, [session.active_turn])
+        for turn in found.values():
+            if turn.is_unclaimed:
+                void_turn(turn, session, has_waiting=False, effects=self._effects)
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max(filter(None, (one, other)), default=None)
+
+
+async def readdress(connection: PoolConnectionProxy, one: Arrived, catalog: Catalog) -> None:
+    """Send what is still to be answered in a chat that moved to its new id."""
+    chat, new = one.event.chat, one.moves_to
+    if chat is None or chat.id is None or new is None:
+        return
+    key, *former = map(parse_session_key, (one.session_key, *one.former_keys))
+    # It may have moved before: lanes are named by its first id, those that no message has
+    # joined yet by a later one, and addresses by any of them.
+    ids = {chat.id, *(one.chat for one in (key, *former) if one.chat is not None)} - {new}
+    prefixes = [
+        key_text(ParsedKey(profile, key.platform, key.account, chat_class, chat_id))
+        for profile in catalog.profiles
+        for chat_class in _CLASSES
+        for chat_id in ids
+    ]
+    # Lanes may lead elsewhere by now, while what ran is still answered.
+    rows = await lane_merges.sessions_of_chats(
+        connection, prefixes, one.stored_at - _ANSWERED_WITHIN
+    )
+    homes = {
+        row.session_id for row in rows if parse_session_key(row.session_key).scope == key.scope
+    }
+    if homes:
+        await sessions.lock(connection, homes)
+        await lane_merges.readdress(connection, sorted(homes), sorted(ids), new)

@@ -1,0 +1,1 @@
+"""Operations on sessions that a chat command and an API request share."""

@@ -1,0 +1,194 @@
+"""Leads lanes to other sessions: ones that are there already, and branches of them.
+
+For requests and for messages alike: whoever calls holds the locks and writes what was decided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chatlane.decisions.operations.request_context import no_lane, refused
+from chatlane.domain.addressing.keys import parse_session_key
+from chatlane.domain.effects import Effects
+from chatlane.domain.sessions.session_flags import branch_of, end_session, reopen_session
+from chatlane.store.addressing import identities, lanes
+from chatlane.store.conversations import lineage, session_changes
+from chatlane_schemas.events import EndReason
+from chatlane_schemas.fields import MAX_INT64
+from chatlane_schemas.sessions import ApiError, ApiErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.decisions.operations.request_context import Case, Outcome
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.policy import ResetPolicy
+    from chatlane.domain.states import Lane, Session
+    from chatlane_schemas.session_changes import SessionFork, SessionSwitch
+
+
+@dataclass(frozen=True, slots=True)
+class Rebinding:
+    """Decides where lanes lead from now on, in a transaction in progress.
+
+    Sessions and lanes change in memory, and the caller writes them with the effects; a session
+    that is reopened and a branch are written here, because only these two do that.
+
+    Attributes:
+        locked: The sessions this transaction holds, by id.
+        effects: In a batch those decided before are written first: a branch has all rows that
+            its parent has in the database.
+        at: When it was asked for.
+    """
+
+    connection: PoolConnectionProxy
+    catalog: Catalog
+    locked: Mapping[UUID, Session]
+    effects: Effects
+    at: datetime
+
+    async def switch(self, lane: Lane, target: Session) -> ApiError | None:
+        """Let a lane lead to a session that is there, or say why it cannot.
+
+        What runs or waits in the session it led to is still answered there. That session ends,
+        unless another lane leads to it, and can be gone back to like any other. The target is
+        as if somebody had just written in it, or its policy would end it with the next message.
+
+        Args:
+            target: Locked; where `lineage.find_tips` said the conversation goes on.
+        """
+        if refusal := _unfit(lane, target):
+            return refusal
+        await self._leave(lane, target)
+        reopen_session(target, self.at, policy_of(self.catalog, lane.session_key))
+        await session_changes.reopen(self.connection, target)
+        lane.session_id = target.id
+        return None
+
+    async def fork(
+        self,
+        parent: Session,
+        *,
+        trigger: bytes,
+        through_seq: int | None = None,
+        lane: Lane | None = None,
+    ) -> Session | ApiError:
+        """Make a session that begins as a copy of another one.
+
+        Args:
+            parent: Locked. Nothing of it changes but that it ends if `lane` leaves it and no
+                other one leads to it.
+            trigger: What makes the id of the branch this one.
+            through_seq: Place of the last row to copy; None copies all there are.
+            lane: Leads to `parent`, and to the branch afterwards.
+        """
+        last = MAX_INT64 if through_seq is None else through_seq
+        found = await lineage.find_last_row(self.connection, parent.id, last)
+        if through_seq is not None and found != through_seq:
+            return refused(ApiErrorCode.INVALID, "through_seq: there is no such row")
+        key = parent.session_key if lane is None else lane.session_key
+        branch = branch_of(
+            parent,
+            session_key=key,
+            through_seq=found or 0,
+            at=self.at,
+            trigger=trigger,
+            policy=policy_of(self.catalog, key),
+            effects=self.effects,
+        )
+        await lineage.insert_branch(self.connection, parent, branch)
+        if lane is not None:
+            await self._leave(lane, branch)
+            lane.session_id = branch.id
+        return branch
+
+    async def _leave(self, lane: Lane, target: Session) -> None:
+        """End the session a lane is about to leave, if it is the last one to leave it."""
+        left = self.locked.get(lane.session_id)
+        if left is None or left.ended_at is not None or left.id == target.id:
+            return
+        # Who leads another lane there holds the lock of the session, and so do we.
+        others = await lanes.find_keys_of(self.connection, left.id)
+        if others <= {lane.session_key}:
+            end_session(left, self.at, EndReason.SWITCHED, self.effects)
+
+
+async def switch(request: SessionSwitch, case: Case) -> Outcome:
+    """Decide a request to lead a lane to a session that is there."""
+    if case.lane is None:
+        return no_lane()
+    if case.lane.session_id != request.expected_session_id:
+        return _stale()
+    if await _is_of_another_person(case):
+        return _conflict("the session is another person's")
+    rebinding = _rebinding(case)
+    if refusal := await rebinding.switch(case.lane, case.session):
+        return refusal
+    await _write(case, rebinding)
+    return case.session.id
+
+
+async def _is_of_another_person(case: Case) -> bool:
+    """Return whether the lane is one person's, and the session another's.
+
+    Its next message would lead it away again.
+    """
+    led = None if case.lane is None else case.locked.get(case.lane.session_id)
+    owner, target = None if led is None else led.owner, case.session.owner
+    if owner is None or target is None:
+        return False
+    return not await identities.are_one_person(case.writing.connection, owner, target)
+
+
+async def fork(request: SessionFork, case: Case) -> Outcome:
+    """Decide a request to copy a session, and perhaps to let a lane go on in the copy."""
+    if request.session_key is not None and case.lane is None:
+        return no_lane()
+    if case.lane is not None and case.lane.session_id != case.session.id:
+        return _stale()
+    rebinding = _rebinding(case)
+    branch = await rebinding.fork(
+        case.session, trigger=case.trigger, through_seq=request.through_seq, lane=case.lane
+    )
+    if isinstance(branch, ApiError):
+        return branch
+    await _write(case, rebinding)
+    return branch.id
+
+
+def _rebinding(case: Case) -> Rebinding:
+    return Rebinding(case.writing.connection, case.catalog, case.locked, Effects(), at=case.at)
+
+
+async def _write(case: Case, rebinding: Rebinding) -> None:
+    lanes_of = [] if case.lane is None else [case.lane]
+    await case.writing.write(rebinding.effects, lanes_of=lanes_of, sessions_of=case.locked.values())
+
+
+def policy_of(catalog: Catalog, session_key: str) -> ResetPolicy:
+    """Return the reset policy in force on a lane."""
+    key = parse_session_key(session_key)
+    return catalog.reset_policy_for(key.platform, key.chat_class)
+
+
+def _unfit(lane: Lane, target: Session) -> ApiError | None:
+    here, there = map(parse_session_key, (lane.session_key, target.session_key))
+    if here.profile != there.profile:
+        return _conflict("the session is another profile's")
+    if here.chat_class == "group" and there.chat_class == "dm":
+        # Also its owner's: everybody in the room reads the answers.
+        return _conflict("the session is a private one, and the chat has other readers")
+    return None
+
+
+def _conflict(message: str) -> ApiError:
+    return refused(ApiErrorCode.CONFLICT, message)
+
+
+def _stale() -> ApiError:
+    return refused(ApiErrorCode.STALE, "the lane leads to another session now")

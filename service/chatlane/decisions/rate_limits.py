@@ -1,0 +1,80 @@
+"""Sets aside what is over a limit, and says so to the chat once in a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane.decisions.rejected_message import Refused
+from chatlane.domain.commands.notices import RATE_LIMITED
+from chatlane.domain.ids import derived_id
+from chatlane.domain.limits.admission import admit
+from chatlane.domain.outbound_builder import Speaking
+from chatlane.durations import format_duration
+from chatlane.store import admission
+from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.outbound import OutboundKind
+from chatlane_schemas.results import Part
+from chatlane_schemas.source import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.limits.admission import Bucket, Counter
+    from chatlane.domain.states import Session
+
+
+class Admission:
+    """The limits that the messages of one batch count towards; costs nothing where there are none."""
+
+    def __init__(self, buckets: Mapping[bytes, Bucket]) -> None:
+        self._buckets = buckets
+
+    @classmethod
+    async def load(cls, connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Admission:
+        """Lock the buckets of a batch; after aliases and before sessions."""
+        keys = {counter.key for one in arrived if one.counted for counter in one.counted.counters}
+        return cls(await admission.lock(connection, keys) if keys else {})
+
+    def refuses(self, one: Arrived, session: Session | None, effects: Effects) -> bool:
+        """Count a message, or set it aside.
+
+        What is set aside leaves no mark: the same message may be let in when it comes again.
+
+        Args:
+            one: No repeat of what was routed before.
+            session: The one its lane leads to; without one nobody can be told.
+            effects: Where a dead letter and a notice go.
+        """
+        if one.counted is None:
+            return False
+        over = admit(one.counted, self._buckets, one.stored_at)
+        if over is None:
+            return False
+        detail = f"limit per {over.scope}"
+        Refused(one.counted.message, DeadReason.RATE_LIMITED, detail).bury(effects)
+        if session is not None and session.ended_at is None:
+            self._tell(one, over, session, effects)
+        return True
+
+    def _tell(self, one: Arrived, over: Counter, session: Session, effects: Effects) -> None:
+        limit = over.limit
+        if not self._buckets[over.key].may_tell(limit, one.stored_at):
+            return
+        text = RATE_LIMITED.format(messages=limit.messages, per=format_duration(limit.per))
+        speaking = Speaking(
+            session,
+            one.agent.name,
+            source_of(one.event),
+            one.stored_at,
+            kind=OutboundKind.NOTICE,
+        )
+        notice_id = derived_id(one.stored_at, one.digests[0], "over a limit")
+        speaking.say(Part(text=text), notice_id, effects)
+
+    async def write(self, connection: PoolConnectionProxy) -> None:
+        """Write how full the buckets are."""
+        await admission.write(connection, self._buckets.values())

@@ -1,0 +1,272 @@
+"""Applies what workers answered: ends of turns, and answers of `stream` agents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from chatlane.decisions.answer_addresses import find_present
+from chatlane.decisions.claim_recovery import recall, require_known
+from chatlane.decisions.erased_messages import note_erased
+from chatlane.decisions.rejected_message import Refused
+from chatlane.domain.dead import bury
+from chatlane.domain.turns.lifecycle import ArrivedResult, Question, answer_stream, settle
+from chatlane.failpoints import RouterPoint, hit
+from chatlane.privacy import erasure_list_sql
+from chatlane.store import pending_messages, turns
+from chatlane.store.history import messages
+from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.results import ResultMessage
+from chatlane_schemas.streams import StreamName
+from chatlane_schemas.subjects import SubjectError, parse_rlog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.log import LogMessage
+    from chatlane.domain.states import Session, Turn
+
+
+def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResult | Refused:
+    """Decode one message of the results log, or say why it cannot be used.
+
+    Args:
+        message: Of that log.
+        is_old: Whether it was stored before this router began.
+    """
+    try:
+        subject = parse_rlog(message.subject)
+        result = decode(ResultMessage, message.body)
+    except SubjectError as error:
+        return Refused(message, DeadReason.SUBJECT_MISMATCH, str(error))
+    except DecodeError as error:
+        return Refused(message, error.reason, error.detail)
+    if subject.session_id != result.session_id:
+        return Refused(message, DeadReason.SUBJECT_MISMATCH, "session_id")
+    return ArrivedResult(
+        result=result,
+        agent=subject.agent,
+        stored_at=message.stored_at,
+        body=message.body,
+        subject=message.subject,
+        partition=message.partition,
+        sequence=message.sequence,
+        trace=message.trace,
+        is_old=is_old,
+        may_wait=is_old,
+    )
+
+
+class Settlement:
+    """The results of one batch, with what their decisions need.
+
+    Args:
+        sessions: Locked, by id; the counters change in place.
+        effects: Of the whole batch: messages that were placed before count as waiting.
+        is_alone: Whether the batch is one message.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        sessions: Mapping[UUID, Session],
+        effects: Effects,
+        *,
+        is_alone: bool = False,
+    ) -> None:
+        self._is_alone = is_alone
+        self._catalog = catalog
+        self._sessions = sessions
+        self._effects = effects
+
+    async def settle(
+        self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
+    ) -> None:
+        """Apply results one after the other, in log order.
+
+        Raises:
+            ResultAheadError: One of them is to be tried alone, or later.
+        """
+        turn_ids = {one.result.turn_id for one in results if one.result.turn_id is not None}
+        found = await turns.lock(connection, turn_ids) if turn_ids else {}
+        wanted = {key for one in results if (key := _question_key(one)) is not None}
+        asked = await messages.find_questions(connection, list(wanted)) if wanted else {}
+        results = await self._without_erased(connection, results, found, asked)
+        for one in results:
+            if one.is_old:
+                await self._recall(connection, one, found, asked)
+        await self._readdress(connection, results, found, asked)
+        busy = await self._sessions_with_waiting(connection, results)
+        for one in results:
+            begin = len(self._effects.publications)
+            self._settle_one(one, found, busy, asked)
+            self._effects.trace(begin, one.trace)
+        hit(RouterPoint.RESULTS_SETTLED)
+
+    async def _readdress(
+        self,
+        connection: PoolConnectionProxy,
+        results: Sequence[ArrivedResult],
+        found: Mapping[UUID, Turn],
+        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> None:
+        """Let no answer go to who has the id of its chat by now."""
+        of_turns = [turn for turn in found.values() if turn.source is not None]
+        sources = [(turn.session_id, turn.source) for turn in of_turns]
+        sources += [(session_id, question.source) for session_id, question, _ in asked.values()]
+        owners = [
+            session.owner if (session := self._sessions.get(session_id)) else None
+            for session_id, _ in sources
+        ]
+        present = await find_present(
+            connection,
+            [(owner, source) for owner, (_, source) in zip(owners, sources, strict=True)],
+            max(one.stored_at for one in results),
+        )
+        for turn, source in zip(of_turns, present, strict=False):
+            turn.source = source
+        for key, source in zip([*asked], present[len(of_turns) :], strict=True):
+            session_id, question, known = asked[key]
+            if source is not question.source:
+                asked[key] = session_id, replace(question, source=source), known
+
+    async def _recall(
+        self,
+        connection: PoolConnectionProxy,
+        one: ArrivedResult,
+        found: dict[UUID, Turn],
+        asked: Mapping[tuple[UUID, int], object],
+    ) -> None:
+        """Find what an old result answers, should the database have been restored."""
+        session = self._sessions.get(one.result.session_id)
+        turn_id = one.result.turn_id
+        if session is None or (turn_id is None and _question_key(one) not in asked):
+            require_known(one)
+        elif turn_id is not None:
+            turn = await recall(
+                connection, one, session, found.get(turn_id), is_alone=self._is_alone
+            )
+            if turn is not None:
+                found[turn_id] = turn
+
+    async def _without_erased(
+        self,
+        connection: PoolConnectionProxy,
+        results: Sequence[ArrivedResult],
+        found: Mapping[UUID, Turn],
+        asked: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> Sequence[ArrivedResult]:
+        """Leave out what answers something that was erased; it is kept nowhere.
+
+        Only what would have no effect is looked for, which is rare.
+        """
+        idle = [one for one in results if not self._counts(one, found, asked)]
+        if not idle:
+            return results
+        ids = {its for one in idle for its in _ids_of(one)}
+        erased = await erasure_list_sql.find_ids(connection, ids)
+        gone = {one.sequence for one in idle if not erased.isdisjoint(_ids_of(one))}
+        for one in idle:
+            if one.sequence in gone:
+                note_erased(self._effects, StreamName.RESULTS, one.sequence, one.stored_at)
+        return [one for one in results if one.sequence not in gone]
+
+    def _counts(
+        self,
+        one: ArrivedResult,
+        found: Mapping[UUID, Turn],
+        asked: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> bool:
+        result = one.result
+        if result.session_id not in self._sessions:
+            return False
+        if result.turn_id is None:
+            return _question_key(one) in asked
+        turn = found.get(result.turn_id)
+        return turn is not None and turn.is_live and turn.token == result.token
+
+    def _settle_one(
+        self,
+        one: ArrivedResult,
+        found: Mapping[UUID, Turn],
+        busy: set[UUID],
+        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> None:
+        session = self._sessions.get(one.result.session_id)
+        if session is None:
+            self._refuse(one)
+        elif one.result.turn_id is not None:
+            turn = found.get(one.result.turn_id)
+            settle(
+                one,
+                session,
+                turn,
+                max_attempts=self._max_attempts(one.agent),
+                has_waiting=session.id in busy,
+                effects=self._effects,
+            )
+        else:
+            self._answer(one, session, asked)
+
+    async def _sessions_with_waiting(
+        self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
+    ) -> set[UUID]:
+        ended = {one.result.session_id for one in results if one.result.turn_id is not None}
+        stored = await pending_messages.sessions_with_waiting(connection, ended) if ended else set()
+        return stored | {row.session_id for row in self._effects.waiting}
+
+    def _answer(
+        self,
+        one: ArrivedResult,
+        session: Session,
+        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+    ) -> None:
+        key = _question_key(one)
+        home, question, known = asked.get(key, (None, None, None)) if key else (None, None, None)
+        if home != session.id:
+            question = None
+        answer_stream(one, session, question, known, self._effects)
+        if key and question and known is None and session.agent == one.agent:
+            # The next answer to the same part in this batch is late.
+            asked[key] = (session.id, question, one.result.id)
+
+    def _max_attempts(self, agent: str) -> int:
+        declared = self._catalog.agents.get(agent)
+        # The agent may have been taken out of the settings while its turns were running.
+        return declared.max_attempts if declared else 1
+
+    def _refuse(self, one: ArrivedResult) -> None:
+        bury(
+            self._effects,
+            stage=Stage.RESULTS,
+            reason=DeadReason.UNKNOWN_SESSION,
+            at=one.stored_at,
+            trigger=one.result.id.encode(),
+            body=one.body,
+            log="results",
+            partition=one.partition,
+            sequence=one.sequence,
+            subject=one.subject,
+        )
+
+
+def _ids_of(one: ArrivedResult) -> set[UUID]:
+    """Return what a result is about, as far as it tells."""
+    question = _question_key(one)
+    ids = (one.result.session_id, one.result.turn_id, question and question[0])
+    return {its for its in ids if its is not None}
+
+
+def _question_key(one: ArrivedResult) -> tuple[UUID, int] | None:
+    if one.result.reply_to is None:
+        return None
+    try:
+        return UUID(one.result.reply_to), one.result.part
+    except ValueError:
+        return None

@@ -1,0 +1,205 @@
+"""One transaction that decides: what it writes, and what it owes the relay afterwards."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.sessions.session_handoff import tell_first_turn
+from chatlane.observability.logs import get_logger
+from chatlane.privacy import erasure_list_sql
+from chatlane.store import dead_letters, pending_messages, routed_changes, turns
+from chatlane.store.addressing import dedupe_marks, lanes
+from chatlane.store.conversations import session_changes, sessions
+from chatlane.store.history import edits, messages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from datetime import timedelta
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.decisions.dead_letter_limits import DeadLetterLimits
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.states import Lane, Session
+    from chatlane.observability.metrics import Metrics
+    from chatlane.outbox.relay import OutboxWriter, Relay
+    from chatlane.postgres.pool import Store
+
+    Tell = Callable[[str, bytes], Awaitable[None]]
+
+
+_log = get_logger("writing")
+
+
+class Writing:
+    """A transaction in progress.
+
+    Attributes:
+        connection: For reads and locks; writes go through `write`.
+        laps: Seconds by stage, as far as `lap` was called.
+        touched: Sessions that were written, by id.
+    """
+
+    def __init__(
+        self,
+        connection: PoolConnectionProxy,
+        outbox: OutboxWriter,
+        asked_at: float,
+        dead_letter_limits: DeadLetterLimits | None = None,
+    ) -> None:
+        self.connection = connection
+        self._outbox = outbox
+        self.effects: list[Effects] = []
+        self.touched: dict[UUID, Session] = {}
+        self.laps: dict[str, float] = {}
+        self._lap_began = asked_at
+        self._dead_letter_limits = dead_letter_limits
+
+    def lap(self, stage: str) -> None:
+        """Count the time since the lap before, or since the transaction was asked for."""
+        now = monotonic()
+        self.laps[stage] = self.laps.get(stage, 0.0) + now - self._lap_began
+        self._lap_began = now
+
+    async def write(
+        self,
+        effects: Effects,
+        *,
+        lanes_of: Iterable[Lane] = (),
+        sessions_of: Iterable[Session] = (),
+    ) -> None:
+        """Write everything that was decided, in the order all transactions lock tables.
+
+        Raises:
+            SupersededError: Somebody else decided about one of the lanes first.
+        """
+        connection = self.connection
+        every = list(sessions_of)
+        deleted = _place_deleted(effects, every)
+        self.touched.update((one.id, one) for one in every)
+        await lanes.write(connection, lanes_of)
+        await sessions.insert(connection, (one for one in every if one.is_new))
+        await sessions.update(connection, (one for one in every if not one.is_new))
+        await sessions.add_usage(connection, effects.used)
+        await session_changes.write_titles(connection, effects.titles)
+        await turns.update(connection, effects.changed_turns)
+        await turns.insert(connection, effects.new_turns)
+        await pending_messages.insert(connection, effects.waiting)
+        await edits.change_waiting(connection, effects.waiting_changes)
+        await dedupe_marks.insert(connection, effects.seen)
+        if effects.former_seen:
+            await dedupe_marks.insert_new(connection, effects.former_seen)
+        await dedupe_marks.resume(connection, effects.resumed)
+        await edits.keep_early(connection, effects.early, effects.early_over)
+        await edits.delete_waiting(connection, deleted)
+        await messages.insert(connection, effects.messages)
+        await messages.mark_unanswered(connection, effects.unanswered)
+        await messages.reopen(connection, effects.answered_after_all)
+        await edits.change_rows(connection, effects.row_changes, effects.revisions)
+        await routed_changes.note(connection, effects.routed_changes)
+        await messages.keep_late(connection, effects.late)
+        if effects.dead and self._dead_letter_limits is not None:
+            await self._dead_letter_limits.apply(connection, effects)
+        await dead_letters.insert(connection, effects.dead)
+        await erasure_list_sql.note_messages(connection, effects.erased)
+        await self._outbox.insert(connection, effects.publications)
+        self.effects.append(effects)
+
+
+def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UUID, int, int]]:
+    """Return session, arrival and new transcript place of messages deleted while they waited."""
+    if not effects.deleted_waiting:
+        return []
+    by_id = {session.id: session for session in locked}
+    deleted = []
+    for session_id, arrival in effects.deleted_waiting:
+        session = by_id[session_id]
+        if session.next_seq == 1:
+            tell_first_turn(session)
+        deleted.append((session_id, arrival, session.take_seq()))
+    return deleted
+
+
+class Writer:
+    """Opens the transactions of a router that may publish.
+
+    They run one after the other from their first insert into the outbox until the relay has
+    their rows: the ids of the outbox are the order on the wire.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        relay: Relay,
+        metrics: Metrics,
+        tell: Tell | None = None,
+        written: Callable[[set[UUID]], None] | None = None,
+        *,
+        ring_within: Callable[[timedelta], None] | None = None,
+        touched: Callable[[Mapping[UUID, Session]], None] | None = None,
+        dead_letter_limits: DeadLetterLimits | None = None,
+        routed_changed: Callable[[], None] | None = None,
+    ) -> None:
+        """Make one.
+
+        What these are told is in the database as well, so without them everything works, only
+        later.
+
+        Args:
+            tell: Says something to whoever listens now, and fails silently.
+            written: Is told the sessions that have new rows.
+            ring_within: Is told when the next turn that rests is due.
+            touched: Is told the sessions that were written, by id.
+            dead_letter_limits: How many dead letters of one owner are kept; all without it.
+            routed_changed: Called when messages of stream agents were edited or deleted.
+        """
+        self._routed_changed = routed_changed
+        self._written = written
+        self._ring_within = ring_within
+        self._touched = touched
+        self._dead_letter_limits = dead_letter_limits
+        self._store = store
+        self._relay = relay
+        self._metrics = metrics
+        self._tell = tell
+
+    def wrote(self, sessions: set[UUID]) -> None:
+        """Tell of sessions that have new rows, in transactions that were committed."""
+        if self._written is not None:
+            self._written(sessions)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[Writing]:
+        """Run the block in one transaction; what it wrote is published once that is committed."""
+        asked_at = monotonic()
+        async with self._relay.ordered() as outbox, self._store.transaction() as connection:
+            writing = Writing(connection, outbox, asked_at, self._dead_letter_limits)
+            yield writing
+        if writing.laps:
+            writing.lap("commit")
+            self._metrics.record_stages(writing.laps)
+        if self._touched is not None and writing.touched:
+            self._touched(writing.touched)
+        for effects in writing.effects:
+            self._metrics.record_decisions(effects.counts)
+            if effects.messages:
+                self.wrote({row.session_id for row in effects.messages})
+            self._report(effects)
+            if self._routed_changed is not None and effects.routed_changes:
+                self._routed_changed()
+            if self._ring_within is not None and effects.next_due is not None:
+                self._ring_within(effects.next_due)
+            if self._tell is not None:
+                for control in effects.controls:
+                    await self._tell(control.subject, control.payload)
+
+    def _report(self, effects: Effects) -> None:
+        for session_key in effects.silenced:
+            _log.warning("bot_silenced", session_key=session_key)
+        for session_key in effects.repaired_lanes:
+            _log.error("lane_of_another_repaired", session_key=session_key)
+            self._metrics.record_reconciled(Inconsistency.LANE_OF_ANOTHER, 1)

@@ -1,0 +1,1 @@
+"""Ids of people and chats, session keys, aliases, owners, and dedupe digests."""

@@ -1,0 +1,1 @@
+"""Chat commands: which messages are commands, what they do, and their replies."""

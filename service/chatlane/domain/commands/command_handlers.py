@@ -1,0 +1,425 @@
+"""Does what people tell the router in a chat, and answers. Pure, as `lanes`.
+
+A command is no message: it has no row, starts no turn and is no activity. It acts when it is
+its turn in the log, whatever runs, once, and its answer goes out in the order of the session.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chatlane.domain.addressing.owners import is_shared_lane, owner_of
+from chatlane.domain.addressing.people import person_form
+from chatlane.domain.addressing.sources import class_of
+from chatlane.domain.commands import replies
+from chatlane.domain.commands.command_words import PASSED_ON, CommandName
+from chatlane.domain.commands.session_summaries import Card, Cards, Reach, reach_of
+from chatlane.domain.commands.shown_lists import list_key
+from chatlane.domain.counts import CountName
+from chatlane.domain.effects import TitleRow
+from chatlane.domain.ids import derived_id
+from chatlane.domain.lanes import not_before
+from chatlane.domain.outbound_builder import Speaking
+from chatlane.domain.sessions.session_flags import end_session
+from chatlane.domain.states import Session
+from chatlane_schemas.events import EndReason, ResetReason
+from chatlane_schemas.outbound import OutboundKind
+from chatlane_schemas.results import Part
+from chatlane_schemas.session_changes import MAX_TITLE_CHARACTERS, shown_title
+from chatlane_schemas.source import source_of
+from chatlane_schemas.visible_text import title_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.commands.command_words import CommandRules
+    from chatlane.domain.commands.shown_lists import ShownList
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.lanes import Arrived, Placement
+
+MAX_LISTED: Final = 10
+_NO_TITLE: Final = "-"
+_NUMBER: Final = re.compile("[1-9][0-9]?")
+
+
+class Given(NamedTuple):
+    """A command that may be given, and where; `session` is the one that goes on there, if any.
+
+    Attributes:
+        is_in_several_places: More than one lane leads to the session.
+    """
+
+    arrived: Arrived
+    name: CommandName
+    argument: str
+    rules: CommandRules
+    session: Session | None
+    is_in_several_places: bool = False
+
+    @property
+    def going_on(self) -> Session:
+        """The session, of a command that does nothing without one."""
+        if self.session is None:
+            raise ValueError(self.name)
+        return self.session
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether what is said behind it is a message to the agent."""
+        has_words = bool(self.argument or self.arrived.event.attachments)
+        return self.name in PASSED_ON and has_words
+
+    @property
+    def rest(self) -> str:
+        """What follows its line."""
+        return self.arrived.command.rest if self.arrived.command is not None else ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn of the session is live."""
+        return self.session is not None and self.session.active_turn is not None
+
+    @property
+    def needs_database(self) -> bool:
+        """Whether it changes more than sessions and titles, so that it takes statements of its own.
+
+        What was decided before it has to be written first.
+        """
+        if self.name is CommandName.RESUME:
+            return bool(self.argument)
+        if self.session is None:
+            return False
+        needs = {
+            # One of several places leaves alone what runs and waits for all of them.
+            CommandName.NEW: self.is_running and not self.is_in_several_places,
+            CommandName.STOP: self.is_running,
+            CommandName.UNDO: not self.is_running,
+            CommandName.RETRY: not self.is_running,
+            CommandName.MODEL: bool(self.argument),
+            CommandName.BRANCH: True,
+        }
+        return needs.get(self.name, False)
+
+
+class Commanding:
+    """Carries out the commands of one batch, in their place among its messages.
+
+    Args:
+        cards: Of the sessions that the commands of the batch may be about.
+    """
+
+    def __init__(
+        self, placement: Placement, cards: Cards, effects: Effects, catalog: Catalog
+    ) -> None:
+        self.placement = placement
+        self.cards = cards
+        self.effects = effects
+        self._catalog = catalog
+
+    def accept(self, arrived: Arrived) -> Given | None:
+        """Return what is to be done; None where nothing is, which is counted or answered.
+
+        What follows the line of a command is a message, also where its command is refused.
+        """
+        command = arrived.command
+        if command is None:
+            return None
+        if command.name is None:
+            # Leaves no mark: nothing came of it.
+            self.effects.count((CountName.KEPT, "other_bot"))
+            return None
+        if self.placement.is_repeat(arrived):
+            return None
+        rules = self._catalog.platforms[arrived.event.platform].commands
+        session = self.placement.find_session(arrived)
+        if session is not None and session.ended_at is not None:
+            session = None
+        given = Given(
+            arrived,
+            command.name,
+            command.argument,
+            rules,
+            session,
+            session is not None and self._is_in_several_places(session),
+        )
+        is_permitted = may_use(arrived, rules, given.name)
+        self.effects.count((CountName.COMMANDS, given.name, "done" if is_permitted else "refused"))
+        if not given.rest and not (is_permitted and given.passes_on):
+            self.placement.mark_seen(arrived)
+        if not is_permitted:
+            self.answer(given, replies.refused(given.name, rules.prefix))
+            self.bring_rest(given)
+        return given if is_permitted else None
+
+    def _is_in_several_places(self, session: Session) -> bool:
+        loaded = sum(lane.session_id == session.id for lane in self.placement.lanes.values())
+        return loaded + self.cards.of(session).other_lanes > 1
+
+    def carry_out(self, given: Given) -> str:
+        """Do what needs nothing but memory, and return what to answer."""
+        return HANDLERS[given.name](self, given)
+
+    def answer(self, given: Given, said: str) -> None:
+        """Tell the chat what became of a command."""
+        arrived = given.arrived
+        begin = len(self.effects.publications)
+        has_files = arrived.event.attachments and not (given.passes_on or given.rest)
+        self._say(arrived, f"{said}\n{replies.FILES_UNREAD}" if has_files else said)
+        self.effects.trace(begin, arrived.trace)
+
+    def _say(self, arrived: Arrived, said: str) -> None:
+        # Also one that has ended: its answers are in one order. Where nobody has talked yet
+        # there is nothing to be in order with.
+        session = self.placement.find_session(arrived) or _nobodys(arrived)
+        answer_id = derived_id(arrived.stored_at, arrived.digests[0], "reply")
+        speaking = Speaking(
+            session,
+            arrived.agent.name,
+            source_of(arrived.event),
+            arrived.stored_at,
+            kind=OutboundKind.NOTICE,
+        )
+        speaking.say(Part(text=said), answer_id, self.effects)
+
+    def begin_anew(self, given: Given) -> str:
+        """Lead the lane to a new conversation; the old one ends where no other lane leads to it."""
+        arrived, session = given.arrived, given.session
+        behind = self.placement.find_session(arrived)
+        if session is not None and not given.is_in_several_places:
+            now = not_before(arrived.stored_at, session.last_activity_at)
+            end_session(session, now, EndReason.REQUESTED, self.effects)
+            self.cards.of(session).ended_at = now
+        reason = ResetReason.REQUESTED if behind is not None else None
+        following = self.placement.start(arrived, reason, behind)
+        _own(following, arrived)
+        lines = [replies.NEW_IN_ONE_PLACE if given.is_in_several_places else replies.NEW]
+        if given.is_in_several_places and given.is_running:
+            lines.append(replies.STILL_ANSWERED)
+        if title := shown_title(given.argument):
+            lines.append(self.entitle(following, title, given))
+        return "\n".join(lines)
+
+    def title(self, given: Given) -> str:
+        """Show, set or remove the title."""
+        session = given.session
+        if session is None:
+            return replies.NO_CONVERSATION
+        title = shown_title(given.argument)
+        if not title:
+            title_now = self.cards.of(session).title
+            return replies.titled(title_now) if title_now else replies.NO_TITLE
+        _own(session, given.arrived)
+        return self.entitle(session, "" if title == _NO_TITLE else title, given)
+
+    def entitle(self, session: Session, title: str, given: Given) -> str:
+        """Give a session a title, unless it is too long or another session of theirs has it."""
+        if len(title) > MAX_TITLE_CHARACTERS:
+            return replies.title_too_long(MAX_TITLE_CHARACTERS)
+        scope = session.owner or session.session_key
+        card = self.cards.of(session)
+        scopes = self.reach(given.arrived).title_scopes | {scope}
+        holder = self.cards.titled(title, scopes) if title else None
+        if holder is not None and holder.id != session.id:
+            return replies.title_taken(title)
+        self.effects.titles.append(TitleRow(session.id, title or None, scope))
+        card.title, card.title_scope = (title, scope) if title else (None, None)
+        return replies.titled(title) if title else replies.TITLE_CLEARED
+
+    def list_sessions(self, given: Given) -> str:
+        """Return the conversations within reach."""
+        told = self._listed(given)
+        self._note_shown(given, told)
+        if not told:
+            return replies.NO_OTHERS
+        current = None if given.session is None else given.session.id
+        text = replies.listing(told, current)
+        is_choice = given.name is CommandName.RESUME
+        return replies.choice(text, given.rules.prefix) if is_choice else text
+
+    def _listed(self, given: Given) -> list[Card]:
+        self._refresh()
+        current = None if given.session is None else given.session.id
+        found = self.cards.within(self.reach(given.arrived))
+        told = [card for card in found if card.said or card.id == current]
+        if given.session is not None and all(card.id != current for card in told):
+            # Led here from another place, or nobody's yet; who is in it may see it.
+            told.append(self.cards.of(given.session))
+        return sorted(told, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
+
+    def sought(self, given: Given) -> Card | None:
+        """Return the session an argument names: by its number in the list, its title or its id."""
+        wanted = shown_title(given.argument)
+        if _NUMBER.fullmatch(wanted):
+            listed = self._numbered(given)
+            if int(wanted) <= len(listed):
+                return listed[int(wanted) - 1]
+        reach = self.reach(given.arrived)
+        for card in self.cards.within(reach):
+            if card.title is not None and title_key(wanted) == title_key(card.title):
+                return card
+            if wanted.lower() == str(card.id):
+                return card
+        return None
+
+    def _note_shown(self, given: Given, told: Sequence[Card]) -> None:
+        arrived = given.arrived
+        key = list_key(arrived.session_key, arrived.person)
+        self.cards.shown.show(key, arrived.stored_at, [card.id for card in told])
+
+    def _shown(self, given: Given) -> ShownList | None:
+        arrived = given.arrived
+        return self.cards.shown.by_key.get(list_key(arrived.session_key, arrived.person))
+
+    def means_old_list(self, given: Given) -> bool:
+        """Return whether a number was given, and the list it could mean was shown too long ago."""
+        shown = self._shown(given)
+        is_number = _NUMBER.fullmatch(shown_title(given.argument)) is not None
+        return is_number and shown is not None and not shown.is_valid(given.arrived.stored_at)
+
+    def _numbered(self, given: Given) -> Sequence[Card | None]:
+        """Return the conversations as they were numbered for a person; None: it is gone.
+
+        Who was shown no list means the one they would be shown now.
+        """
+        shown = self._shown(given)
+        if shown is None:
+            return self._listed(given)
+        return [self.cards.by_id.get(id_) for id_ in shown.session_ids]
+
+    def help(self, given: Given) -> str:
+        """Return what may be used."""
+        names = (name for name in CommandName if may_use(given.arrived, given.rules, name))
+        return replies.help_text(names, given.rules.prefix)
+
+    def nothing_to_stop(self, given: Given) -> str:
+        """Return what to answer where no turn is live."""
+        is_stream = given.arrived.agent.delivery == "stream"
+        return replies.NO_STOPPING if is_stream else replies.NOTHING_TO_STOP
+
+    def pass_on(self, given: Given) -> str:
+        """Bring what is said behind a command to the agent, as a message of its own."""
+        if not given.passes_on:
+            return replies.nothing_said(given.name, given.rules.prefix)
+        arrived, is_queued = given.arrived, given.name is CommandName.QUEUE
+        message = arrived._replace(
+            event=arrived.event.model_copy(update={"text": given.argument or None}),
+            # The answer to the command says what a note would.
+            manners=replace(arrived.manners, note=""),
+            busy="queue" if is_queued else "steer",
+        )
+        was_running = given.is_running
+        begin = len(self.effects.publications)
+        self.placement.route_behind_command(message)
+        self.effects.trace(begin, arrived.trace)
+        if arrived.agent.delivery == "stream":
+            return replies.EACH_BY_ITSELF
+        if not was_running:
+            return replies.ANSWERED_NOW
+        return replies.QUEUED if is_queued else replies.STEERED
+
+    def bring_rest(self, given: Given) -> None:
+        """Bring what follows the line of a command to the agent, with the files that came."""
+        if not given.rest:
+            return
+        arrived = given.arrived
+        said = arrived.event.model_copy(update={"text": given.rest})
+        begin = len(self.effects.publications)
+        self.placement.route_behind_command(arrived._replace(event=said))
+        self.effects.trace(begin, arrived.trace)
+
+    def not_now(self, given: Given) -> str:
+        """Return why transcripts stay as they are."""
+        return replies.STILL_RUNS if given.is_running else replies.NO_CONVERSATION
+
+    def model(self, given: Given) -> str:
+        """Return which model answers."""
+        if given.session is None:
+            return replies.NO_CONVERSATION
+        name = self.cards.of(given.session).model
+        return replies.model_now(name) if name else replies.NO_MODEL
+
+    def status(self, given: Given) -> str:
+        """Return where the conversation stands."""
+        behind = self.placement.find_session(given.arrived)
+        if behind is None:
+            return replies.NO_CONVERSATION
+        self._refresh()
+        card = self.cards.of(behind)
+        placed_now = self.cards.waiting[behind.id]
+        placed_now += sum(row.session_id == behind.id for row in self.effects.waiting)
+        return replies.status(
+            card,
+            behind.agent,
+            waiting=card.waiting + placed_now,
+            is_running=behind.active_turn is not None,
+            has_ended=behind.ended_at is not None,
+        )
+
+    def _refresh(self) -> None:
+        """Let the cards say what the batch has decided so far."""
+        for session in self.placement.sessions.values():
+            if session.id not in self.cards.loaded or session.id in self.cards.by_id:
+                card = self.cards.of(session)
+                card.said, card.owner = session.user_messages, session.owner
+
+    def reach(self, arrived: Arrived) -> Reach:
+        """Return whose sessions a command may name."""
+        known = self.cards.reaches.get((arrived.session_key, arrived.person))
+        return known or reach_of(arrived.session_key, arrived.person)
+
+
+HANDLERS: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
+    CommandName.NEW: Commanding.begin_anew,
+    CommandName.STOP: Commanding.nothing_to_stop,
+    CommandName.QUEUE: Commanding.pass_on,
+    CommandName.STEER: Commanding.pass_on,
+    CommandName.UNDO: Commanding.not_now,
+    CommandName.RETRY: Commanding.not_now,
+    CommandName.TITLE: Commanding.title,
+    CommandName.SESSIONS: Commanding.list_sessions,
+    CommandName.RESUME: Commanding.list_sessions,
+    CommandName.BRANCH: Commanding.not_now,
+    CommandName.MODEL: Commanding.model,
+    CommandName.STATUS: Commanding.status,
+    CommandName.HELP: Commanding.help,
+}
+
+
+def may_use(arrived: Arrived, rules: CommandRules, name: CommandName) -> bool:
+    """Return whether who wrote a message may use a command where they wrote it."""
+    if name in rules.off:
+        return False
+    event = arrived.event
+    chat_class = class_of(event.chat.kind if event.chat else "dm")
+    return rules.permits(name, chat_class, ids_of(arrived))
+
+
+def ids_of(arrived: Arrived) -> set[str]:
+    """Return every platform id of the person who wrote a message, in each of its forms."""
+    event, person = arrived.event, arrived.person
+    sender = event.sender
+    told = {person}
+    if sender is not None:
+        told |= {sender.id, sender.alt_id, *sender.aliases}
+    ids = {one for one in told if one}
+    return ids | {form for one in ids if (form := person_form(event.platform, one))}
+
+
+def _own(session: Session, arrived: Arrived) -> None:
+    """Let a session be the person's who is the first to do something in it."""
+    if session.owner is None and not is_shared_lane(arrived.session_key):
+        session.owner = owner_of(session.session_key, arrived.person)
+
+
+def _nobodys(arrived: Arrived) -> Session:
+    """Return what speaks where there is no session; it is not kept."""
+    return Session(
+        id=derived_id(arrived.stored_at, arrived.digests[0], "no session"),
+        session_key=arrived.session_key,
+        agent=arrived.agent.name,
+        platform=arrived.event.platform,
+        started_at=arrived.stored_at,
+    )

@@ -1,0 +1,1 @@
+"""Limits on how much people, bots and accounts may write."""

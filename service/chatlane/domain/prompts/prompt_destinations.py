@@ -1,0 +1,104 @@
+"""What a prompt says besides the place itself: connected platforms, and where things can be sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chatlane.domain.prompts.redaction import without_numbers
+from chatlane.domain.prompts.sanitize import cleaned, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from chatlane.domain.catalog import HomeChannel, Platform
+    from chatlane.domain.prompts.redaction import Redaction
+
+LOCAL: Final = "local"
+_HERE: Final = "local (files on this machine)"
+_NAMELESS: Final = "Home"
+_LOCAL_OPTION: Final = '- `"local"` → Files on this machine only; nothing is sent to a chat'
+_BY_ID: Final = '*A chat that somebody names by its id is addressed as `"platform:chat_id"`.*'
+
+
+class Surroundings(NamedTuple):
+    """The lines of a prompt around the one delivery option that differs from chat to chat."""
+
+    before_origin: tuple[str, ...]
+    after_origin: tuple[str, ...]
+
+
+def surroundings_of(
+    profile: str,
+    platforms: Mapping[str, Platform],
+    redaction: Redaction | None,
+    *,
+    hides_ids: bool,
+) -> Surroundings:
+    """Return what the sessions of a profile are told of what is declared.
+
+    Args:
+        profile: As it stands in keys; it is told of the accounts that may address it.
+        platforms: What is declared, by name.
+        redaction: How ids are hidden, where any platform hides them.
+        hides_ids: Whether the platform of the session hides ids. A home channel's own platform
+            may do so, too.
+    """
+    declared = [its for _, its in sorted(platforms.items())]
+    homes = [
+        _shown(target, home, platform, redaction if hides_ids or platform.hides_ids else None)
+        for platform in declared
+        for target, home in _homes(platform, profile)
+    ]
+    return Surroundings(
+        (
+            f"**Connected Platforms:** {', '.join((_HERE, *_connected(declared, profile)))}",
+            *(("", "**Home Channels (default destinations):**") if homes else ()),
+            *(f"  - {home.target}: {home.name} ({home.ids})" for home in homes),
+            "",
+            "**Delivery options for scheduled tasks:**",
+        ),
+        (
+            _LOCAL_OPTION,
+            *(f'- `"{home.target}"` → Home channel ({home.name})' for home in homes),
+            "",
+            _BY_ID,
+        ),
+    )
+
+
+def _connected(platforms: list[Platform], profile: str) -> Iterator[str]:
+    for platform in platforms:
+        is_reachable = any(profile in its.profiles for its in platform.accounts.values())
+        if is_reachable and platform.name != LOCAL:
+            yield f"{platform.name}: Connected ✓"
+
+
+def _homes(platform: Platform, profile: str) -> Iterator[tuple[str, HomeChannel]]:
+    """Yield the home channels of a platform with their names as targets."""
+    having = [its for _, its in sorted(platform.accounts.items()) if its.home is not None]
+    for account in having:
+        if account.home is not None and profile in account.profiles:
+            # One platform, one home: the usual case, in which its name is enough.
+            is_only = len(having) == 1
+            yield platform.name if is_only else f"{platform.name}/{account.name}", account.home
+
+
+class _Home(NamedTuple):
+    """A home channel as it is shown; name and ids are quoted."""
+
+    target: str
+    name: str
+    ids: str
+
+
+def _shown(
+    target: str, home: HomeChannel, platform: Platform, redaction: Redaction | None
+) -> _Home:
+    name: str | None = cleaned(home.name)
+    chat, thread = home.chat_id, home.thread_id
+    if redaction is not None:
+        name = without_numbers(cleaned(home.name), {chat})
+        chat = redaction.chat(platform.name, chat)
+        thread = thread and redaction.chat(platform.name, thread)
+    ids = f"ID: {quoted(chat)}" + (f", thread: {quoted(thread)}" if thread else "")
+    return _Home(target, quoted(name or _NAMELESS), ids)

@@ -1,0 +1,1 @@
+"""Rules of sessions: resets, handoff, compaction, flags, and visible transcripts."""

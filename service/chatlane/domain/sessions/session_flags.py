@@ -1,0 +1,270 @@
+"""What happens to sessions besides messages: ends, beginnings, suspensions, interruptions. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatlane.domain.addressing.keys import parse_session_key
+from chatlane.domain.addressing.owners import is_shared_lane
+from chatlane.domain.counts import CountName
+from chatlane.domain.effects import Publication
+from chatlane.domain.ids import derived_id
+from chatlane.domain.policy import served_boundary_at
+from chatlane.domain.sessions.session_handoff import follow
+from chatlane.domain.sessions.transcripts import BRANCH
+from chatlane.domain.states import Session
+from chatlane_schemas.codec import encode
+from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
+from chatlane_schemas.session_state import ModelOverride, ResumeMark
+from chatlane_schemas.subjects import event as event_subject
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.policy import ResetPolicy
+
+
+def end_session(session: Session, at: datetime, reason: EndReason, effects: Effects) -> None:
+    """End a session; what runs or waits in it is still answered there, unless it was stopped."""
+    at = _not_before(at, session)
+    session.ended_at = at
+    session.end_reason = reason
+    ended = SessionEnded(
+        id=str(derived_id(at, session.id.bytes, "session.ended")),
+        at=at,
+        session_id=session.id,
+        session_key=session.session_key,
+        agent=session.agent,
+        reason=reason,
+    )
+    effects.publications.append(
+        Publication(None, "EVENTS", event_subject("session", "ended"), ended.id, encode(ended))
+    )
+
+
+def next_session(
+    previous: Session,
+    *,
+    session_key: str,
+    at: datetime,
+    trigger: bytes,
+    policy: ResetPolicy,
+    effects: Effects,
+) -> Session:
+    """Return the session that follows another one on a lane.
+
+    Args:
+        previous: The session the lane led to; has ended.
+        session_key: Key of the lane.
+        at: When it was asked for.
+        trigger: What makes its id this one.
+        policy: In force on the lane.
+    """
+    at = _not_before(at, previous)
+    session = Session(
+        id=derived_id(at, trigger, "session"),
+        session_key=session_key,
+        agent=previous.agent,
+        platform=parse_session_key(session_key).platform,
+        started_at=at,
+        served_boundary=served_boundary_at(at, policy),
+        owner=previous.owner,
+        is_new=True,
+    )
+    follow(session, previous, ResetReason.REQUESTED)
+    _announce_start(session, previous, effects)
+    return session
+
+
+def opened_session(
+    session_id: UUID,
+    *,
+    session_key: str,
+    agent: str,
+    at: datetime,
+    policy: ResetPolicy,
+    owner: str | None,
+    effects: Effects,
+) -> Session:
+    """Return a session that somebody asked for, and that follows no other one.
+
+    Args:
+        session_key: Key of its lane, or a name of its own where none leads to it.
+        at: When it was asked for.
+        policy: In force on the lane.
+        owner: Whose it is, if that is known before somebody writes.
+    """
+    session = Session(
+        id=session_id,
+        session_key=session_key,
+        agent=agent,
+        platform=parse_session_key(session_key).platform,
+        started_at=at,
+        served_boundary=served_boundary_at(at, policy),
+        owner=owner,
+        is_new=True,
+    )
+    _announce_start(session, None, effects)
+    return session
+
+
+def branch_of(
+    parent: Session,
+    *,
+    session_key: str,
+    through_seq: int,
+    at: datetime,
+    trigger: bytes,
+    policy: ResetPolicy,
+    effects: Effects,
+) -> Session:
+    """Return a session that begins as a copy of another one.
+
+    Args:
+        parent: Keeps everything; whether it ends is another decision.
+        session_key: Key of the lane it is for; not used if that is one person's and the parent
+            is shared, for the copy has what others wrote.
+        through_seq: Place of the last row it has of its parent.
+        at: When it was asked for.
+        trigger: What makes its id this one.
+        policy: In force on the lane.
+    """
+    at = _not_before(at, parent)
+    if is_shared_lane(parent.session_key) and not is_shared_lane(session_key):
+        session_key = parent.session_key
+    session = Session(
+        id=derived_id(at, trigger, "session"),
+        session_key=session_key,
+        agent=parent.agent,
+        platform=parse_session_key(session_key).platform,
+        started_at=at,
+        parent_id=parent.id,
+        link_kind=BRANCH,
+        last_activity_at=at,
+        served_boundary=served_boundary_at(at, policy),
+        next_seq=through_seq + 1,
+        owner=parent.owner,
+        is_new=True,
+    )
+    _announce_start(session, parent, effects)
+    return session
+
+
+def share_session(session: Session, lane_key: str) -> None:
+    """Let a session of one person be shared from now on, if several people may write on a lane.
+
+    It gets the key of the lane, which names no person, so every reader takes it for a session
+    of that lane: rows are found by sender and time, and commands by the key.
+
+    Args:
+        session: A message comes to it; locked.
+        lane_key: Key of the lane on which the message came.
+    """
+    if not is_shared_lane(lane_key):
+        return
+    session.owner = None
+    if not is_shared_lane(session.session_key):
+        session.session_key, session.has_new_key = lane_key, True
+
+
+def _announce_start(session: Session, previous: Session | None, effects: Effects) -> None:
+    reason = None if previous is None else ResetReason.REQUESTED
+    started = SessionStarted(
+        id=str(derived_id(session.started_at, session.id.bytes, "session.started")),
+        at=session.started_at,
+        session_id=session.id,
+        session_key=session.session_key,
+        agent=session.agent,
+        reason=reason,
+        previous_session_id=None if previous is None else previous.id,
+    )
+    effects.publications.append(
+        Publication(
+            None, "EVENTS", event_subject("session", "started"), started.id, encode(started)
+        )
+    )
+    effects.count((CountName.SESSIONS_STARTED, session.agent, reason or "new"))
+
+
+def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:
+    """Take the end of a session back, or that it was given up.
+
+    Whoever asks is there: as if they had written, or the policy would end the session again
+    with their next message.
+    """
+    at = _not_before(at, session)
+    session.ended_at = None
+    session.end_reason = None
+    session.last_activity_at = at
+    session.served_boundary = served_boundary_at(at, policy)
+    session.suspended_at = None
+    session.resume_marked_at = None
+    session.resume_reason = None
+    session.interruptions = 0
+
+
+def suspend_session(session: Session, at: datetime) -> None:
+    """Give a session up; the first time counts."""
+    if session.suspended_at is None:
+        session.suspended_at = at
+        session.has_new_flags = True
+
+
+def mark_interrupted(session: Session, at: datetime, reason: str) -> None:
+    """Say that a session was interrupted; the newest mark counts."""
+    session.resume_marked_at = at
+    session.resume_reason = reason
+    session.has_new_flags = True
+
+
+def unmark_interrupted(session: Session) -> None:
+    """Take the mark of an interruption away, if there is one."""
+    if session.resume_marked_at is not None:
+        session.resume_marked_at = None
+        session.resume_reason = None
+        session.has_new_flags = True
+
+
+def count_answer(session: Session) -> None:
+    """Note a complete result: whatever interrupted the session is over, and its note was read."""
+    session.answers += 1
+    unmark_interrupted(session)
+    if session.interruptions:
+        session.interruptions = 0
+        session.has_new_flags = True
+    if session.opening_note is not None:
+        session.opening_note = None
+        session.has_new_flags = True
+
+
+def count_interruption(session: Session) -> None:
+    """Note an attempt that was lost with its worker."""
+    session.interruptions += 1
+    session.has_new_flags = True
+
+
+def leave_note(session: Session, note: str | None) -> None:
+    """Keep a note for the session that will follow; `""` takes it away."""
+    if note is not None:
+        session.carry_over = note or None
+        session.has_new_flags = True
+
+
+def model_override_of(session: Session) -> ModelOverride | None:
+    """Return which model is to answer in a session, if not its agent's own choice."""
+    if session.model_override is None:
+        return None
+    return ModelOverride.model_validate_json(session.model_override)
+
+
+def resume_mark_of(session: Session) -> ResumeMark | None:
+    """Return how a session was interrupted, as its agent is told."""
+    if session.resume_marked_at is None or session.resume_reason is None:
+        return None
+    return ResumeMark(reason=session.resume_reason, marked_at=session.resume_marked_at)
+
+
+def _not_before(at: datetime, session: Session) -> datetime:
+    return max(at, session.started_at, session.last_activity_at or session.started_at)

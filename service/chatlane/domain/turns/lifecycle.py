@@ -1,0 +1,565 @@
+"""Decides the life of a turn: opened, claimed, finished, failed, and what follows.
+
+Pure, as `lanes`: sessions and turns come loaded under lock, effects go back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from pydantic_core import to_json
+
+from chatlane.domain.counts import CountName
+from chatlane.domain.dead import bury
+from chatlane.domain.effects import (
+    Effects,
+    LateRow,
+    MessageRow,
+    Publication,
+    UnansweredTurn,
+    without_nulls,
+)
+from chatlane.domain.fast_json import turn_notice
+from chatlane.domain.ids import derived_id, time_of
+from chatlane.domain.outbound_builder import Speaking
+from chatlane.domain.sessions.session_flags import (
+    count_answer,
+    count_interruption,
+    leave_note,
+    suspend_session,
+)
+from chatlane.domain.states import Session, Turn
+from chatlane.domain.turns.claims import go_on
+from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.outbound import OutboundKind
+from chatlane_schemas.results import Outcome, Part, Role
+from chatlane_schemas.subjects import turn as turn_subject
+from chatlane_schemas.transcripts import Unanswered
+from chatlane_schemas.turns import CancelReason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.log import Trace
+    from chatlane_schemas.results import ResultMessage
+    from chatlane_schemas.source import Source
+
+# How long an unclaimed turn waits for its next notification, by notifications sent so far. A worker
+# claims what it has fetched at once; who has not after the first of these has died (ADR 0023).
+_REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
+MAX_TURN_MESSAGES: Final = 50
+MAX_TURN_BYTES: Final = 256 * 1024
+_RETRY_PAUSE: Final = timedelta(seconds=5)
+_FAILURE_NOTICE: Final = "Sorry, I could not answer this. Please try again."
+# Attempts in a row, over all turns of a session, that may be lost with their workers.
+_STUCK_AFTER: Final = 3
+_STUCK_NOTICE: Final = (
+    "Sorry, I was interrupted again and again. Your next message starts a new conversation."
+)
+NOTICES: Final = (_FAILURE_NOTICE, _STUCK_NOTICE)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedResult:
+    """A result as read from the log; `agent` is the subject's, the only one believed.
+
+    Attributes:
+        is_old: It was stored before this router began. Should the database have been restored, it
+            may belong to a claim that is forgotten, or to a message that is still to be read again.
+        may_wait: Whether such a message may still come.
+    """
+
+    result: ResultMessage
+    agent: str
+    stored_at: datetime
+    body: bytes
+    subject: str
+    partition: int
+    sequence: int
+    trace: Trace | None = None
+    is_old: bool = False
+    may_wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The routed message that a `stream` answer replies to.
+
+    Attributes:
+        source: Where its answer goes; None where nobody is to be told.
+        was_given_up: It is marked as not answered: no worker had acknowledged it.
+    """
+
+    id: UUID
+    source: Source | None
+    is_of_person: bool = True
+    was_given_up: bool = False
+
+
+def open_turn(
+    session: Session,
+    at: datetime,
+    trigger: bytes,
+    effects: Effects,
+    *,
+    rest: timedelta | None = None,
+) -> Turn:
+    """Give an idle session a turn and tell the agent's workers, unless it is to rest first.
+
+    Args:
+        at: Time the trigger was stored.
+        trigger: Digest of the message, or id of the result, that makes the turn necessary.
+        rest: How long after the commit nobody is to be told.
+    """
+    turn = Turn(
+        id=derived_id(at, trigger + session.id.bytes, "turn"),
+        session_id=session.id,
+        agent=session.agent,
+        state="ready",
+    )
+    session.active_turn = turn.id
+    effects.new_turns.append(turn)
+    if rest is None:
+        _notify(turn, at, effects)
+    else:
+        turn.dispatch = 0
+        turn.rest, turn.due_in = "resting", rest
+        effects.due_within(rest)
+    return turn
+
+
+def repeat_notice(turn: Turn, effects: Effects) -> None:
+    """Tell the workers again of a turn that nobody has claimed.
+
+    The dispatch number makes it another message: a repeated id would be swallowed.
+    """
+    turn.dispatch += 1
+    turn.state = "ready"
+    turn.rest = "rested" if turn.rest else None
+    _notify(turn, time_of(turn.id), effects)
+    effects.changed_turns.append(turn)
+
+
+def _notify(turn: Turn, at: datetime, effects: Effects) -> None:
+    turn.due_in = _REPEATS[min(turn.dispatch, len(_REPEATS)) - 1]
+    notice_id = f"turn:{turn.id}:{turn.dispatch}"
+    notice = turn_notice(notice_id, at, turn.id, turn.session_id, turn.agent, turn.dispatch)
+    effects.publications.append(
+        Publication(turn.session_id, "TURNS", turn_subject(turn.agent), notice_id, notice)
+    )
+    effects.count((CountName.TURNS_DISPATCHED, turn.agent))
+
+
+def expire_lease(
+    turn: Turn, session: Session, *, max_attempts: int, has_waiting: bool, effects: Effects
+) -> None:
+    """End a lease that nobody renewed: dispatch again, or give up after the last attempt.
+
+    A turn that was to end has ended with it. A session in which attempt after attempt is lost,
+    whatever the turn, is given up with the turn: what it holds may be what ends the workers. An
+    attempt that nobody began, because its claim was answered too late, counts for nothing.
+    """
+    effects.count((CountName.TURNS_EXPIRED, turn.agent))
+    if turn.cancel is not None:
+        void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+        return
+    if not turn.is_begun:
+        turn.unbegun += 1
+        repeat_notice(turn, effects)
+        return
+    turn.interruptions += 1
+    count_interruption(session)
+    if session.interruptions >= max(_STUCK_AFTER, max_attempts):
+        suspend_session(session, time_of(turn.id))
+        error = "interrupted again and again; the session is suspended"
+        fail_turn(
+            turn, session, error, has_waiting=has_waiting, effects=effects, notice=_STUCK_NOTICE
+        )
+    elif turn.tries >= max_attempts:
+        fail_turn(turn, session, "lease expired", has_waiting=has_waiting, effects=effects)
+    else:
+        repeat_notice(turn, effects)
+
+
+def settle(
+    arrived: ArrivedResult,
+    session: Session,
+    turn: Turn | None,
+    *,
+    max_attempts: int,
+    has_waiting: bool,
+    effects: Effects,
+) -> None:
+    """Apply the result of a turn, once; everything else about it changes nothing."""
+    result = arrived.result
+    if turn is None or turn.session_id != session.id:
+        _refuse(arrived, DeadReason.UNKNOWN_TURN, effects)
+    elif turn.agent != arrived.agent:
+        _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
+    elif turn.result_id == result.id:
+        effects.count((CountName.DUPLICATES, "results"))
+    elif not _is_current(result, turn):
+        _keep_late(arrived, effects)
+    else:
+        # Who has a result has begun, even if nobody was told.
+        go_on(turn)
+        turn.is_begun = True
+        _end(
+            arrived,
+            session,
+            turn,
+            max_attempts=max_attempts,
+            has_waiting=has_waiting,
+            effects=effects,
+        )
+        note_end(turn, session, arrived.stored_at)
+
+
+def note_end(turn: Turn, session: Session, at: datetime) -> None:
+    """Let the idle time of a session count from the end of a turn that answered a person."""
+    if turn.is_asked and not turn.is_live:
+        _note_answer(session, at)
+
+
+def _note_answer(session: Session, at: datetime) -> None:
+    last = session.asked_turn_ended_at
+    session.asked_turn_ended_at = at if last is None else max(at, last)
+
+
+def _end(
+    arrived: ArrivedResult,
+    session: Session,
+    turn: Turn,
+    *,
+    max_attempts: int,
+    has_waiting: bool,
+    effects: Effects,
+) -> None:
+    """End the current attempt with its result, and mostly its turn."""
+    result = arrived.result
+    if turn.cancel is not None:
+        _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
+    elif result.outcome is Outcome.FAILED and result.retry and turn.tries < max_attempts:
+        effects.use(session.id, result.usage)
+        _retry_later(turn, result, effects)
+    elif result.outcome is Outcome.FAILED:
+        effects.use(session.id, result.usage)
+        turn.result_id = result.id
+        if result.transcript:
+            # What it did before it failed, such as calls of tools, was done.
+            effects.messages.extend(_transcript(arrived, session, turn))
+        fail_turn(turn, session, result.error or "failed", has_waiting=has_waiting, effects=effects)
+    else:
+        _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
+
+
+def _is_current(result: ResultMessage, turn: Turn) -> bool:
+    return (
+        turn.is_live
+        and turn.token is not None
+        and (turn.attempt, turn.token)
+        == (
+            result.attempt,
+            result.token,
+        )
+    )
+
+
+def recall_claim(turn: Turn, result: ResultMessage) -> None:
+    """Give a turn the claim that its result tells of, and that this database has forgotten.
+
+    An attempt is given out by a commit only: who has a later one than the turn counts has it from a
+    database that was ahead of this one.
+    """
+    turn.state = "claimed"
+    turn.attempt = result.attempt or turn.attempt
+    turn.token = result.token
+    turn.claim_id = None
+    turn.is_begun = True
+
+
+def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:
+    turn.state = "ready"
+    turn.token = None
+    turn.claim_id = None
+    turn.result_id = result.id
+    turn.error = result.error
+    turn.due_in = _RETRY_PAUSE * turn.tries
+    effects.changed_turns.append(turn)
+    effects.count((CountName.TURNS_RETRIED, turn.agent))
+
+
+def _finish(
+    arrived: ArrivedResult, session: Session, turn: Turn, *, has_waiting: bool, effects: Effects
+) -> None:
+    """End a turn with what its worker said, however it ended where it was told to."""
+    result = arrived.result
+    outcome = Outcome.NO_REPLY if result.outcome is Outcome.FAILED else result.outcome
+    turn.state = "done"
+    turn.result_id = result.id
+    turn.outcome = outcome
+    turn.error = result.error or turn.error
+    effects.changed_turns.append(turn)
+    effects.use(session.id, result.usage)
+    leave_note(session, result.carry_over)
+    if turn.cancel is None:
+        count_answer(session)
+    rows = _transcript(arrived, session, turn)
+    effects.messages.extend(rows)
+    if turn.cancel is not None and not any(_is_answer(row) for row in rows):
+        effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
+    speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
+    # After the end of its session nobody waits for it any more: the chat has gone on.
+    is_said = turn.cancel is not CancelReason.SESSION_ENDED
+    for number, part in enumerate(result.parts if is_said else ()):
+        answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
+        speaking.say(part, answer_id, effects, number)
+    effects.count((CountName.TURNS_FINISHED, turn.agent, outcome or ""))
+    _free(
+        session,
+        arrived.stored_at,
+        result.id.encode(),
+        has_waiting=has_waiting,
+        effects=effects,
+    )
+
+
+def fail_turn(
+    turn: Turn,
+    session: Session,
+    error: str,
+    *,
+    has_waiting: bool,
+    effects: Effects,
+    notice: str = _FAILURE_NOTICE,
+) -> None:
+    """Give a turn up: dead letter, a word to the chat, and the session is free again."""
+    at = time_of(turn.id)
+    effects.unanswered.append(UnansweredTurn(turn.id, Unanswered.FAILED))
+    turn.state = "failed"
+    turn.outcome = Outcome.FAILED
+    turn.error = error
+    effects.changed_turns.append(turn)
+    pointer = {"turn_id": turn.id, "session_id": session.id, "attempts": turn.tries}
+    bury(
+        effects,
+        stage=Stage.TURNS,
+        reason=DeadReason.TURN_FAILED,
+        at=at,
+        trigger=turn.id.bytes,
+        body=to_json(pointer),
+        detail=f"turn {turn.id} after {turn.tries} attempts"
+        + ("; its session is suspended" if session.suspended_at else ""),
+        session_id=session.id,
+    )
+    notice_id = derived_id(at, turn.id.bytes, "failure notice")
+    speaking = Speaking(session, turn.agent, turn.source, at, turn.id, OutboundKind.NOTICE)
+    speaking.say(Part(text=notice), notice_id, effects)
+    effects.count((CountName.TURNS_FINISHED, turn.agent, Outcome.FAILED))
+    _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
+
+
+def void_turn(
+    turn: Turn,
+    session: Session,
+    *,
+    has_waiting: bool,
+    effects: Effects,
+    reason: CancelReason | None = None,
+) -> None:
+    """End a turn that is not to be answered, or has nothing left to answer.
+
+    Args:
+        turn: Live; of the session.
+        session: Locked.
+        has_waiting: Whether something waits that the session goes on with.
+        effects: What is to be written.
+        reason: Why its messages are not answered, if not for the reason that cancelled it.
+    """
+    reason = reason or turn.cancel
+    if reason is not None and not turn.is_unclaimed:
+        effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(reason)))
+    turn.state = "void"
+    effects.changed_turns.append(turn)
+    _free(session, time_of(turn.id), turn.id.bytes, has_waiting=has_waiting, effects=effects)
+
+
+def _free(
+    session: Session, at: datetime, trigger: bytes, *, has_waiting: bool, effects: Effects
+) -> None:
+    session.active_turn = None
+    if has_waiting:
+        open_turn(session, at, trigger, effects)
+
+
+def answer_stream(
+    arrived: ArrivedResult,
+    session: Session,
+    question: Question | None,
+    known_result_id: str | None,
+    effects: Effects,
+) -> None:
+    """Apply a `stream` answer: one per (routed message, part), the first one wins.
+
+    Args:
+        question: None when the session holds no such message.
+        known_result_id: Envelope id of the answer that already won, if any.
+    """
+    result = arrived.result
+    if question is None:
+        _refuse(arrived, DeadReason.INVALID, effects, "reply_to names no message of the session")
+    elif session.agent != arrived.agent:
+        _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
+    elif known_result_id == result.id:
+        effects.count((CountName.DUPLICATES, "results"))
+    elif known_result_id is not None:
+        _keep_late(arrived, effects)
+    else:
+        _answer(arrived, session, question, effects)
+
+
+def _answer(arrived: ArrivedResult, session: Session, question: Question, effects: Effects) -> None:
+    result = arrived.result
+    effects.use(session.id, result.usage)
+    leave_note(session, result.carry_over)
+    if result.part == 0:
+        count_answer(session)
+    if question.was_given_up:
+        effects.answered_after_all.append(question.id)
+    if question.is_of_person:
+        _note_answer(session, arrived.stored_at)
+    said = Part(text=result.text, attachments=result.attachments)
+    effects.messages.append(
+        MessageRow(
+            session.id,
+            session.take_seq(),
+            Role.ASSISTANT,
+            result.text,
+            arrived.stored_at,
+            details=without_nulls(
+                {"result_id": result.id, "attachments": result.attachments or None}
+            ),
+            reply_to=question.id,
+            part=result.part,
+        )
+    )
+    answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
+    speaking = Speaking(session, session.agent, question.source, arrived.stored_at)
+    speaking.say(said, answer_id, effects, result.part)
+    effects.count((CountName.STREAM_ANSWERS, session.agent))
+
+
+def _is_answer(row: MessageRow) -> bool:
+    return row.role == Role.ASSISTANT and bool(row.content)
+
+
+def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[MessageRow]:
+    result = arrived.result
+
+    def row(role: str, content: str | None, details: dict[str, object]) -> MessageRow:
+        return MessageRow(
+            session.id,
+            session.take_seq(),
+            role,
+            content,
+            arrived.stored_at,
+            details=without_nulls(details),
+            turn_id=turn.id,
+        )
+
+    if result.transcript:
+        return [
+            row(
+                entry.role,
+                entry.content,
+                {
+                    "tool_calls": entry.tool_calls,
+                    "tool_call_id": entry.tool_call_id,
+                    "tool_name": entry.tool_name,
+                },
+            )
+            for entry in result.transcript
+        ]
+    return [
+        row(Role.ASSISTANT, part.text, {"attachments": part.attachments or None})
+        for part in result.parts
+    ]
+
+
+def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:
+    result = arrived.result
+    effects.late.append(
+        LateRow(
+            id=result.id,
+            session_id=result.session_id,
+            turn_id=result.turn_id,
+            attempt=result.attempt,
+            reply_to=result.reply_to,
+            body=arrived.body,
+        )
+    )
+    effects.count((CountName.LATE_RESULTS, arrived.agent))
+
+
+def _refuse(
+    arrived: ArrivedResult, reason: DeadReason, effects: Effects, detail: str | None = None
+) -> None:
+    bury(
+        effects,
+        stage=Stage.RESULTS,
+        reason=reason,
+        at=arrived.stored_at,
+        trigger=arrived.result.id.encode(),
+        body=arrived.body,
+        detail=detail,
+        log="results",
+        partition=arrived.partition,
+        sequence=arrived.sequence,
+        subject=arrived.subject,
+        session_id=arrived.result.session_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingHead:
+    """What a claim must know of one waiting message to decide where its turn ends.
+
+    `is_alone`: it has a turn of its own, or with the others of its album (album id and author).
+    `ready_in` is how long it is not to be answered yet.
+    """
+
+    arrival: int
+    session_key: str
+    size_bytes: int
+    source: Source
+    is_alone: bool = False
+    album: tuple[str, str | None] | None = None
+    ready_in: timedelta = timedelta(0)
+    awaits_files: bool = False
+    is_of_person: bool = True
+
+    def is_one_with(self, other: WaitingHead) -> bool:
+        """Whether the platform shows both as one message."""
+        return self.album is not None and self.album == other.album
+
+
+def claimable(
+    heads: Sequence[WaitingHead], *, max_messages: int, max_bytes: int
+) -> Sequence[WaitingHead]:
+    """Return the part of the line that the turn takes: of one lane, bounded, at least one."""
+    taken = 0
+    size = 0
+    for head in heads[:max_messages]:
+        size += head.size_bytes
+        if head.session_key != heads[0].session_key or (taken and size > max_bytes):
+            break
+        if taken and (head.is_alone or heads[0].is_alone) and not head.is_one_with(heads[0]):
+            break
+        if head.awaits_files and head.ready_in > timedelta(0):
+            break
+        taken += 1
+    return heads[:taken]

@@ -1,0 +1,215 @@
+"""Lets what was said be answered once more, as if it had just come. Pure, as `lanes`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.addressing.keys import parse_session_key
+from chatlane.domain.effects import MessageRow, Publication, WaitingRow
+from chatlane.domain.ids import derived_id
+from chatlane.domain.prompts.turn_prompt import prompted_message
+from chatlane.domain.turns.lifecycle import open_turn
+from chatlane_schemas.codec import encode
+from chatlane_schemas.inbound import Chat, Sender
+from chatlane_schemas.results import Role
+from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.source import Source
+from chatlane_schemas.subjects import routed as routed_subject
+from chatlane_schemas.subjects import slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.catalog import Agent
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.states import Session
+
+
+class Said(NamedTuple):
+    """A row of a person as the transcript has it; `details` and `source` are JSON text."""
+
+    content: str | None
+    details: str | None
+    author: str | None
+    platform_message_id: str | None
+    source: str | None
+    created_at: datetime
+
+
+class _Addressed(NamedTuple):
+    """The same with an address."""
+
+    content: str | None
+    details: str
+    author: str | None
+    platform_message_id: str | None
+    source: str
+    created_at: datetime
+
+
+def say_again(
+    session: Session,
+    agent: Agent,
+    said: Iterable[Said],
+    *,
+    at: datetime,
+    trigger: bytes,
+    slots: int,
+    effects: Effects,
+) -> None:
+    """Queue messages again at the end of an idle session, in order, under new ids.
+
+    What was answered under the old ids stays an answer to what was taken back: it is late.
+
+    Args:
+        session: Locked; its rows of these messages have been taken out.
+        agent: Who serves it.
+        said: The messages.
+        at: When it was asked for.
+        trigger: What makes the new ids these and no others.
+        slots: How many slots a `stream` agent's messages are spread over.
+        effects: Where rows and publications go.
+    """
+    for number, one in enumerate(said):
+        message_id = derived_id(at, trigger, f"message:{session.id.hex}", number)
+        again = _addressed(session, one)
+        if agent.delivery == "stream":
+            _route(session, again, message_id, agent=agent, slots=slots, effects=effects)
+        else:
+            _let_wait(session, again, message_id, effects)
+    if agent.delivery != "stream":
+        open_turn(session, at, trigger, effects)
+
+
+def _addressed(session: Session, one: Said) -> _Addressed:
+    return _Addressed(
+        one.content,
+        one.details or "{}",
+        one.author,
+        one.platform_message_id,
+        one.source or address_of(session).model_dump_json(exclude_none=True),
+        one.created_at,
+    )
+
+
+def address_of(session: Session) -> Source:
+    """Return the address a session's key says, for rows that no message of a chat brought."""
+    key = parse_session_key(session.session_key)
+    return Source(
+        platform=key.platform,
+        account=key.account,
+        scope=key.scope,
+        profile=key.profile,
+        chat=Chat(id=key.chat, kind=key.chat_class),
+        thread_id=key.thread,
+        sender=None if key.user is None else Sender(id=key.user),
+    )
+
+
+def _let_wait(session: Session, one: _Addressed, message_id: UUID, effects: Effects) -> None:
+    effects.waiting.append(
+        WaitingRow(
+            session_id=session.id,
+            arrival=session.take_arrival(),
+            session_key=session.session_key,
+            message_id=message_id,
+            author=one.author,
+            platform_message_id=one.platform_message_id,
+            size_bytes=len((one.content or "").encode()) + len(one.details.encode()),
+            content=one.content,
+            details=one.details,
+            source=one.source,
+            stored_at=one.created_at,
+        )
+    )
+
+
+def _route(
+    session: Session,
+    one: _Addressed,
+    message_id: UUID,
+    *,
+    agent: Agent,
+    slots: int,
+    effects: Effects,
+) -> None:
+    seq = session.take_seq()
+    effects.messages.append(
+        MessageRow(
+            session_id=session.id,
+            seq=seq,
+            id=message_id,
+            role=Role.USER,
+            content=one.content,
+            details=one.details,
+            author=one.author,
+            platform_message_id=one.platform_message_id,
+            source=one.source,
+            created_at=one.created_at,
+        )
+    )
+    effects.publications.append(
+        _routed(session, one, message_id, seq=seq, agent=agent, slots=slots)
+    )
+
+
+def route_again(
+    session: Session,
+    said: Said,
+    message_id: UUID,
+    *,
+    seq: int,
+    agent: Agent,
+    slots: int,
+    effects: Effects,
+) -> None:
+    """Publish a routed message that no stream holds any more, with its id and place.
+
+    Its name on the stream is another one, for the stream may still know the old one.
+
+    Args:
+        session: Locked.
+        said: What its row says now.
+        message_id: Of the row.
+        seq: Of the row.
+        agent: Who serves the session.
+        slots: How many slots its messages are spread over.
+        effects: Where the publication goes.
+    """
+    routed = _routed(
+        session, _addressed(session, said), message_id, seq=seq, agent=agent, slots=slots
+    )
+    effects.publications.append(routed._replace(message_id=f"again:{message_id}"))
+
+
+def _routed(
+    session: Session, one: _Addressed, message_id: UUID, *, seq: int, agent: Agent, slots: int
+) -> Publication:
+    fields = from_json(one.details) | {
+        "v": 1,
+        "id": str(message_id),
+        "at": one.created_at,
+        "session_id": session.id,
+        "session_key": session.session_key,
+        "agent": session.agent,
+        "seq": seq,
+        "source": from_json(one.source),
+        "text": one.content,
+        "stored_at": one.created_at,
+        "session_is_new": seq == 1,
+    }
+    # By way of JSON: the contract is strict about Python types and lenient about JSON's.
+    routed = RoutedMessage.model_validate_json(to_json(fields))
+    if agent.prompts is not None:
+        routed = prompted_message(agent.prompts, routed)
+    return Publication(
+        session.id,
+        "ROUTED",
+        routed_subject(session.agent, slot_of(session.id, slots), session.id),
+        routed.id,
+        encode(routed),
+    )

@@ -1,0 +1,1 @@
+"""Import conversations of a Hermes gateway: read its files, never change them."""

@@ -1,0 +1,184 @@
+"""Reads single values of the old files, each of which may be anything."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from chatlane.importer.records import OldEntry, OldMessage, Origin
+from chatlane_schemas.fields import scrubbed, scrubbed_json
+from chatlane_schemas.results import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import tzinfo
+
+# Content that is a list of parts is stored as JSON behind this.
+_JSON_CONTENT: Final = "\0json:"
+_ROLES: Final = frozenset(Role)
+_SECONDS_AFTER: Final = 253_402_300_800.0  # the year 10000
+
+
+class UnreadableError(ValueError):
+    """A record that cannot be taken over; the text says why and quotes nothing of it."""
+
+
+def text_of(value: object) -> str | None:
+    """Return an id or name as text; None where there is none."""
+    if value is None or value == "" or isinstance(value, (bool, float, list, dict)):
+        return None
+    return scrubbed(str(value)) or None
+
+
+def instant_of(value: object) -> datetime | None:
+    """Return the time that seconds since 1970 name, in UTC."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    if not 0 < seconds < _SECONDS_AFTER:
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def wall_time_of(value: object, zone: tzinfo | None) -> datetime | None:
+    """Return the time an ISO text names; without an offset it is of `zone`, None the system's."""
+    if not isinstance(value, str):
+        return instant_of(value)
+    try:
+        parsed = datetime.fromisoformat(value)
+        if parsed.tzinfo is None and zone is not None:
+            parsed = parsed.replace(tzinfo=zone)
+        return parsed.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def object_of(value: object) -> Mapping[str, object] | None:
+    """Return the JSON object in a text, or the object itself."""
+    if isinstance(value, (str, bytes)):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def origin_of(value: object) -> Origin | None:
+    """Return the address in a routing entry or a session row."""
+    fields = object_of(value)
+    platform = None if fields is None else text_of(fields.get("platform"))
+    if fields is None or platform is None:
+        return None
+    return Origin(
+        platform=platform,
+        chat_type=text_of(fields.get("chat_type")) or "dm",
+        chat_id=text_of(fields.get("chat_id")),
+        thread_id=text_of(fields.get("thread_id")),
+        user_id=text_of(fields.get("user_id")),
+        user_id_alt=text_of(fields.get("user_id_alt")),
+        scope=text_of(fields.get("scope_id")) or text_of(fields.get("guild_id")),
+        profile=text_of(fields.get("profile")),
+    )
+
+
+def entry_of(key: str, value: object, zone: tzinfo | None) -> OldEntry:
+    """Return a routing entry.
+
+    Raises:
+        UnreadableError: It names no session, or not when it was used.
+    """
+    fields = object_of(value)
+    if fields is None:
+        raise UnreadableError("not an object")
+    session_id = text_of(fields.get("session_id"))
+    if session_id is None:
+        raise UnreadableError("names no session")
+    updated_at = wall_time_of(fields.get("updated_at"), zone)
+    created_at = wall_time_of(fields.get("created_at"), zone) or updated_at
+    if updated_at is None or created_at is None:
+        raise UnreadableError("its times cannot be read")
+    return OldEntry(
+        key=scrubbed(key),
+        session_id=session_id,
+        created_at=created_at,
+        updated_at=updated_at,
+        origin=origin_of(fields.get("origin")),
+        is_suspended=fields.get("suspended") is True,
+    )
+
+
+def message_of(
+    place: int, fields: Mapping[str, object], created_at: datetime | None, before: datetime
+) -> OldMessage:
+    """Return a row of a transcript.
+
+    Args:
+        created_at: Its own time, where that can be read.
+        before: The time of the row before it, which stands in.
+
+    Raises:
+        UnreadableError: It says nothing that a transcript can hold.
+    """
+    role = fields.get("role")
+    if role not in _ROLES:
+        raise UnreadableError("not said by user, assistant, system or tool")
+    calls = _calls(fields.get("tool_calls"))
+    details = {
+        "tool_calls": calls,
+        "tool_call_id": text_of(fields.get("tool_call_id")),
+        "tool_name": text_of(fields.get("tool_name")),
+    }
+    kept = {name: value for name, value in details.items() if value is not None}
+    content = _content(fields.get("content"))
+    if content is None and not kept:
+        raise UnreadableError("neither text nor tool call")
+    return OldMessage(
+        place=place,
+        role=str(role),
+        content=content,
+        created_at=created_at or before,
+        platform_message_id=text_of(fields.get("platform_message_id"))
+        or text_of(fields.get("message_id")),
+        details=json.dumps(kept, ensure_ascii=False) if kept else None,
+    )
+
+
+def _content(value: object) -> str | None:
+    """Return what was said; of a list of parts the text, and a word for each of the others."""
+    if isinstance(value, str) and value.startswith(_JSON_CONTENT):
+        try:
+            value = json.loads(value.removeprefix(_JSON_CONTENT))
+        except (ValueError, RecursionError) as exc:
+            raise UnreadableError("its parts cannot be read") from exc
+    if isinstance(value, list):
+        value = "\n".join(filter(None, map(_part, value)))
+    elif isinstance(value, dict):
+        value = _part(value)
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return None if value is None or value == "" else scrubbed(str(value))
+
+
+def _part(part: object) -> str:
+    if not isinstance(part, dict):
+        return str(part)
+    text = part.get("text")
+    return text if isinstance(text, str) else f"[{part.get('type', 'part')}]"
+
+
+def _calls(value: object) -> list[object] | None:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as exc:
+            raise UnreadableError("its tool calls cannot be read") from exc
+    if not value:
+        return None
+    if not isinstance(value, list) or not all(isinstance(call, dict) for call in value):
+        raise UnreadableError("its tool calls cannot be read")
+    try:
+        return [scrubbed_json(call) for call in value]
+    except ValueError as exc:
+        raise UnreadableError("its tool calls cannot be stored") from exc

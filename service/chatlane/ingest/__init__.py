@@ -1,0 +1,1 @@
+"""Own partitions, read their logs, and commit batches."""

@@ -1,0 +1,60 @@
+"""Leaves messages in their log while the stream they lead to has no room.
+
+What is not read costs nothing: the log keeps it, and when the log itself is full its publishers
+are told. What is decided and cannot be published would grow in memory and database instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chatlane.decisions.inbound_decoder import Prepared
+from chatlane.domain.lanes import STARTS_TURN
+from chatlane.domain.turns.lifecycle import ArrivedResult
+from chatlane.ingest.intake import Batch
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from chatlane.decisions.batch_decision import Decoded
+    from chatlane.domain.log import LogMessage
+    from chatlane.ingest.intake import Slice
+
+
+def parted(
+    batch: Batch, known: Mapping[LogMessage, Decoded], full: Collection[str]
+) -> tuple[Batch, Batch]:
+    """Return what of a batch can go on, and what has to wait.
+
+    The order of a partition stays: behind a message that waits everything waits.
+    """
+    on: list[Slice] = []
+    held: list[Slice] = []
+    for one in batch.slices:
+        free = next(
+            (n for n, its in enumerate(one.messages) if _leads_to(known[its]) in full),
+            len(one.messages),
+        )
+        if free:
+            on.append(replace(one, messages=one.messages[:free]))
+        if free < len(one.messages):
+            held.append(replace(one, messages=one.messages[free:]))
+    return Batch(tuple(on)), Batch(tuple(held))
+
+
+def _leads_to(message: Decoded) -> StreamName | None:
+    """Return the stream that fills up with what follows from a message."""
+    content = message.content
+    if isinstance(content, ArrivedResult):
+        return StreamName.OUTBOUND
+    if not isinstance(content, Prepared):
+        # Dead letters are rows; their announcements are few and small.
+        return None
+    heard = content.heard
+    if heard.event.kind not in STARTS_TURN or heard.is_ignored:
+        return None
+    if heard.command is not None and heard.command.is_for_router_only:
+        return StreamName.OUTBOUND
+    return StreamName.ROUTED if heard.agent.delivery == "stream" else StreamName.TURNS

@@ -1,0 +1,457 @@
+"""Commits batches of the two logs: one transaction each, retried until it is over.
+
+A batch that fails is retried in place, so the order of its partitions cannot change. What fails
+for good is found by splitting: first by partition, so that the others go on, then in halves down
+to the one message, which becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Final
+
+from chatlane.decisions.batch_decision import Deciding, Decoded, commands_in, decoded
+from chatlane.decisions.rejected_message import Refused
+from chatlane.domain.limits.shares import declared_owners, label_of, owner_of
+from chatlane.domain.turns.lifecycle import ArrivedResult
+from chatlane.errors import (
+    ResultAheadError,
+    StoreUnavailableError,
+    SupersededError,
+    TransientError,
+)
+from chatlane.failpoints import RouterPoint, hit
+from chatlane.ingest.backpressure import parted
+from chatlane.ingest.intake import Batch
+from chatlane.nats.tasks import end_task
+from chatlane.observability.logs import get_logger
+from chatlane.observability.tracing import batch_committed
+from chatlane.postgres import blockers
+from chatlane.store.logs import partitions
+from chatlane.store.logs.partitions import Advance
+from chatlane_schemas.dead import DeadReason
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+    from random import Random
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.erasure_key import ErasureKey
+    from chatlane.domain.log import LogMessage, LogName, PartitionId
+    from chatlane.ingest.intake import Intake, Slice
+    from chatlane.observability.metrics import Metrics
+    from chatlane.postgres.blockers import Blocker
+
+_log = get_logger("batch")
+
+_FIRST_DELAY: Final = 0.02
+# While the database is away; everybody waits so long once it is back.
+_LONGEST_DELAY: Final = 0.5
+# Of a partition whose rows somebody else has locked.
+_HELD_UP_FOR: Final = timedelta(seconds=1)
+# Its batches are tried by themselves for so many seconds, and wait only so long for a lock: while
+# they do, no other transaction of this router can write.
+_TRIED_APART_FOR: Final = 10.0
+_SHORT_WAIT: Final = timedelta(milliseconds=50)
+_LOOK_FOR_BLOCKER_EVERY: Final = 0.01
+# Nobody is beaten by another router so often in a row: the rows themselves must be at odds.
+_MOST_RACES: Final = 30
+# A message that fails as often as this alone in its transaction is set aside.
+_TRIES_ALONE: Final = 3
+# Decoding lets the transaction before it go on after so many messages, about 0.1 ms.
+_BREATH: Final = 8
+
+# How soon a message is looked at again whose stream is full.
+_ROOM_AFTER: Final = timedelta(milliseconds=500)
+_HELD_BACK_SAID_EVERY: Final = 10.0
+# Seconds: longer than a worker goes on with a turn that it cannot renew.
+_RECALLED_FOR: Final = 300.0
+
+# Commands take statements of their own; so many at once still fit well into a lease.
+_COMMANDS: Final = 16
+
+_Ready = tuple["Batch", "Mapping[LogMessage, Decoded]"]
+
+
+class LostPartitionsError(TransientError):
+    """The compare-and-set did not move these partitions: somebody else owns them now."""
+
+    def __init__(self, lost: set[PartitionId]) -> None:
+        self.lost = lost
+        super().__init__(f"{len(lost)} partitions lost")
+
+
+@dataclass(slots=True)
+class _HeldUp:
+    """A partition with a message whose rows somebody else has locked.
+
+    Attributes:
+        until: Monotonic time until which it is tried apart from others.
+        sequence: Of the message, once it is known; everything before it is committed.
+        is_reported: Whether the log says who has the lock.
+    """
+
+    until: float
+    sequence: int | None = None
+    is_reported: bool = False
+
+
+class Batches:
+    """Takes batches from the intake and commits them, one after the other.
+
+    Args:
+        lease: What each committed batch renews its partitions to.
+        slots: How many slots a `stream` agent's messages are spread over.
+        full_streams: Says for which streams too much waits already; what leads to them is not read.
+        inbound_is_read: Says whether all that was stored until some time is decided; without it
+            that is taken for granted.
+        erasure_key: Of the erasure list; None where nobody was ever erased.
+        began_at: When this router started, by the clock of the logs; None takes its own.
+        find_blocker: Says who keeps a backend of the database waiting.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        writer: Writer,
+        catalog: Catalog,
+        metrics: Metrics,
+        *,
+        router_id: UUID,
+        lease: timedelta,
+        slots: int,
+        max_messages: int,
+        linger: timedelta,
+        jitter: Random,
+        full_streams: Callable[[], Collection[str]] = tuple,
+        inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None,
+        erasure_key: ErasureKey | None = None,
+        began_at: datetime | None = None,
+        find_blocker: Callable[[int], Awaitable[Blocker | None]] | None = None,
+    ) -> None:
+        self._find_blocker = find_blocker
+        self._held_up: dict[PartitionId, _HeldUp] = {}
+        self._inbound_is_read = inbound_is_read
+        self._began_at = began_at or datetime.now(UTC)
+        self._recalls_until = 0.0
+        self._erasure_key = erasure_key
+        self._full_streams = full_streams
+        self._held_back_said_at = -_HELD_BACK_SAID_EVERY
+        self._intake = intake
+        self._writer = writer
+        self._catalog = catalog
+        self._owners = declared_owners(catalog)
+        self._metrics = metrics
+        self._router_id = router_id
+        self._lease = lease
+        self._slots = slots
+        self._max_messages = max_messages
+        self._linger = linger
+        self._jitter = jitter
+
+    @property
+    def has_held_up(self) -> bool:
+        """Whether a partition waits for a row that somebody else has locked."""
+        return any(self._is_held_up(partition) for partition in self._held_up)
+
+    def _is_held_up(self, partition: PartitionId) -> bool:
+        held_up = self._held_up.get(partition)
+        return held_up is not None and held_up.until > monotonic()
+
+    def expect_forgotten_claims(self) -> None:
+        """Treat results for some time as older than this router: the database went back."""
+        self._recalls_until = monotonic() + _RECALLED_FOR
+
+    async def run(self) -> None:
+        """Commit batches until cancelled; while one is in the database the next is decoded.
+
+        Hand the partitions back first: then no batch is running that a cancellation could cut.
+        """
+        ahead: _Ready | None = None
+        while True:
+            if ahead is None:
+                batch = await self._intake.next_batch(self._max_messages, self._linger)
+                ahead = batch, await self._decode(batch)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._settle_what_has_room(*ahead))
+                ahead = await self._decode_ahead()
+
+    async def _decode_ahead(self) -> _Ready | None:
+        """Decode the next batch if it is full already; a small one had better grow meanwhile."""
+        await asyncio.sleep(0)
+        batch = self._intake.full_batch(self._max_messages)
+        return None if batch is None else (batch, await self._decode(batch))
+
+    async def _decode(self, batch: Batch) -> Mapping[LogMessage, Decoded]:
+        began = monotonic()
+        oldest = min(one.messages[0].stored_at for one in batch.slices)
+        queued = max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+        known: dict[LogMessage, Decoded] = {}
+        for one in batch.slices:
+            for message in one.messages:
+                known[message] = decoded(
+                    message,
+                    self._catalog,
+                    is_killer=one.is_process_killer,
+                    is_old=message.stored_at < self._began_at or began < self._recalls_until,
+                )
+                if len(known) % _BREATH == 0:
+                    await asyncio.sleep(0)
+        self._metrics.record_stages({"queue": queued, "decode": monotonic() - began})
+        return known
+
+    async def _settle_what_has_room(
+        self, batch: Batch, known: Mapping[LogMessage, Decoded]
+    ) -> None:
+        held = Batch(())
+        if full := self._full_streams():
+            batch, held = parted(batch, known, full)
+        for part in self._apart(batch):
+            await self._settle(part, known)
+        if held:
+            # Only now: whatever is taken back voids what else is out of its partition.
+            self._intake.failed(held, _ROOM_AFTER)
+            self._report_held_back(full, len(held.messages))
+
+    def _apart(self, batch: Batch) -> list[Batch]:
+        """Return the batch, and after it the partitions that may hold it up, each by itself."""
+        free = Batch(tuple(one for one in batch.slices if not self._is_held_up(one.partition)))
+        alone = [Batch((one,)) for one in batch.slices if self._is_held_up(one.partition)]
+        return [free, *alone] if free else alone
+
+    def _report_held_back(self, full: Collection[str], messages: int) -> None:
+        for stream in full:
+            self._metrics.record_held_back(stream)
+        now = monotonic()
+        if now - self._held_back_said_at >= _HELD_BACK_SAID_EVERY:
+            self._held_back_said_at = now
+            _log.warning("messages_held_back", stream=sorted(full), messages=messages)
+
+    async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Retry until committed; split when the error is not one that waiting cures."""
+        if len(batch.messages) > 1 and self._has_many_commands(batch, known):
+            for part in _parts(batch):
+                await self._settle(part, known)
+            return
+        hit(RouterPoint.BATCH_TAKEN)
+        try:
+            await self._persist(batch, known)
+        except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
+            _log.exception("batch_failed", messages=len(batch.messages))
+            self._metrics.record_repeated_batch("failed")
+            await self._isolate(batch, known)
+
+    @staticmethod
+    def _has_many_commands(batch: Batch, known: Mapping[LogMessage, Decoded]) -> bool:
+        # All that were decoded are counted faster than those of the batch are found.
+        return (
+            commands_in(known.values()) > _COMMANDS
+            and commands_in(map(known.get, batch.messages)) > _COMMANDS
+        )
+
+    async def _persist(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        delay = _FIRST_DELAY
+        races = 0
+        while batch := self._intake.current(batch):
+            began, began_ns = monotonic(), time_ns()
+            try:
+                await self._attempt(batch, known)
+            except LostPartitionsError as error:
+                self._metrics.record_repeated_batch("superseded")
+                self._intake.lost(error.lost)
+            except SupersededError:
+                self._metrics.record_repeated_batch("superseded")
+                races += 1
+                if races > _MOST_RACES:
+                    raise
+                await asyncio.sleep(_FIRST_DELAY * self._jitter.random())
+            except ResultAheadError:
+                await self._settle_in_time(batch, known)
+                return
+            except TransientError as error:
+                self._metrics.record_repeated_batch("failed")
+                _log.warning("batch_waits", error=str(error), messages=len(batch.messages))
+                if isinstance(error, StoreUnavailableError) and error.is_held_up:
+                    await self._part(batch, known)
+                    return
+                await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
+                delay = min(2 * delay, _LONGEST_DELAY)
+            else:
+                for one in batch.slices:
+                    self._held_up.pop(one.partition, None)
+                self._intake.committed(batch)
+                batch_committed(batch.messages, began_ns)
+                self._report(batch, timedelta(seconds=monotonic() - began))
+                return
+
+    async def _settle_in_time(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Find the result that answers what is not known, and let it wait while that may come."""
+        if len(batch.messages) > 1:
+            for part in _parts(batch):
+                await self._persist(part, known)
+            return
+        (message,) = batch.messages
+        content = known[message].content
+        if isinstance(content, ArrivedResult) and await self._nothing_earlier_comes(message):
+            final = known[message]._replace(content=replace(content, may_wait=False))
+            await self._persist(batch, {message: final})
+        else:
+            self._intake.failed(batch, _HELD_UP_FOR)
+
+    async def _nothing_earlier_comes(self, message: LogMessage) -> bool:
+        if self._inbound_is_read is None:
+            return True
+        try:
+            return await self._inbound_is_read(message.stored_at)
+        except TransientError as error:
+            _log.warning("batch_waits", error=str(error), messages=1)
+            return False
+
+    async def _part(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Commit each partition by itself; the one that is held up waits, the others do not.
+
+        Of that one everything before the message whose rows are locked is committed.
+        """
+        until = monotonic() + _TRIED_APART_FOR
+        for one in batch.slices:
+            self._held_up.setdefault(one.partition, _HeldUp(until)).until = until
+        if len(batch.slices) == 1:
+            first = batch.messages[0].sequence
+            held_up = self._held_up[batch.slices[0].partition]
+            if len(batch.messages) == 1:
+                held_up.sequence = first
+            if held_up.sequence == first:
+                self._intake.failed(batch, _HELD_UP_FOR)
+                return
+        for part in _parts(batch):
+            await self._persist(part, known)
+
+    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        """Commit the messages and the cursors after them, or nothing.
+
+        The compare-and-set comes first: it also tells whether an earlier attempt, whose
+        commit was never answered, went through after all.
+
+        Raises:
+            LostPartitionsError: Some partitions are not ours at these positions.
+            TransientError: Trying again may help.
+        """
+        async with self._writer.writing() as writing, self._shortened(batch, writing.connection):
+            writing.lap("wait")
+            advanced = await partitions.advance(
+                writing.connection,
+                self._router_id,
+                [_advance(one) for one in batch.slices],
+                self._lease,
+            )
+            if len(advanced) < len(batch.slices):
+                raise LostPartitionsError({one.partition for one in batch.slices} - advanced)
+            writing.lap("fence")
+            hit(RouterPoint.CURSORS_MOVED)
+            messages = [known[message] for message in batch.messages]
+            deciding = Deciding(self._catalog, self._slots, self._erasure_key)
+            await deciding.run(writing, messages)
+            hit(RouterPoint.BATCH_WRITTEN)
+
+    @asynccontextmanager
+    async def _shortened(
+        self, batch: Batch, connection: PoolConnectionProxy
+    ) -> AsyncIterator[None]:
+        """Wait little for locks where they are known to be held, and find out who holds them."""
+        if len(batch.slices) > 1 or not self._is_held_up(batch.slices[0].partition):
+            yield
+            return
+        pid = await blockers.shorten_wait(connection, _SHORT_WAIT)
+        held_up = self._held_up[batch.slices[0].partition]
+        if self._find_blocker is None or held_up.is_reported:
+            yield
+            return
+        looking = asyncio.create_task(self._report_blocker(held_up, batch, pid))
+        try:
+            yield
+        finally:
+            await end_task(looking)
+
+    async def _report_blocker(self, held_up: _HeldUp, batch: Batch, pid: int) -> None:
+        while self._find_blocker is not None:
+            await asyncio.sleep(_LOOK_FOR_BLOCKER_EVERY)
+            with suppress(TransientError):
+                if blocker := await self._find_blocker(pid):
+                    held_up.is_reported = True
+                    _log.error(
+                        "row_locked",
+                        pid=blocker.pid,
+                        holder=blocker.application,
+                        session_id=blocker.session_id,
+                        partition=batch.slices[0].partition.number,
+                    )
+                    return
+
+    async def _isolate(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        if len(batch.messages) == 1:
+            await self._settle_alone(batch, known)
+            return
+        for part in _parts(batch):
+            await self._settle(part, known)
+
+    async def _settle_alone(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+        reason = ""
+        for _ in range(1, _TRIES_ALONE):
+            try:
+                await self._persist(batch, known)
+            except Exception as error:  # noqa: BLE001 - counted, then set aside with its name
+                reason = type(error).__name__
+            else:
+                return
+        (message,) = batch.messages
+        refused = Refused(message, DeadReason.INTERNAL_ERROR, reason)
+        await self._persist(batch, {message: Decoded(message, refused)})
+
+    def _report(self, batch: Batch, took: timedelta) -> None:
+        self._metrics.record_committed_batch(len(batch.messages), took)
+        now = datetime.now(UTC)
+        oldest: dict[str, datetime] = {}
+        for one in batch.slices:
+            first = one.messages[0].stored_at
+            oldest[one.partition.log] = min(first, oldest.get(one.partition.log, first))
+        for log, stored_at in oldest.items():
+            self._metrics.record_log_lag(log, now - stored_at)
+        self._count_received(batch)
+
+    def _count_received(self, batch: Batch) -> None:
+        counts: dict[tuple[LogName, str], tuple[int, int]] = {}
+        for message in batch.messages:
+            key = message.log, owner_of(message.log, message.subject)
+            messages, size = counts.get(key, (0, 0))
+            counts[key] = messages + 1, size + len(message.body)
+        for (log, owner), (messages, size) in counts.items():
+            self._metrics.record_received(log, label_of(owner, self._owners[log]), messages, size)
+
+
+def _parts(batch: Batch) -> list[Batch]:
+    """Return smaller batches: one per partition, or the two halves of a single one.
+
+    The newer half is valid only once the older one is committed.
+    """
+    if len(batch.slices) > 1:
+        return [Batch((one,)) for one in batch.slices]
+    (whole,) = batch.slices
+    middle = len(whole.messages) // 2
+    older = replace(whole, messages=whole.messages[:middle])
+    newer = replace(
+        whole, messages=whole.messages[middle:], cursor=whole.messages[middle - 1].sequence
+    )
+    return [Batch((older,)), Batch((newer,))]
+
+
+def _advance(one: Slice) -> Advance:
+    last = one.messages[-1]
+    return Advance(one.partition, one.epoch, one.cursor, last.sequence, last.stored_at)

@@ -1,0 +1,152 @@
+"""Looks after partitions in which nothing happens.
+
+A partition without messages would keep its cursor where its last message was: the log could not
+be purged past it, and nobody could tell a quiet partition from a reader that fell silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from chatlane.errors import TransientError
+from chatlane.observability.logs import get_logger
+from chatlane.store.logs import partitions
+from chatlane.store.logs.partitions import Advance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from chatlane.domain.log import LogName, PartitionId
+    from chatlane.ingest.intake import Intake
+    from chatlane.ingest.partition_reader import PartitionFeed, Transaction
+    from chatlane.nats.jetstream import StreamState
+    from chatlane.nats.log_access import LogAccess
+
+DEFAULT_INTERVAL: Final = timedelta(seconds=10)
+# How long a message may be on its way from the leader's log through a reader.
+_DELIVERY_PATIENCE: Final = timedelta(seconds=1)
+
+_log = get_logger("idle_check")
+
+
+class IdleCheck:
+    """Moves the cursors of idle partitions to the end of their log.
+
+    Args:
+        router: Who holds the partitions.
+        lease: How long they stay ours without a renewal.
+        intake: Holds the partitions.
+        access: The logs.
+        transaction: Opens a transaction of the store.
+        interval: Pause between two checks; a partition that moved in between is left alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: UUID,
+        lease: timedelta,
+        intake: Intake,
+        access: LogAccess,
+        transaction: Transaction,
+        interval: timedelta = DEFAULT_INTERVAL,
+    ) -> None:
+        self._router = router
+        self._lease = lease
+        self._intake = intake
+        self._access = access
+        self._transaction = transaction
+        self._interval_seconds = interval.total_seconds()
+        self._cursors: dict[PartitionId, int] = {}
+
+    async def run(self) -> None:
+        """Check again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_seconds)
+            try:
+                await self.check()
+            except TransientError as error:
+                _log.debug("idle_check_failed", reason=str(error))
+
+    async def check(self) -> None:
+        """Check every partition that stood still since the last time.
+
+        Raises:
+            TransientError: NATS or Postgres did not answer.
+        """
+        before, self._cursors = (
+            self._cursors,
+            {feed.partition: feed.position.cursor for feed in self._intake.feeds},
+        )
+        still = [
+            feed
+            for feed in self._intake.feeds
+            if feed.is_idle and before.get(feed.partition) == feed.position.cursor
+        ]
+        for log, feeds in groupby(still, lambda feed: feed.partition.log):
+            await self._check_log(log, list(feeds))
+
+    async def _check_log(self, log: LogName, feeds: Sequence[PartitionFeed]) -> None:
+        cursors = {feed.partition: feed.position.cursor for feed in feeds}
+        # First the end of the log, then the partitions: what lies between can only be newer.
+        state = await self._access.get_state(log)
+        for feed in feeds:
+            # A log that lost its tail would be read on only past what it will hold again.
+            if cursors[feed.partition] > state.last_sequence:
+                feed.break_off("tail_lost")
+            # What was purged before it was read is told of, not passed over.
+            if feed.position.cursor < state.first_sequence - 1:
+                feed.break_off("truncated")
+        behind = [feed for feed in feeds if feed.position.cursor < state.last_sequence]
+        finished = await asyncio.gather(*(self._has_finished(feed, state) for feed in behind))
+        done = [feed for feed, is_done in zip(behind, finished, strict=True) if is_done]
+        if done:
+            await self._advance(done, state)
+
+    async def _has_finished(self, feed: PartitionFeed, state: StreamState) -> bool:
+        """Tell whether the log holds nothing of this partition above its cursor."""
+        if state.generation != feed.position.generation:
+            feed.break_off("log_replaced")
+            return False
+        newest = await self._access.find_last_sequence(feed.partition) or 0
+        if newest <= feed.position.cursor:
+            return True
+        if newest > feed.received_sequence:
+            await asyncio.sleep(_DELIVERY_PATIENCE.total_seconds())
+            if newest > feed.received_sequence and feed.is_idle:
+                feed.break_off("fell_behind")
+        return False
+
+    async def _advance(self, feeds: Sequence[PartitionFeed], state: StreamState) -> None:
+        # Meanwhile a message may have taken one past this end of the log, or to another log.
+        idle = [
+            feed
+            for feed in feeds
+            if feed.is_idle
+            and feed.position.cursor < state.last_sequence
+            and feed.position.generation == state.generation
+        ]
+        steps = [
+            Advance(
+                feed.partition,
+                feed.epoch,
+                feed.position.cursor,
+                state.last_sequence,
+                state.last_stored_at,
+            )
+            for feed in idle
+        ]
+        with ExitStack() as stack:
+            for feed in idle:
+                stack.enter_context(feed.occupy())
+            async with self._transaction() as connection:
+                moved = await partitions.advance(connection, self._router, steps, self._lease)
+            for feed in idle:
+                if feed.partition in moved:
+                    feed.commit(state.last_sequence, state.last_stored_at)
+        self._intake.lost(feed.partition for feed in idle if feed.partition not in moved)

@@ -1,0 +1,349 @@
+"""Merges the partitions a router holds into batches, and keeps what is not committed yet.
+
+A batch is handed out once. Each of its slices then ends in one of three ways: `committed`, or
+`failed` (its messages are first in line again), or its partition is `lost`. Several batches may
+be out at a time, so that one is decoded while another is in the database; a slice that became
+void meanwhile is taken out by `current`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from typing import TYPE_CHECKING, Final
+
+from chatlane.domain.log import LOGS
+from chatlane.ingest.database_regression import KnownPosition
+from chatlane.ingest.partition_reader import FeedDependencies, PartitionFeed
+from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+    from datetime import timedelta
+    from random import Random
+    from uuid import UUID
+
+    from chatlane.domain.log import LogMessage, PartitionId
+    from chatlane.ingest.partition_reader import Transaction, TruncatedHandler
+    from chatlane.nats.log_access import LogAccess
+    from chatlane.store.logs.partitions import Claim, Tenure
+
+# A partition gets at most one in so many places of a batch, unless there are fewer: who writes
+# into another one while it is flooded waits for two batches at most, and those are short.
+_SHARES: Final = 4
+# Bodies of one transaction: they are in memory several times while it runs.
+DEFAULT_BATCH_BYTES: Final = 8 * 1024 * 1024
+
+_log = get_logger("intake")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The next messages of one partition.
+
+    Attributes:
+        cursor: Where the cursor must stand for these messages to be the next.
+        messages: In the order of the log; never empty.
+        is_process_killer: The one message must be set aside without being looked into.
+        token: Tells whether this is still what the intake believes to be out.
+    """
+
+    partition: PartitionId
+    epoch: int
+    cursor: int
+    messages: tuple[LogMessage, ...]
+    is_process_killer: bool = False
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Slices of different partitions, in the order their rows are locked."""
+
+    slices: tuple[Slice, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.slices)
+
+    @property
+    def messages(self) -> list[LogMessage]:
+        """All messages; in order within a partition."""
+        return [message for one in self.slices for message in one.messages]
+
+    @property
+    def positions(self) -> dict[PartitionId, Slice]:
+        """What the compare-and-set on each partition expects: an epoch and a cursor."""
+        return {one.partition: one for one in self.slices}
+
+    def is_process_killer(self, message: LogMessage) -> bool:
+        """Tell whether a message must be set aside without being looked into."""
+        # Such a message is always alone in its batch.
+        first = self.slices[0]
+        return first.is_process_killer and message in first.messages
+
+
+class Intake:
+    """The partitions held by this router and the batches made of them.
+
+    Args:
+        router: Who holds the partitions.
+        lease: How long they stay ours without a renewal.
+        access: The logs.
+        transaction: Opens a transaction of the store.
+        on_truncated: Writes the dead letter of a loss, in the transaction that goes past it.
+        metrics: Counts what is taken, lost and read anew.
+        jitter: Chance.
+
+    Attributes:
+        lost_some: Set whenever a partition was lost; whoever takes partitions may look at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: UUID,
+        lease: timedelta,
+        access: LogAccess,
+        transaction: Transaction,
+        on_truncated: TruncatedHandler,
+        metrics: Metrics | None = None,
+        jitter: Random | None = None,
+    ) -> None:
+        self._metrics = metrics or Metrics()
+        self.lost_some = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._feeds: dict[PartitionId, PartitionFeed] = {}
+        self._known: dict[PartitionId, KnownPosition] = {}
+        self._turn = 0
+        self._exclusive: PartitionFeed | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._dependencies = FeedDependencies(
+            router=router,
+            lease=lease,
+            access=access,
+            transaction=transaction,
+            on_truncated=on_truncated,
+            on_change=self._changed.set,
+            on_lost=lambda partition: self.lost([partition]),
+            metrics=self._metrics,
+            jitter=jitter or SystemRandom(),
+            tries={},
+        )
+
+    # What the ownership calls.
+
+    def hold(self, claims: Iterable[Claim]) -> None:
+        """Start reading partitions just taken."""
+        for claim in claims:
+            self._feeds[claim.partition] = PartitionFeed(claim, self._dependencies)
+            self._metrics.record_takeover(
+                claim.partition.log, "expired" if claim.had_owner else "free"
+            )
+        self._show_owned()
+
+    @property
+    def tenures(self) -> list[Tenure]:
+        """What is held."""
+        return [feed.tenure for feed in self._feeds.values()]
+
+    @property
+    def feeds(self) -> Sequence[PartitionFeed]:
+        """The partitions held, in the order their rows are locked."""
+        return [self._feeds[partition] for partition in sorted(self._feeds)]
+
+    def positions(self) -> Mapping[PartitionId, KnownPosition]:
+        """Return how far the database has confirmed each partition, those held before included."""
+        for feed in self._feeds.values():
+            self._note_position(feed)
+        return self._known
+
+    def forget_positions(self) -> None:
+        """Forget what was confirmed; for when the database has forgotten it, too."""
+        self._known.clear()
+
+    def _note_position(self, feed: PartitionFeed) -> None:
+        self._known[feed.partition] = KnownPosition(feed.epoch, feed.position.cursor)
+
+    async def release(self, partitions: Iterable[PartitionId]) -> None:
+        """Stop reading partitions, after the batch they are in; then they can be handed back."""
+        await asyncio.gather(*map(self._release, list(partitions)))
+
+    async def _release(self, partition: PartitionId) -> None:
+        feed = self._feeds.get(partition)
+        if feed is None:
+            return
+        await feed.stop_offering()
+        if self._feeds.get(partition) is feed:
+            del self._feeds[partition]
+            self._note_position(feed)
+            self._show_owned()
+            await feed.close()
+
+    def lost(self, partitions: Iterable[PartitionId]) -> None:
+        """Drop partitions that are another router's, or whose cursor is not where we believed."""
+        gone = [self._feeds.pop(one) for one in partitions if one in self._feeds]
+        for feed in gone:
+            self._note_position(feed)
+            self._metrics.record_lost_partitions(feed.partition.log)
+            self._run(feed.close())
+        if gone:
+            _log.warning("partitions_lost", partitions=_names(feed.partition for feed in gone))
+            self._show_owned()
+            self.lost_some.set()
+            self._changed.set()
+
+    def _show_owned(self) -> None:
+        logs = Counter(partition.log for partition in self._feeds)
+        for log in LOGS:
+            self._metrics.record_owned_partitions(log, logs[log])
+
+    async def close(self) -> None:
+        """Stop reading everything; what is out is void."""
+        feeds = list(self._feeds.values())
+        self._feeds.clear()
+        await asyncio.gather(*(feed.close() for feed in feeds), *self._tasks)
+
+    # What the batches call.
+
+    async def next_batch(
+        self, max_messages: int, linger: timedelta, max_bytes: int = DEFAULT_BATCH_BYTES
+    ) -> Batch:
+        """Wait for messages and hand out a batch of them.
+
+        Every partition gets the same chance: one with a long backlog takes only what the
+        others leave, and never more than a quarter, or its equal share where there are fewer.
+        A partition under suspicion is handed out alone, one message at a time.
+
+        Args:
+            max_messages: Most messages.
+            linger: How long to wait for more once there is something.
+            max_bytes: Most bytes of bodies, one larger message excepted.
+        """
+        while True:
+            self._changed.clear()
+            if self._exclusive is not None and self._exclusive.is_quiet:
+                self._exclusive = None
+            suspects, ready = self._survey()
+            if self._exclusive is not None or (suspects and self._is_out()):
+                await self._changed.wait()
+            elif suspects:
+                if batch := await self._suspect_batch(suspects[0]):
+                    return batch
+            elif ready:
+                if ready < max_messages and linger:
+                    await asyncio.sleep(linger.total_seconds())
+                if batch := self._assemble(max_messages, max_bytes):
+                    return batch
+            else:
+                await self._changed.wait()
+
+    def full_batch(self, max_messages: int, max_bytes: int = DEFAULT_BATCH_BYTES) -> Batch | None:
+        """Hand out a batch now, if there are enough messages for a full one and no suspects."""
+        if self._exclusive is not None:
+            return None
+        suspects, ready = self._survey()
+        return None if suspects or ready < max_messages else self._assemble(max_messages, max_bytes)
+
+    def current(self, batch: Batch) -> Batch:
+        """Return what of a batch is still valid."""
+        return Batch(tuple(one for one in batch.slices if self._find(one) is not None))
+
+    def committed(self, batch: Batch, except_for: Collection[PartitionId] = ()) -> None:
+        """Note that the cursors of a batch have moved, but for those of some partitions."""
+        for one in batch.slices:
+            if one.partition not in except_for and (feed := self._find(one)):
+                feed.commit(one.messages[-1].sequence, one.messages[-1].stored_at)
+
+    def failed(self, batch: Batch, delay: timedelta) -> None:
+        """Put the messages of a batch first in line again, for after `delay`.
+
+        Later batches that are out lose their slices of these partitions.
+        """
+        for one in batch.slices:
+            if feed := self._find(one):
+                feed.fail(delay)
+
+    def _find(self, one: Slice) -> PartitionFeed | None:
+        """Return the feed of a slice that is still valid."""
+        feed = self._feeds.get(one.partition)
+        if feed is None or feed.epoch != one.epoch or feed.token != one.token:
+            return None
+        return feed
+
+    def _survey(self) -> tuple[list[PartitionFeed], int]:
+        """Return the suspects that have something, and how many messages the others have."""
+        now = self._loop.time()
+        suspects: list[PartitionFeed] = []
+        ready = 0
+        for feed in self._feeds.values():
+            available = feed.available(now)
+            if available and feed.is_suspect:
+                suspects.append(feed)
+            ready += available
+        return suspects, ready
+
+    def _is_out(self) -> bool:
+        return any(not feed.is_quiet for feed in self._feeds.values())
+
+    async def _suspect_batch(self, feed: PartitionFeed) -> Batch | None:
+        """Hand out one message alone, so that whatever it does hits nobody else's."""
+        is_killer = await feed.suspect_next()
+        if is_killer is None or not feed.available(self._loop.time()):
+            return None
+        self._exclusive = feed
+        slices = (_slice(feed, 1, 0),)
+        return Batch(tuple(replace(one, is_process_killer=is_killer) for one in slices))
+
+    def _assemble(self, max_messages: int, max_bytes: int) -> Batch:
+        slices: list[Slice] = []
+        for feed, count in self._allotments(max_messages):
+            if slices and max_bytes <= 0:
+                break
+            one = _slice(feed, count, max_bytes)
+            max_bytes -= sum(len(message.body) for message in one.messages)
+            slices.append(one)
+        return Batch(tuple(sorted(slices, key=lambda one: one.partition)))
+
+    def _allotments(self, max_messages: int) -> list[tuple[PartitionFeed, int]]:
+        """Deal out the room of a batch: who has less than an equal share leaves the rest."""
+        now = self._loop.time()
+        feeds = list(self._feeds.values())
+        self._turn = (self._turn + 1) % max(1, len(feeds))
+        in_turn = feeds[self._turn :] + feeds[: self._turn]
+        most = -(-max_messages // min(_SHARES, len(feeds) or 1))
+        waiting = [(feed, min(n, most)) for feed in in_turn if (n := feed.available(now))][
+            :max_messages
+        ]
+        left = max_messages
+        counts: dict[PartitionId, int] = {}
+        for done, (feed, n) in enumerate(sorted(waiting, key=lambda pair: pair[1])):
+            counts[feed.partition] = min(n, left // (len(waiting) - done))
+            left -= counts[feed.partition]
+        return [(feed, counts[feed.partition]) for feed, _ in waiting]
+
+    def _run(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _slice(feed: PartitionFeed, count: int, max_bytes: int) -> Slice:
+    """Hand out the next messages of a feed: at least one, of which there must be one."""
+    cursor = feed.handed_cursor
+    messages = tuple(feed.peek(count, max_bytes))
+    feed.hand_out(len(messages))
+    return Slice(
+        partition=feed.partition,
+        epoch=feed.epoch,
+        cursor=cursor,
+        messages=messages,
+        token=feed.token,
+    )
+
+
+def _names(partitions: Iterable[PartitionId]) -> list[str]:
+    return [f"{one.log}/{one.number}" for one in sorted(partitions)]

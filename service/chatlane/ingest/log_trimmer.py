@@ -1,0 +1,177 @@
+"""Makes room in a log that is filling: whoever holds most of it loses the oldest first.
+
+Without this one adapter could fill INBOUND, and every other account would be refused until the
+end of the replay window. Only messages before the least cursor are purged: all of them are
+decided. The price is a shorter replay window, for the owner of the messages alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chatlane.domain.limits.shares import bytes_to_trim, label_of
+from chatlane.domain.log import LOGS
+from chatlane.jobs import Job
+from chatlane.nats.log_shares import UNPARTITIONED
+from chatlane.observability import metrics as its
+from chatlane.observability.logs import get_logger
+from chatlane.store.logs import log_trims, partitions
+from chatlane.store.logs.log_trims import Trim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.log import LogName
+    from chatlane.nats.jetstream import StreamState
+    from chatlane.nats.log_shares import Holding, LogSize
+    from chatlane.observability.metrics import Metrics
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+_EVERY: Final = timedelta(seconds=1)
+# Of the mark: more than is needed goes, so that this is not repeated for every few messages.
+_TRIMMED_TO: Final = 0.8
+# While the server purges, nothing else is stored. A purge costs much by itself and little for each
+# message, so few large ones are better; between two of them others have as long as one took.
+_PLACES_AT_ONCE: Final = 50_000
+_LEAST_PLACES: Final = 10
+
+_log = get_logger("log_trimmer")
+
+
+class Shares(Protocol):
+    """The logs as this sees them."""
+
+    async def find_size(self, log: LogName) -> LogSize | None:
+        """Return how full a log is, or None when there is no such stream."""
+        ...
+
+    async def measure(
+        self, log: LogName, state: StreamState, declared: Iterable[str]
+    ) -> Mapping[str, Holding]:
+        """Return what each owner holds."""
+        ...
+
+    async def find_first(self, log: LogName, owner: str) -> int | None:
+        """Return the sequence of the oldest message of an owner."""
+        ...
+
+    async def purge(self, log: LogName, owner: str, below: int) -> int:
+        """Purge the messages of an owner before a sequence."""
+        ...
+
+
+class LogTrimmer:
+    """Purges decided messages early while a log is filling.
+
+    Any number of routers may do this at once: what another one has purged is not there any more.
+
+    Args:
+        shares: The logs.
+        transaction: Opens one.
+        metrics: Where the shares and what was purged are shown.
+        owners: The declared accounts and agents, by log.
+        trim_above: The part of its size limit from which on a log is trimmed.
+    """
+
+    def __init__(
+        self,
+        shares: Shares,
+        transaction: Transaction,
+        metrics: Metrics,
+        *,
+        owners: Mapping[LogName, Collection[str]],
+        trim_above: float,
+    ) -> None:
+        self._shares = shares
+        self._transaction = transaction
+        self._metrics = metrics
+        # What is in no partition is nobody's, and can fill a log as well.
+        self._owners = {log: {*names, UNPARTITIONED} for log, names in owners.items()}
+        self._trim_above = trim_above
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return what to do how often."""
+        return (Job("log trimming", _EVERY, self.run),)
+
+    async def run(self) -> int:
+        """Trim the logs that are filling; returns how many messages were purged.
+
+        Raises:
+            BusUnavailableError: Next time.
+            StoreUnavailableError: Next time.
+        """
+        shares: dict[tuple[str, ...], float] = {}
+        purged = sum([await self._trim(log, shares) for log in LOGS])
+        self._metrics.show(its.LOG_SHARE, shares)
+        return purged
+
+    async def _trim(self, log: LogName, shares: dict[tuple[str, ...], float]) -> int:
+        size = await self._shares.find_size(log)
+        if size is None or size.held_bytes <= self._trim_above * size.max_bytes:
+            return 0
+        held = await self._shares.measure(log, size.state, self._owners[log])
+        sizes = {owner: holding.held_bytes for owner, holding in held.items()}
+        for owner, held_bytes in sizes.items():
+            labels = log, self._label(log, owner)
+            shares[labels] = shares.get(labels, 0) + held_bytes
+        below = await self._find_bound(log, size.state.generation)
+        if below is None or below <= size.state.first_sequence:
+            return 0
+        excess = size.held_bytes - int(_TRIMMED_TO * self._trim_above * size.max_bytes)
+        purged = 0
+        for owner, wanted in bytes_to_trim(sizes, excess).items():
+            messages = -(-wanted // held[owner].message_bytes)
+            purged += await self._trim_owner(log, owner, messages, below, size.state.generation)
+        return purged
+
+    async def _find_bound(self, log: LogName, generation: str) -> int | None:
+        """Return the least cursor; None where some partition counts in another log."""
+        async with self._transaction() as connection:
+            return await partitions.least_cursor(connection, log, generation)
+
+    async def _trim_owner(
+        self, log: LogName, owner: str, wanted: int, below: int, generation: str
+    ) -> int:
+        """Purge the oldest messages of an owner, until about so many are gone."""
+        purged = 0
+        first_purged = last_purged = 0
+        while purged < wanted:
+            first = await self._shares.find_first(log, owner)
+            if first is None or first >= below:
+                break
+            # A place holds one message at most, so this is hardly ever more than wanted.
+            places = max(_LEAST_PLACES, min(wanted - purged, _PLACES_AT_ONCE))
+            end = min(first + places, below)
+            trim = Trim(log, generation, owner, first, end - 1)
+            # Noted before: whoever finds them missing has to find out why.
+            async with self._transaction() as connection:
+                await log_trims.note(connection, trim)
+            began = monotonic()
+            count = await self._shares.purge(log, owner, end)
+            took = monotonic() - began
+            async with self._transaction() as connection:
+                await log_trims.confirm(connection, trim, count)
+            first_purged, last_purged = first_purged or first, end - 1
+            purged += count
+            await asyncio.sleep(took)
+        if purged:
+            self._metrics.record_log_trim(log, self._label(log, owner), purged)
+            _log.warning(
+                "log_trimmed",
+                log=log,
+                owner=self._label(log, owner),
+                count=purged,
+                first_seq=first_purged,
+                last_seq=last_purged,
+            )
+        return purged
+
+    def _label(self, log: LogName, owner: str) -> str:
+        return label_of(owner, self._owners[log])

@@ -1,0 +1,420 @@
+"""Takes, renews and hands back partitions, so that each is read by one router and none by two.
+
+The decision is always Postgres's: a router that was frozen or cut off may believe what it likes,
+its fencing numbers no longer match. Both logs are shared out by the same rule, independently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chatlane.domain.log import LOGS, describe_partition_count
+from chatlane.errors import PartitionCountError, TransientError
+from chatlane.failpoints import RouterPoint, hit
+from chatlane.ingest.database_regression import HeartbeatCheck, has_moved_back
+from chatlane.observability.logs import get_logger
+from chatlane.store.logs import partitions, routers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.log import LogName, PartitionId
+    from chatlane.ingest.database_regression import KnownPosition
+    from chatlane.ingest.partition_reader import PartitionFeed, Transaction
+    from chatlane.store.logs.partitions import Claim, Holding
+    from chatlane.store.logs.routers import Heartbeat, Peer
+
+_STOP_PATIENCE: Final = timedelta(seconds=10)
+_PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
+# How many looks the others are given after an outage; theirs come no later than ours.
+_LOOKS_LEFT_TO_OTHERS: Final = 2
+# An expiry is looked at just after it, not just before.
+_SLACK_SECONDS: Final = 0.002
+
+_log = get_logger("ownership")
+
+
+class Holder(Protocol):
+    """What keeps the partitions that are held; see `Intake`."""
+
+    lost_some: asyncio.Event
+
+    @property
+    def feeds(self) -> Sequence[PartitionFeed]:
+        """The partitions held."""
+
+    def hold(self, claims: Iterable[Claim]) -> None:
+        """Start reading partitions."""
+
+    async def release(self, partitions: Iterable[PartitionId]) -> None:
+        """Stop reading partitions, after the batch they are in."""
+
+    def positions(self) -> Mapping[PartitionId, KnownPosition]:
+        """Return how far the database has confirmed each partition, those held before included."""
+
+    def forget_positions(self) -> None:
+        """Forget what was confirmed; for when the database has forgotten it, too."""
+
+    def lost(self, partitions: Iterable[PartitionId]) -> None:
+        """Drop partitions that are another router's."""
+
+
+def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> int:
+    """Return how many partitions are ours: the first routers take what does not divide.
+
+    Args:
+        partition_count: Partitions of one log.
+        live_routers: In id order.
+        me: Who asks; not alive, nothing is due.
+    """
+    if me not in live_routers:
+        return 0
+    share, rest = divmod(partition_count, len(live_routers))
+    return share + (1 if live_routers.index(me) < rest else 0)
+
+
+class Ownership:
+    """Keeps this router's share of the partitions.
+
+    Args:
+        router: Our id, new in every process.
+        version: Shown in the table of routers.
+        partition_count: The configured number of partitions of each log.
+        holder: Reads what is held.
+        transaction: Opens a transaction of the store.
+        is_log_reachable: Whether the logs can be talked to.
+        on_unreadable: Called when partitions are given up because they cannot be read here.
+        on_taken_over: Called when partitions were taken from a router that is gone.
+        on_database_regressed: Called when the database has forgotten what it had confirmed.
+        lease: How long a partition stays with a router that no longer renews.
+        renew_interval: Pause between renewals of idle partitions and between signs of life.
+        poll_interval: Longest pause between two looks.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: UUID,
+        version: str,
+        partition_count: int,
+        holder: Holder,
+        transaction: Transaction,
+        is_log_reachable: Callable[[], bool],
+        on_unreadable: Callable[[], None] = lambda: None,
+        on_taken_over: Callable[[], None] = lambda: None,
+        on_database_regressed: Callable[[], None] = lambda: None,
+        lease: timedelta = timedelta(seconds=3),
+        renew_interval: timedelta = timedelta(seconds=1),
+        poll_interval: timedelta = timedelta(milliseconds=250),
+    ) -> None:
+        self._router = router
+        self._version = version
+        self._partition_count = partition_count
+        self._holder = holder
+        self._transaction = transaction
+        self._is_log_reachable = is_log_reachable
+        self._on_unreadable = on_unreadable
+        self._on_taken_over = on_taken_over
+        self._on_database_regressed = on_database_regressed
+        self._heartbeats = HeartbeatCheck()
+        self._lease = lease
+        self._renew_seconds = renew_interval.total_seconds()
+        self._poll_seconds = poll_interval.total_seconds()
+        self._loop = asyncio.get_running_loop()
+        self._seen_at = float("-inf")
+        self._looked_at = float("inf")
+        self._reserved_until = float("-inf")
+        self._reachable_at = self._loop.time()
+        self._away_until = float("-inf")
+        self._is_away = False
+        self._cannot_read = False
+        self._is_outage = False
+        self._releasing: set[PartitionId] = set()
+        self._releases: set[asyncio.Task[None]] = set()
+        self._next_look = 0.0
+        self._is_stopping = False
+        self._stopped = asyncio.Event()
+        self._stopped.set()
+
+    @property
+    def can_read(self) -> bool:
+        """Whether no partition was given up because its log cannot be read here.
+
+        True again once all partitions held are read.
+        """
+        return not self._cannot_read
+
+    async def run(self) -> None:
+        """Look again and again, until `stop`."""
+        self._stopped.clear()
+        try:
+            while not self._is_stopping:
+                await self._try_to_look()
+                await self._pause()
+        finally:
+            self._stopped.set()
+
+    async def stop(self, patience: timedelta = _STOP_PATIENCE) -> None:
+        """Hand everything back, after the batches that run, and no longer count as alive.
+
+        `run` returns. What cannot be handed back in time ends with its lease.
+
+        Args:
+            patience: How long this may take, for a batch may wait for a database that is away.
+        """
+        self._is_stopping = True
+        self._holder.lost_some.set()
+        try:
+            async with asyncio.timeout(patience.total_seconds()):
+                await self._stopped.wait()
+                held = {feed.partition for feed in self._holder.feeds} - self._releasing
+                await asyncio.gather(self._hand_back(held), *self._releases)
+                async with self._transaction() as connection:
+                    await routers.withdraw(connection, self._router)
+        except (TransientError, TimeoutError) as error:
+            _log.warning("hand_back_failed", reason=str(error) or "no time left")
+
+    async def _try_to_look(self) -> None:
+        try:
+            await self._look()
+        except TransientError as error:
+            report = _log.debug if self._is_outage else _log.warning
+            report("ownership_look_failed", reason=str(error))
+            self._is_outage = True
+            self._next_look = self._loop.time() + self._poll_seconds
+        except Exception:  # noqa: BLE001 # a bug here must not cost the partitions held
+            _log.exception("ownership_look_failed")
+            self._next_look = self._loop.time() + _PAUSE_AFTER_BUG.total_seconds()
+        else:
+            self._is_outage = False
+
+    async def _pause(self) -> None:
+        """Wait for the next look; a lost partition is looked at once."""
+        try:
+            async with asyncio.timeout_at(self._next_look):
+                await self._holder.lost_some.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._holder.lost_some.clear()
+
+    async def _look(self) -> None:
+        self._give_up_unreadable()
+        known = dict(self._holder.positions())
+        async with self._transaction() as connection:
+            # Whatever is due by now, however long it took to reach the database.
+            now = self._loop.time()
+            held = {feed.partition for feed in self._holder.feeds}
+            seen_at, is_away, beat = await self._show_life(connection, now)
+            renewed = await self._renew_idle(connection, now)
+            holdings = await partitions.holdings(connection)
+            self._require_partition_count(holdings)
+            peers = await routers.live(connection)
+            claims: list[Claim] = []
+            if not self._leaves_time_to_others():
+                claims = await self._claim(connection, holdings, peers, held | self._releasing)
+        if claims:
+            hit(RouterPoint.PARTITIONS_CLAIMED)
+        # What was written counts from before it was sent, and only once it is committed.
+        self._seen_at, self._is_away = seen_at, is_away
+        self._looked_at = now
+        is_behind = beat is not None and self._heartbeats.is_behind(beat, now)
+        if is_behind or has_moved_back(known, holdings):
+            # What was decided since is read and decided again, from the cursors of the database.
+            # Partitions claimed in this look are found as our own in the next one.
+            self._on_database_regressed()
+            self._holder.lost(held)
+            self._holder.forget_positions()
+            self._next_look = now
+            return
+        for feed in self._holder.feeds:
+            if feed.partition in renewed:
+                feed.renewed_at = now
+        self._drop_lost(holdings, held)
+        self._take(claims)
+        self._shed_surplus(holdings, peers)
+        self._next_look = self._loop.time() + self._time_to_next_event(holdings, peers)
+
+    def _leaves_time_to_others(self) -> bool:
+        """Tell whether leases may have ended only because nobody could renew them.
+
+        Who is the first to reach the database again would take what the others still read, and
+        have to give it back a moment later. The time that this look itself has waited for the
+        database counts: the others wait for it, too.
+        """
+        now = self._loop.time()
+        if now - self._looked_at >= self._lease.total_seconds() - self._renew_seconds:
+            self._reserved_until = now + _LOOKS_LEFT_TO_OTHERS * self._poll_seconds
+        return now < self._reserved_until
+
+    def _require_partition_count(self, holdings: Sequence[Holding]) -> None:
+        """Read nothing while the database has another number of partitions.
+
+        A router checks that at its start. A database that is restored while the router runs may
+        be older than the streams.
+
+        Raises:
+            PartitionCountError: It has.
+        """
+        counts = Counter(row.partition.log for row in holdings)
+        for log in LOGS:
+            if counts[log] != self._partition_count:
+                self._holder.lost([feed.partition for feed in self._holder.feeds])
+                place = f"the {log} log in the database"
+                raise PartitionCountError(
+                    describe_partition_count(place, counts[log], self._partition_count)
+                )
+
+    def _give_up_unreadable(self) -> None:
+        """Let others have what we cannot read, and stay away for a lease."""
+        now = self._loop.time()
+        lease = self._lease.total_seconds()
+        if self._is_log_reachable():
+            self._reachable_at = now
+        unreadable = [
+            feed.partition for feed in self._holder.feeds if feed.unreadable_for(now) >= lease
+        ]
+        if unreadable or now - self._reachable_at >= lease:
+            self._away_until = now + lease
+        if unreadable:
+            self._cannot_read = True
+            _log.error("partitions_given_up", partitions=len(unreadable))
+            self._start_release(unreadable)
+            self._on_unreadable()
+        elif self._cannot_read and (self._holder.feeds or now >= self._away_until + lease):
+            # Not over when new ones are taken, only when these are read.
+            self._cannot_read = any(feed.unreadable_for(now) for feed in self._holder.feeds)
+
+    async def _show_life(
+        self, connection: PoolConnectionProxy, now: float
+    ) -> tuple[float, bool, Heartbeat | None]:
+        """Count as alive, or not while we are away.
+
+        Returns:
+            When we were last seen, whether we are away, and the sign of life that was written.
+        """
+        if now < self._away_until:
+            if not self._is_away:
+                self._heartbeats.forget()
+                await routers.withdraw(connection, self._router)
+            return float("-inf"), True, None
+        if now - self._seen_at < self._renew_seconds:
+            return self._seen_at, False, None
+        beat = await routers.heartbeat(connection, self._router, self._version, self._lease)
+        return now, False, beat
+
+    async def _renew_idle(self, connection: PoolConnectionProxy, now: float) -> set[PartitionId]:
+        due = [
+            feed
+            for feed in self._holder.feeds
+            if feed.is_quiet and now - feed.renewed_at >= self._renew_seconds
+        ]
+        if not due:
+            return set()
+        return await partitions.renew_idle(
+            connection,
+            self._router,
+            [feed.tenure for feed in due],
+            self._lease,
+            caught_up={feed.partition for feed in due if feed.is_idle},
+        )
+
+    async def _claim(
+        self,
+        connection: PoolConnectionProxy,
+        holdings: Sequence[Holding],
+        peers: Sequence[Peer],
+        held: set[PartitionId],
+    ) -> list[Claim]:
+        claims: list[Claim] = []
+        for log, rows in _by_log(holdings):
+            ours = [one.number for one in held if one.log == log]
+            room = self._share(rows, peers) - len(ours)
+            if room > 0 and any(self._is_free(row, held) for row in rows):
+                claims += await partitions.claim_free(
+                    connection, self._router, log, except_for=ours, limit=room, lease=self._lease
+                )
+        return claims
+
+    def _take(self, claims: Sequence[Claim]) -> None:
+        self._holder.hold(claims)
+        if any(claim.had_owner for claim in claims):
+            self._on_taken_over()
+        for log, taken in groupby(claims, key=lambda claim: claim.partition.log):
+            of_log = list(taken)
+            _log.info(
+                "partitions_claimed",
+                log=log,
+                partitions=[claim.partition.number for claim in of_log],
+                taken_over=sum(claim.had_owner for claim in of_log),
+            )
+
+    def _drop_lost(self, holdings: Sequence[Holding], held: set[PartitionId]) -> None:
+        self._holder.lost(
+            row.partition
+            for row in holdings
+            if row.partition in held
+            and row.owner != self._router
+            # One that is being handed back is free already, or will be.
+            and row.partition not in self._releasing
+        )
+
+    def _shed_surplus(self, holdings: Sequence[Holding], peers: Sequence[Peer]) -> None:
+        for log, rows in _by_log(holdings):
+            ours = sorted(
+                feed.partition
+                for feed in self._holder.feeds
+                if feed.partition.log == log and feed.partition not in self._releasing
+            )
+            surplus = ours[self._share(rows, peers) :]
+            if surplus:
+                self._start_release(surplus)
+
+    def _share(self, rows: Sequence[Holding], peers: Sequence[Peer]) -> int:
+        return fair_share(len(rows), [peer.id for peer in peers], self._router)
+
+    def _is_free(self, row: Holding, held: set[PartitionId]) -> bool:
+        is_forgotten = row.owner == self._router and row.partition not in held
+        has_expired = row.lease_seconds is not None and row.lease_seconds <= 0
+        return row.owner is None or is_forgotten or (has_expired and row.partition not in held)
+
+    def _time_to_next_event(self, holdings: Sequence[Holding], peers: Sequence[Peer]) -> float:
+        """Return the seconds to the next end of somebody's lease, at most the poll interval."""
+        ends = [peer.seconds_left for peer in peers if peer.id != self._router]
+        ends += [row.lease_seconds or 0 for row in holdings if row.owner != self._router]
+        return min([self._poll_seconds, *(end + _SLACK_SECONDS for end in ends if end > 0)])
+
+    def _start_release(self, unwanted: Iterable[PartitionId]) -> None:
+        fresh = set(unwanted) - self._releasing
+        if not fresh:
+            return
+        self._releasing |= fresh
+        task = asyncio.create_task(self._hand_back(fresh))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _hand_back(self, unwanted: Iterable[PartitionId]) -> None:
+        given = set(unwanted)
+        try:
+            await self._holder.release(given)
+            hit(RouterPoint.PARTITIONS_RELEASED)
+            async with self._transaction() as connection:
+                done = await partitions.hand_back(connection, self._router, given)
+            hit(RouterPoint.PARTITIONS_HANDED_BACK)
+            _log.info("partitions_handed_back", partitions=len(done))
+        except TransientError as error:
+            _log.warning("hand_back_failed", reason=str(error))
+        finally:
+            self._releasing -= given
+
+
+def _by_log(holdings: Sequence[Holding]) -> list[tuple[LogName, list[Holding]]]:
+    """Return the rows of each log; they come sorted."""
+    return [(log, list(rows)) for log, rows in groupby(holdings, lambda row: row.partition.log)]

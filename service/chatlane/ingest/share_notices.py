@@ -1,0 +1,95 @@
+"""Names the accounts and agents that were held to their share lately, for whoever asks a router.
+
+A notice is no complaint: the service is well, and only what the notice names is not.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.limits.shares import label_of
+from chatlane.jobs import Job
+from chatlane.nats.log_shares import NOT_PARTITIONED, UNPARTITIONED
+from chatlane.store import dead_letter_shares
+from chatlane.store.logs import log_trims
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.log import LogName
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+_EVERY: Final = timedelta(seconds=10)
+_RECENT: Final = timedelta(hours=1)
+# Of `chat.v1.inbound.<platform>.<account>.<chat>`.
+_FIRST_NAME: Final = 3
+
+
+class Contents(Protocol):
+    """What streams hold, as this sees it."""
+
+    async def count_by_subject(self, stream: StreamName, subject: str) -> Mapping[str, int]:
+        """Return how many messages a stream holds under each subject that a filter takes."""
+        ...
+
+
+class ShareNotices:
+    """Keeps the notices up to date; every router says the same.
+
+    Args:
+        transaction: Opens one.
+        contents: Asked for messages in no partition.
+        found: What the last comparison of database and streams found.
+        owners: The declared accounts and agents, by log.
+
+    Attributes:
+        notices: One for each kind, log and owner: `log_trimmed inbound telegram/main`.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        contents: Contents,
+        found: Callable[[], Mapping[str, int]],
+        owners: Mapping[LogName, Collection[str]],
+    ) -> None:
+        self._transaction = transaction
+        self._contents = contents
+        self._found = found
+        self._owners = owners
+        self.notices: tuple[str, ...] = ()
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return what to do how often."""
+        return (Job("share notices", _EVERY, self.look),)
+
+    async def look(self) -> None:
+        """Read what happened within an hour, by whichever router.
+
+        Raises:
+            TransientError: Next time.
+        """
+        async with self._transaction() as connection:
+            trims = await log_trims.list_recent(connection, _RECENT)
+            dropped = await dead_letter_shares.list_recent(connection, _RECENT)
+        named = {f"log_trimmed {one.log} {self._label(one.log, one.owner)}" for one in trims}
+        named |= {f"dead_letters_dropped {one.log} {one.owner}" for one in dropped}
+        if self._found().get(Inconsistency.UNPARTITIONED):
+            named |= await self._unpartitioned()
+        self.notices = tuple(sorted(named))
+
+    async def _unpartitioned(self) -> set[str]:
+        counts = await self._contents.count_by_subject(StreamName.INBOUND, NOT_PARTITIONED)
+        accounts = {"/".join(subject.split(".")[_FIRST_NAME:][:2]) for subject in counts}
+        return {f"unpartitioned inbound {self._label('inbound', one)}" for one in accounts}
+
+    def _label(self, log: str, owner: str) -> str:
+        known = {name for its, names in self._owners.items() if its == log for name in names}
+        return label_of(owner, {*known, UNPARTITIONED})

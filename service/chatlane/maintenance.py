@@ -1,0 +1,187 @@
+"""Work that nobody asks for: taking over, tidying up, making ready, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from chatlane.domain.log import REPLAY_WINDOW
+from chatlane.jobs import Job, attempt
+from chatlane.nats.tasks import run_together
+from chatlane.store import admission, api_requests, bots, dead_letter_shares, dead_letters
+from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.conversations import shown_lists
+from chatlane.store.history import edits
+from chatlane.store.logs import routers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+    from random import Random
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+SEEN_AHEAD: Final = timedelta(days=3)
+# Marks outlive what they are marks of: purges come late, and marks go by whole days.
+_SEEN_MARGIN: Final = timedelta(days=2)
+DEAD_KEPT: Final = timedelta(days=30)
+# The marks of a day go together, when the last of them may.
+_DAY_OF_MARKS: Final = timedelta(days=1)
+_EXPIRED_AT_ONCE: Final = 1000
+# Nobody repeats a request for longer; a week covers a caller that was off over the holidays.
+_REQUESTS_KEPT: Final = timedelta(days=7)
+_REQUESTS_AT_ONCE: Final = 1000
+# Replays are older than the clock of the database; a bucket that is gone counts as a full one.
+_BUCKETS_KEPT: Final = timedelta(hours=1)
+_BUCKETS_AT_ONCE: Final = 1000
+# Longer than they are valid: until then a number is refused and not taken for one of another list.
+_LISTS_KEPT: Final = timedelta(days=7)
+_LISTS_AT_ONCE: Final = 1000
+_DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
+
+
+class Sweeper:
+    """Runs jobs until it is cancelled; none of them holds up or brings down another.
+
+    Args:
+        jobs: What to do; each begins with a pause.
+        jitter: Keeps the routers from doing the same at the same time.
+    """
+
+    def __init__(self, jobs: Iterable[Job], jitter: Random) -> None:
+        self._jobs = tuple(jobs)
+        self._jitter = jitter
+
+    async def run(self) -> None:
+        """Run all jobs until cancelled."""
+        await run_together((f"sweep {job.name}", self._repeat(job)) for job in self._jobs)
+
+    async def _repeat(self, job: Job) -> None:
+        while True:
+            await asyncio.sleep(job.every.total_seconds() * self._jitter.uniform(0.5, 1.5))
+            await attempt(job)
+
+
+class Upkeep:
+    """Jobs that need nothing but the database.
+
+    Args:
+        transaction: Opens one.
+        replay_window: For how long the logs may be read again.
+        dead_kept: For how long dead letters and late results are kept.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        replay_window: timedelta = REPLAY_WINDOW,
+        dead_kept: timedelta = DEAD_KEPT,
+    ) -> None:
+        self._transaction = transaction
+        self._dead_kept = dead_kept
+        self._seen_kept = replay_window + _SEEN_MARGIN
+
+    async def create_seen_days(self) -> int:
+        """Make the partitions of the coming days; also needed before the first batch."""
+        async with self._transaction() as connection:
+            return await dedupe_partitions.create(connection, SEEN_AHEAD)
+
+    async def drop_seen_days(self) -> int:
+        """Drop the partitions that no repetition can reach any more, one per transaction."""
+        dropped = 0
+        while await self._drop_seen_day():
+            dropped += 1
+        return dropped
+
+    async def _drop_seen_day(self) -> bool:
+        async with self._transaction() as connection:
+            return await dedupe_partitions.drop_oldest(connection, self._seen_kept)
+
+    async def forget_early_edits(self) -> None:
+        """Delete edits whose messages cannot come any more; their marks are gone by then."""
+        while await self._forget_some_early_edits() == _EXPIRED_AT_ONCE:
+            pass
+
+    async def _forget_some_early_edits(self) -> int:
+        async with self._transaction() as connection:
+            kept = self._seen_kept + _DAY_OF_MARKS
+            return await edits.expire_early(connection, kept, _EXPIRED_AT_ONCE)
+
+    async def expire_dead_letters(self) -> int:
+        """Delete dead letters and late results that were kept long enough, some at a time."""
+        expired = 0
+        while count := await self._expire_some():
+            expired += count
+        async with self._transaction() as connection:
+            await dead_letter_shares.expire(connection, self._dead_kept)
+        return expired
+
+    async def _expire_some(self) -> int:
+        async with self._transaction() as connection:
+            return await dead_letters.expire(connection, self._dead_kept, _EXPIRED_AT_ONCE)
+
+    async def forget_dead_routers(self) -> None:
+        """Delete what is left of routers that died long ago; their rows stay up for adoption."""
+        async with self._transaction() as connection:
+            await routers.prune(connection, _DEAD_ROUTERS_KEPT)
+
+    async def forget_full_buckets(self) -> None:
+        """Delete what counted messages of people who have not written for long."""
+        after: bytes | None = b""
+        while after is not None:
+            async with self._transaction() as connection:
+                after = await admission.forget_full(
+                    connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE
+                )
+
+    async def forget_bots(self) -> None:
+        """Delete what other bots have spent that have said nothing for long."""
+        after: bytes | None = b""
+        while after is not None:
+            async with self._transaction() as connection:
+                after = await bots.forget(connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE)
+
+    async def forget_shown_lists(self) -> None:
+        """Delete which lists of conversations people were shown long ago."""
+        after: bytes | None = b""
+        while after is not None:
+            async with self._transaction() as connection:
+                after = await shown_lists.forget(connection, after, _LISTS_KEPT, _LISTS_AT_ONCE)
+
+    async def forget_requests(self) -> None:
+        """Delete the answers of requests that nobody repeats any more."""
+        while await self._forget_some_requests() == _REQUESTS_AT_ONCE:
+            pass
+
+    async def _forget_some_requests(self) -> int:
+        async with self._transaction() as connection:
+            return await api_requests.prune(connection, _REQUESTS_KEPT, _REQUESTS_AT_ONCE)
+
+
+def sweeping_jobs(
+    upkeep: Upkeep,
+    *,
+    adopt_orphans: Callable[[], Awaitable[object]],
+    sweep_turns: Callable[[], Awaitable[object]],
+    collect_undeliverable: Callable[[], Awaitable[object]],
+    keep_logs: Callable[[], Awaitable[object]],
+) -> tuple[Job, ...]:
+    """Return what every router does besides routing."""
+    return (
+        Job("orphans", timedelta(milliseconds=500), adopt_orphans),
+        Job("turns", timedelta(milliseconds=500), sweep_turns),
+        Job("undeliverable", timedelta(seconds=1), collect_undeliverable),
+        Job("logs", timedelta(minutes=5), keep_logs),
+        Job("seen days ahead", timedelta(minutes=10), upkeep.create_seen_days),
+        Job("seen days behind", timedelta(minutes=10), upkeep.drop_seen_days),
+        Job("early edits", timedelta(minutes=10), upkeep.forget_early_edits),
+        Job("dead letters", timedelta(minutes=10), upkeep.expire_dead_letters),
+        Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
+        Job("requests", timedelta(minutes=10), upkeep.forget_requests),
+        Job("admission", timedelta(minutes=10), upkeep.forget_full_buckets),
+        Job("bots", timedelta(minutes=10), upkeep.forget_bots),
+        Job("shown lists", timedelta(minutes=10), upkeep.forget_shown_lists),
+    )

@@ -1,0 +1,1 @@
+"""NATS: connections, topology, the log reader, and patches of nats-py."""

@@ -1,0 +1,131 @@
+"""The two logs as the routing sees them: inspect, read, look at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from chatlane.nats.jetstream import JetStream, StreamState
+from chatlane.nats.log_inspection import Inspection, inspect_log
+from chatlane.nats.log_reader import LogReader, ReaderLimits, Section, open_reader
+from chatlane.nats.topology import LOG_STREAMS
+from chatlane_schemas import subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from chatlane.domain.log import LogName, LogPosition, PartitionId
+    from chatlane.nats.connection import Bus
+
+_FILTERS: Final[Mapping[LogName, Callable[[int], str]]] = {
+    "inbound": subjects.log_filter,
+    "results": subjects.rlog_filter,
+}
+
+
+class LogAccess:
+    """Opens readers on partitions and answers what their logs look like.
+
+    Args:
+        bus: The connection.
+        partition_count: The configured number of partitions of each log.
+        limits: Of every reader.
+        buffer_bytes: Most bytes of bodies in memory of all readers together, if this process
+            reads all partitions of both logs; overrules the limit of each.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        partition_count: int,
+        limits: ReaderLimits | None = None,
+        buffer_bytes: int | None = None,
+    ) -> None:
+        self._bus = bus
+        self.partition_count = partition_count
+        self._limits = limits or ReaderLimits()
+        if buffer_bytes is not None:
+            self._limits = replace(self._limits, max_bytes=buffer_bytes // (2 * partition_count))
+        self._jetstream = JetStream(bus.client)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the server can be talked to now."""
+        return self._bus.is_connected
+
+    async def inspect(self, log: LogName, position: LogPosition) -> Inspection:
+        """Compare a committed position with the log.
+
+        Args:
+            log: Which log.
+            position: How far one of its partitions is committed.
+
+        Raises:
+            BusUnavailableError: No answer in time, or no such stream.
+        """
+        return await inspect_log(self._jetstream, LOG_STREAMS[log], position, self.partition_count)
+
+    async def open(
+        self,
+        partition: PartitionId,
+        *,
+        epoch: int,
+        attempt: int,
+        start_sequence: int,
+        on_arrival: Callable[[], None],
+    ) -> LogReader:
+        """Open a reader.
+
+        Args:
+            partition: What to read.
+            epoch: Fencing number of the reading router; part of the consumer's name.
+            attempt: Tells the readers of one epoch apart.
+            start_sequence: The first sequence to read.
+            on_arrival: Called for every message; must not take long.
+
+        Raises:
+            BusUnavailableError: It could not be created.
+        """
+        section = Section(
+            partition=partition,
+            stream=LOG_STREAMS[partition.log],
+            name=f"{partition.log}-{partition.number}-{epoch}-{attempt}",
+            filter_subject=_filter(partition),
+            start_sequence=start_sequence,
+        )
+        return await open_reader(self._bus, section, on_arrival, self._limits)
+
+    async def get_state(self, log: LogName) -> StreamState:
+        """Return how far a log goes.
+
+        Raises:
+            BusUnavailableError: No answer in time, or no such stream.
+        """
+        return await self._jetstream.get_stream(LOG_STREAMS[log])
+
+    async def find_last_sequence(self, partition: PartitionId) -> int | None:
+        """Return the sequence of the newest message of a partition, asked of the leader.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        newest = await self._jetstream.find_last_message(
+            LOG_STREAMS[partition.log], _filter(partition)
+        )
+        return newest.sequence if newest else None
+
+    async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
+        """Return when the first message of a partition after a sequence was stored.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        found = await self._jetstream.find_next_message(
+            LOG_STREAMS[partition.log], sequence + 1, _filter(partition)
+        )
+        return found.stored_at if found else None
+
+
+def _filter(partition: PartitionId) -> str:
+    return _FILTERS[partition.log](partition.number)

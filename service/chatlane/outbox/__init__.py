@@ -1,0 +1,1 @@
+"""Publish committed outbox rows in order, and redrive dead letters."""

@@ -1,0 +1,421 @@
+"""Publishes rows with many in flight, but never two of one session on one stream.
+
+Knows no database: what it cannot decide alone (rows it has held for too long, rows that no
+stream will ever take) it puts aside for the relay. Nothing here awaits per row, so thousands
+of rows a second cost little more than the publishes themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chatlane.errors import (
+    OversizedMessageError,
+    PermanentError,
+    StreamFullError,
+    TransientError,
+)
+from chatlane.failpoints import RouterPoint, hit
+from chatlane.observability.logs import get_logger
+from chatlane.store.outbox import ORDERED_STREAMS
+from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
+    from random import Random
+    from uuid import UUID
+
+    from chatlane.domain.log import Trace
+    from chatlane.outbox.publisher import Ack
+    from chatlane.store.outbox import OutboxRow
+
+# Beyond what is in flight at once, more does not make the server faster.
+DEFAULT_WINDOW: Final = 256
+# What a row occupies besides its payload, measured.
+_ROW_BYTES: Final = 1000
+# The pump lets acknowledgements in between so many publishes.
+_BREATH: Final = 32
+_FIRST_DELAY_SECONDS: Final = 0.05
+_LONGEST_DELAY_SECONDS: Final = 2.0
+# What is said here the database has as well, in full. A word that finds no room is dropped: kept, it
+# would take the room in memory that everything else needs on its way.
+_DISPENSABLE: Final = frozenset({StreamName.DEAD})
+# An error that is in none of our classes is a bug: tried again, but not for ever.
+_MOST_UNKNOWN_ERRORS: Final = 5
+
+_log = get_logger("relay")
+
+Key = tuple["UUID", str]
+
+
+class Publisher(Protocol):
+    """What a pipeline needs of the bus."""
+
+    async def publish(
+        self, subject: str, payload: bytes, message_id: str, trace: Trace | None = None
+    ) -> asyncio.Future[Ack]:
+        """Send one message; the future ends within a short, fixed time, well or not.
+
+        Raises (here or in the future):
+            TransientError: Unknown whether it was stored; repeat with the same id.
+            PermanentError: No stream will ever take this message.
+        """
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Rows that were committed together.
+
+    Attributes:
+        known_since: Monotonic time at which the database last said that they are ours.
+        unpublished: How many are not acknowledged yet.
+    """
+
+    known_since: float
+    unpublished: int
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One row on its way."""
+
+    row: OutboxRow
+    key: Key | None
+    batch: Batch
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class _Outlet:
+    """What goes to one stream; each has its own window, so a full stream delays no other.
+
+    Attributes:
+        in_flight: Publishes without an answer, and failed ones that wait for their next try:
+            while a stream refuses, this bounds how hard we knock.
+        is_full: Whether the stream said so in its last answer.
+        held: How many rows are in memory, those behind others of their session included.
+        held_bytes: What they take in memory.
+        dropped: Rows that found no room and are not worth waiting for it.
+    """
+
+    ready: deque[Item] = field(default_factory=deque)
+    in_flight: int = 0
+    held: int = 0
+    held_bytes: int = 0
+    is_full: bool = False
+    published: int = 0
+    repeated: int = 0
+    dropped: int = 0
+
+
+class Pipeline:
+    """The rows in memory and how far each of them is.
+
+    Args:
+        publisher: Sends them.
+        stale_after: A row that was not confirmed by the database for so long may have been
+            published by somebody else, long enough ago for the stream to have forgotten.
+        window: Publishes in flight for each stream.
+        jitter: Spreads repeats, so that routers do not knock in step.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        *,
+        stale_after: timedelta,
+        jitter: Random,
+        window: int = DEFAULT_WINDOW,
+    ) -> None:
+        self._publisher = publisher
+        self._stale_after_seconds = stale_after.total_seconds()
+        self._window = window
+        self._jitter = jitter
+        self._outlets: dict[str, _Outlet] = {}
+        # A key is here while one of its rows is under way; the rows behind that one, if any.
+        self._lines: dict[Key, deque[Item] | None] = {}
+        self._later: list[tuple[float, int, Item]] = []
+        self._tie = count()
+        self._wakeup = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._acknowledged: list[int] = []
+        self._times: list[float] = []
+        self.some_acknowledged = asyncio.Event()
+        self.stale: list[Item] = []
+        self.some_stale = asyncio.Event()
+        self.refused: deque[tuple[Item, DeadReason]] = deque()
+        self.some_refused = asyncio.Event()
+        self.is_empty = asyncio.Event()
+        self.is_empty.set()
+        self.row_count = 0
+
+    def enqueue(self, rows: Sequence[OutboxRow], known_since: float) -> None:
+        """Take rows in the order of their ids.
+
+        Args:
+            rows: Committed, and ours.
+            known_since: Monotonic time from before they were read or written.
+        """
+        if not rows:
+            return
+        batch = Batch(known_since, len(rows))
+        for row in rows:
+            is_ordered = row.session_id is not None and row.stream in ORDERED_STREAMS
+            key = (row.session_id, row.stream) if is_ordered and row.session_id else None
+            item = Item(row, key, batch)
+            self._place(item)
+            outlet = self._outlet(item)
+            outlet.held += 1
+            outlet.held_bytes += len(row.payload) + _ROW_BYTES
+        self.row_count += len(rows)
+        self.is_empty.clear()
+        self._wakeup.set()
+
+    def _place(self, item: Item) -> None:
+        key = item.key
+        if key is None:
+            self._outlet(item).ready.append(item)
+        elif key not in self._lines:
+            self._lines[key] = None
+            self._outlet(item).ready.append(item)
+        elif (line := self._lines[key]) is None:
+            self._lines[key] = deque((item,))
+        else:
+            line.append(item)
+
+    def _outlet(self, item: Item) -> _Outlet:
+        stream = item.row.stream
+        outlet = self._outlets.get(stream)
+        if outlet is None:
+            outlet = self._outlets[stream] = _Outlet()
+        return outlet
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        while True:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            self._move_due()
+            for outlet in list(self._outlets.values()):
+                await self._pump(outlet)
+
+    async def _pump(self, outlet: _Outlet) -> None:
+        # Half a window at a time: otherwise each acknowledgement lets one publish out, and each
+        # publish is a write of its own to the socket.
+        if outlet.in_flight > self._window // 2:
+            return
+        for sent in count(1):
+            if not outlet.ready or outlet.in_flight >= self._window:
+                return
+            item = outlet.ready.popleft()
+            if time.monotonic() - item.batch.known_since > self._stale_after_seconds:
+                self.stale.append(item)
+                self.some_stale.set()
+                continue
+            outlet.in_flight += 1
+            await self._publish(item, outlet)
+            if sent % _BREATH == 0:
+                await asyncio.sleep(0)
+
+    async def _publish(self, item: Item, outlet: _Outlet) -> None:
+        row = item.row
+        hit(RouterPoint.PUBLISHING)
+        try:
+            acknowledgement = await self._publisher.publish(
+                row.subject, row.payload, row.message_id, row.trace
+            )
+        except Exception as error:  # noqa: BLE001 - a row must not get lost to a bug
+            self._failed(item, outlet, error)
+        else:
+            hit(RouterPoint.PUBLISHED)
+            acknowledgement.add_done_callback(partial(self._ended, item, outlet))
+
+    def _ended(self, item: Item, outlet: _Outlet, future: asyncio.Future[Ack]) -> None:
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is not None:
+            self._failed(item, outlet, error)
+            return
+        hit(RouterPoint.ACKNOWLEDGED)
+        outlet.in_flight -= 1
+        outlet.is_full = False
+        outlet.published += 1
+        self._done(item)
+
+    def _done(self, item: Item) -> None:
+        """Have the row deleted."""
+        if not self._acknowledged:
+            self.some_acknowledged.set()
+        self._acknowledged.append(item.row.id)
+        item.batch.unpublished -= 1
+        if item.batch.unpublished == 0:
+            self._times.append(time.monotonic() - item.batch.known_since)
+        self.let_go(item)
+
+    def let_go(self, item: Item) -> None:
+        """Forget a row; the next one of its session may go."""
+        self.row_count -= 1
+        outlet = self._outlet(item)
+        outlet.held -= 1
+        outlet.held_bytes -= len(item.row.payload) + _ROW_BYTES
+        if self.row_count == 0:
+            self.is_empty.set()
+        if item.key is not None:
+            line = self._lines[item.key]
+            if line:
+                self._outlet(item).ready.append(line.popleft())
+            else:
+                del self._lines[item.key]
+        self._wakeup.set()
+
+    def _failed(self, item: Item, outlet: _Outlet, error: BaseException) -> None:
+        item.attempts += 1
+        if isinstance(error, PermanentError) or self._is_hopeless(item, error):
+            outlet.in_flight -= 1
+            self._refuse(item, error)
+            self._wakeup.set()
+            return
+        if isinstance(error, StreamFullError) and item.row.stream in _DISPENSABLE:
+            outlet.in_flight -= 1
+            outlet.dropped += 1
+            self._done(item)
+            return
+        outlet.repeated += 1
+        outlet.is_full = isinstance(error, StreamFullError)
+        delay = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2 ** min(item.attempts - 1, 10))
+        due = time.monotonic() + delay * self._jitter.uniform(0.5, 1)
+        heapq.heappush(self._later, (due, next(self._tie), item))
+        if self._later[0][2] is item:
+            self._set_alarm()
+
+    def _is_hopeless(self, item: Item, error: BaseException) -> bool:
+        if isinstance(error, TransientError | asyncio.CancelledError):
+            return False
+        _log.error("publish_failed", stream=item.row.stream, exc_info=error)
+        return item.attempts >= _MOST_UNKNOWN_ERRORS
+
+    def _refuse(self, item: Item, error: BaseException) -> None:
+        is_oversized = isinstance(error, OversizedMessageError)
+        reason = DeadReason.OVERSIZED_OUTBOUND if is_oversized else DeadReason.INTERNAL_ERROR
+        self.refused.append((item, reason))
+        self.some_refused.set()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None
+        if self._later:
+            delay = max(0.0, self._later[0][0] - time.monotonic())
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._wakeup.set)
+
+    def _move_due(self) -> None:
+        """Let failed rows whose time has come go first again."""
+        now = time.monotonic()
+        due: list[Item] = []
+        while self._later and self._later[0][0] <= now:
+            due.append(heapq.heappop(self._later)[2])
+        for item in reversed(due):
+            outlet = self._outlet(item)
+            outlet.in_flight -= 1
+            outlet.ready.appendleft(item)
+        self._set_alarm()
+
+    def hurry(self) -> None:
+        """Try failed rows now instead of at their time: the server is back."""
+        self._later = [(0.0, tie, item) for _, tie, item in self._later]
+        heapq.heapify(self._later)
+        self._wakeup.set()
+
+    def take_acknowledged(self, limit: int) -> list[int]:
+        """Hand over ids of published rows, to be deleted."""
+        taken, self._acknowledged = self._acknowledged[:limit], self._acknowledged[limit:]
+        if not self._acknowledged:
+            self.some_acknowledged.clear()
+        return taken
+
+    def restore_acknowledged(self, ids: Iterable[int]) -> None:
+        """Take ids back that were not deleted after all."""
+        self._acknowledged.extend(ids)
+        if self._acknowledged:
+            self.some_acknowledged.set()
+
+    @property
+    def acknowledged_count(self) -> int:
+        """How many published rows are still in the table."""
+        return len(self._acknowledged)
+
+    def take_stale(self, limit: int) -> list[Item]:
+        """Hand over rows whose fate has to be read again."""
+        taken, self.stale = self.stale[:limit], self.stale[limit:]
+        if not self.stale:
+            self.some_stale.clear()
+        return taken
+
+    def put_back_stale(self, items: Iterable[Item]) -> None:
+        """Take rows back that could not be read again now."""
+        self.stale.extend(items)
+        self.some_stale.set()
+
+    def behind(self, item: Item, limit: int) -> list[Item]:
+        """Return the next rows of the same session and stream."""
+        line = self._lines[item.key] if item.key is not None else None
+        return list(islice(line, limit)) if line else []
+
+    def resume(self, items: Iterable[Item], known_since: float) -> None:
+        """Publish rows that are still ours after all, or ask about them again."""
+        for item in items:
+            item.batch = Batch(known_since, 1)
+            self._outlet(item).ready.append(item)
+        self._wakeup.set()
+
+    @property
+    def full_streams(self) -> frozenset[str]:
+        """The streams that refuse what is new for want of room, as far as rows wait for them."""
+        return frozenset(
+            stream
+            for stream, outlet in self._outlets.items()
+            if outlet.is_full and outlet.in_flight
+        )
+
+    def streams_holding(self, max_bytes: int) -> frozenset[str]:
+        """Return the streams whose rows take more memory than this."""
+        return frozenset(
+            stream for stream, outlet in self._outlets.items() if outlet.held_bytes > max_bytes
+        )
+
+    def rows_of(self, stream: str) -> int:
+        """Return how many rows of a stream are in memory."""
+        outlet = self._outlets.get(stream)
+        return outlet.held if outlet else 0
+
+    def take_counts(self) -> dict[str, tuple[int, int]]:
+        """Return by stream how many were acknowledged and repeated since the last call."""
+        counts = {
+            stream: (outlet.published, outlet.repeated)
+            for stream, outlet in self._outlets.items()
+            if outlet.published or outlet.repeated
+        }
+        for stream in counts:
+            self._outlets[stream].published = self._outlets[stream].repeated = 0
+        return counts
+
+    def take_dropped(self) -> dict[str, int]:
+        """Return by stream how many found no room and were dropped since the last call."""
+        dropped = {stream: its.dropped for stream, its in self._outlets.items() if its.dropped}
+        for stream in dropped:
+            self._outlets[stream].dropped = 0
+        return dropped
+
+    def take_times(self) -> list[float]:
+        """Return how many seconds each batch took to its last acknowledgement, since the last call."""
+        taken, self._times = self._times, []
+        return taken

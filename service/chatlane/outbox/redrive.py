@@ -1,0 +1,266 @@
+"""Brings dead letters back on their way, or drops them, because a person decided so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+
+from pydantic_core import from_json
+
+from chatlane.domain.addressing.aliases import lookups, person_lookups
+from chatlane.domain.addressing.sources import address_of
+from chatlane.domain.effects import Effects, Publication
+from chatlane.domain.log import MOST_PARTITIONS
+from chatlane.domain.turns.lifecycle import repeat_notice
+from chatlane.errors import ChatlaneError
+from chatlane.store import audit, dead_letters, outbox, turns
+from chatlane.store.addressing import identities
+from chatlane.store.conversations import sessions
+from chatlane.store.history import messages
+from chatlane_schemas import subjects
+from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.dead import Stage
+from chatlane_schemas.inbound import InboundEvent
+from chatlane_schemas.streams import DEFAULT_SLOTS, StreamName
+from chatlane_schemas.subjects import SubjectError, parse_log, parse_rlog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import DeadRow
+    from chatlane.domain.states import Session
+    from chatlane.postgres.pool import Store
+
+_STREAMS: Final[Mapping[str, StreamName]] = {
+    "routed": StreamName.ROUTED,
+    "turn": StreamName.TURNS,
+    "outbound": StreamName.OUTBOUND,
+    "event": StreamName.EVENTS,
+    "dead": StreamName.DEAD,
+}
+
+
+_LOGGED: Final = frozenset({Stage.INBOUND, Stage.RESULTS})
+# Tokens of a subject in a log before that of the partition.
+_BEFORE_PARTITION: Final = 3
+
+
+class NotRetriedError(ChatlaneError):
+    """A dead letter stays where it is; the text says why."""
+
+
+class Handed(NamedTuple):
+    """A letter on its way again.
+
+    Attributes:
+        outbox_id: Of the row that a router publishes now; None when it is published.
+    """
+
+    letter: DeadRow
+    outbox_id: int | None
+
+
+class Retrying:
+    """Settles letters one by one.
+
+    What a router had said goes to the outbox in the transaction that deletes the letter, and the
+    sweep of any router publishes it. A message of a log is published here, as its publisher would,
+    and the letter deleted after that: should we die in between, it is published again under the
+    same id, and what has had its effect is known by it.
+
+    Args:
+        publish: Returns once a stream has the message; what it raises keeps the letter.
+        actor: Who does it, for the audit.
+        slots: How many slots a `stream` agent's messages are spread over.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        publish: Callable[[Publication], Awaitable[None]],
+        actor: str | None = None,
+        *,
+        slots: int = DEFAULT_SLOTS,
+    ) -> None:
+        self._slots = slots
+        self._actor = actor
+        self._store = store
+        self._publish = publish
+
+    async def retry(self, letter_id: UUID, *, out_of_order: bool = False) -> Handed:
+        """Hand a letter over.
+
+        A message of a log is published on it again, and so comes after everything its chat has
+        said since. Older letters of the same chat or session go first.
+
+        Raises:
+            NotRetriedError: It cannot be tried again, or not now; others may.
+            StoreUnavailableError: Nothing changed.
+        """
+        async with self._store.transaction() as connection:
+            letter = await dead_letters.lock(connection, letter_id)
+            if letter is None:
+                raise NotRetriedError(f"there is no dead letter {letter_id}")
+            older = await _find_older(connection, letter)
+            if older is not None and not out_of_order:
+                raise NotRetriedError(
+                    f"{older} is older and of the same conversation: retry or drop it first"
+                )
+            outbox_id = await self._hand_over(connection, letter)
+            await self._settle(connection, letter, "dead_letter_retried")
+        return Handed(letter, outbox_id)
+
+    async def drop(self, letter_id: UUID) -> DeadRow:
+        """Delete a letter; what is left is an entry of the audit, without the body.
+
+        Raises:
+            NotRetriedError: There is no such letter.
+            StoreUnavailableError: Nothing changed.
+        """
+        async with self._store.transaction() as connection:
+            letter = await dead_letters.lock(connection, letter_id)
+            if letter is None:
+                raise NotRetriedError(f"there is no dead letter {letter_id}")
+            await self._settle(connection, letter, "dead_letter_dropped")
+        return letter
+
+    async def is_published(self, handed: Handed) -> bool:
+        """Tell whether what was handed over is published."""
+        if handed.outbox_id is None:
+            return True
+        async with self._store.transaction() as connection:
+            return not await outbox.exists(connection, handed.outbox_id)
+
+    async def _hand_over(self, connection: PoolConnectionProxy, letter: DeadRow) -> int | None:
+        if letter.stage == Stage.TURNS:
+            return await self._reopen_turn(connection, letter)
+        if letter.stage in _LOGGED:
+            publication = _publication(letter)
+            await _require_same_people(connection, letter)
+            await self._publish(publication)
+            return None
+        publication = _publication(letter)
+        if letter.session_id is not None:
+            # The ids of the outbox are the order of the session, under its lock.
+            locked = await sessions.lock(connection, {letter.session_id})
+            if letter.session_id not in locked:
+                raise NotRetriedError("its conversation is removed")
+            if letter.stage == Stage.ROUTED:
+                publication = self._routed(publication, locked[letter.session_id])
+        return await outbox.leave(connection, publication)
+
+    def _routed(self, publication: Publication, session: Session) -> Publication:
+        """Return what goes to where the session's messages go now: slots may have become others."""
+        _require_agent(session, publication.subject.split(".")[3])
+        slot = subjects.slot_of(session.id, self._slots)
+        return publication._replace(subject=subjects.routed(session.agent, slot, session.id))
+
+    async def _reopen_turn(self, connection: PoolConnectionProxy, letter: DeadRow) -> int:
+        pointer = from_json(letter.body or b"{}")
+        turn_id = pointer.get("turn_id")
+        homes = await turns.find_sessions(connection, [turn_id] if turn_id else [])
+        locked = await sessions.lock(connection, set(homes.values()))
+        found = await turns.lock(connection, homes)
+        if not found:
+            raise NotRetriedError("its turn is gone")
+        (turn,) = found.values()
+        session = locked[turn.session_id]
+        if session.ended_at is not None:
+            raise NotRetriedError("its conversation has ended")
+        if session.active_turn is not None:
+            raise NotRetriedError("its conversation is in work: try again when that is answered")
+        _require_agent(session, turn.agent)
+        effects = Effects()
+        turn.outcome = turn.error = turn.result_id = turn.token = turn.claim_id = None
+        session.active_turn = turn.id
+        repeat_notice(turn, effects)
+        await sessions.update(connection, [session])
+        await turns.update(connection, effects.changed_turns)
+        await messages.reopen_turn(connection, turn.id)
+        (notice,) = effects.publications
+        return await outbox.leave(connection, notice)
+
+    async def _settle(self, connection: PoolConnectionProxy, letter: DeadRow, action: str) -> None:
+        await dead_letters.delete(connection, letter.id)
+        detail = {
+            "id": letter.id,
+            "stage": letter.stage,
+            "reason": letter.reason,
+            "log": letter.log,
+            "sequence": letter.sequence,
+            "digest": letter.digest.hex(),
+        }
+        await audit.write(
+            connection, action, letter.session_id, detail, actor=self._actor, outcome="done"
+        )
+
+
+async def _require_same_people(connection: PoolConnectionProxy, letter: DeadRow) -> None:
+    """Check that a message will not be taken for one of who has an id of its author by now."""
+    if letter.stage != Stage.INBOUND or letter.stored_at is None or letter.body is None:
+        return
+    try:
+        address = address_of(decode(InboundEvent, letter.body))
+    except DecodeError:
+        return
+    ids = lookups(address, persons=True) | person_lookups(address)
+    if await identities.are_handed_on(connection, ids, letter.stored_at):
+        raise NotRetriedError(
+            "an id in it belongs to another person now, who would be taken for its author"
+        )
+
+
+def _require_agent(session: Session, agent: str) -> None:
+    if session.agent != agent:
+        raise NotRetriedError(f"its conversation is served by {session.agent} now")
+
+
+async def _find_older(connection: PoolConnectionProxy, letter: DeadRow) -> UUID | None:
+    """Return an older letter of the same conversation: of its chat in a log, else of its session."""
+    if letter.stage not in _LOGGED:
+        return await dead_letters.find_older_of_session(connection, letter.id)
+    if letter.subject is None:
+        return None
+    return await dead_letters.find_older(connection, letter.id, _wherever(letter.subject))
+
+
+def _wherever(subject: str) -> Sequence[str]:
+    """Return the subjects of a chat or session in its log, however that was divided then."""
+    match subject.split(".", 4):
+        case [*head, _, tail] if len(head) == _BEFORE_PARTITION:
+            return [".".join((*head, str(number), tail)) for number in range(MOST_PARTITIONS)]
+        case _:
+            return [subject]
+
+
+def _publication(letter: DeadRow) -> Publication:
+    """Return what is published: with an id of its own, for the old one may still be known."""
+    if not letter.body or letter.subject is None:
+        raise NotRetriedError("there is nothing of it to try again: its body is gone")
+    if letter.stage not in tuple(Stage):
+        raise NotRetriedError("a newer release set it aside: retry it with that one")
+    stage = Stage(letter.stage)
+    try:
+        stream, subject = _place(stage, letter.subject)
+    except (SubjectError, LookupError) as exc:
+        raise NotRetriedError("its subject leads nowhere: publish a corrected event") from exc
+    return Publication(letter.session_id, stream, subject, f"retry:{letter.id}", letter.body)
+
+
+def _place(stage: Stage, subject: str) -> tuple[StreamName, str]:
+    """Return the stream and the subject as its publisher wrote it."""
+    match stage:
+        case Stage.INBOUND:
+            event = parse_log(subject)
+            return StreamName.INBOUND, subjects.inbound(event.platform, event.account, event.chat)
+        case Stage.RESULTS:
+            result = parse_rlog(subject)
+            return StreamName.RESULTS, subjects.result(result.agent, result.session_id)
+        case Stage.ROUTED | Stage.OUTBOX:
+            return _STREAMS[subject.split(".")[2]], subject
+        case Stage.TURNS:
+            raise LookupError(stage)
+        case _:
+            assert_never(stage)

@@ -1,0 +1,125 @@
+"""Routed messages that no worker acknowledged: dead letters, from the advisories of the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from chatlane.domain.dead import bury
+from chatlane.domain.effects import Effects
+from chatlane.observability.logs import get_logger
+from chatlane.store import dead_letters, outbox
+from chatlane.store.conversations import sessions
+from chatlane.store.history import messages
+from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.routed import RoutedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.nats.stream_cleanup import Notice, Undelivered
+    from chatlane.observability.metrics import Metrics
+
+_log = get_logger("undeliverable")
+
+
+class Notices(Protocol):
+    """Where the advisories come from."""
+
+    async def next(self) -> Notice | None:
+        """Return the next one, or None while there is none."""
+        ...
+
+    async def acknowledge(self, notice: Notice) -> None:
+        """Say that it is dealt with."""
+        ...
+
+
+class UndeliverableMessages:
+    """Sets aside what the workers of a `stream` agent could not deal with.
+
+    An advisory may come twice, and to two routers: the dead letter's id follows from the
+    message, so there is one letter and one announcement.
+    """
+
+    def __init__(
+        self,
+        notices: Notices,
+        transaction: Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]],
+        metrics: Metrics,
+    ) -> None:
+        self._notices = notices
+        self._transaction = transaction
+        self._metrics = metrics
+
+    async def collect(self) -> int:
+        """Deal with all advisories there are; returns how many dead letters came of them.
+
+        Raises:
+            BusUnavailableError: The rest waits.
+            StoreUnavailableError: The rest waits.
+        """
+        count = 0
+        while notice := await self._notices.next():
+            if notice.undelivered is None:
+                _log.error("advisory_not_understood")
+            elif await self._set_aside(notice.undelivered):
+                count += 1
+            await self._notices.acknowledge(notice)
+        return count
+
+    async def _set_aside(self, undelivered: Undelivered) -> bool:
+        effects = Effects()
+        routed = _routed(undelivered)
+        _bury(effects, undelivered, routed)
+        async with self._transaction() as connection:
+            if routed is not None:
+                await sessions.lock(connection, [routed.session_id])
+                await messages.give_up(connection, UUID(routed.id))
+            is_new = bool(await dead_letters.insert(connection, effects.dead))
+            if is_new:
+                # No place in any order, so the sweep may publish it.
+                await outbox.insert(connection, None, effects.publications)
+        if is_new:
+            self._metrics.record_decisions(effects.counts)
+            _log.error(
+                "message_dead_lettered",
+                reason=DeadReason.UNDELIVERABLE,
+                durable=undelivered.durable,
+                sequence=undelivered.sequence,
+                attempts=undelivered.deliveries,
+            )
+        return is_new
+
+
+def _bury(effects: Effects, undelivered: Undelivered, routed: RoutedMessage | None) -> None:
+    message = undelivered.message
+    detail = f"{undelivered.deliveries} deliveries by {undelivered.durable}"
+    bury(
+        effects,
+        stage=Stage.ROUTED,
+        reason=DeadReason.UNDELIVERABLE,
+        at=message.stored_at if message else undelivered.noticed_at,
+        trigger=f"routed:{undelivered.sequence}".encode(),
+        body=message.body if message else b"",
+        detail=detail if message else f"{detail}; the message is gone",
+        sequence=undelivered.sequence,
+        subject=message.subject if message else None,
+        session_id=routed.session_id if routed else None,
+    )
+
+
+def _routed(undelivered: Undelivered) -> RoutedMessage | None:
+    """Return the message, if the stream still has it and it can be read."""
+    if undelivered.message is None:
+        return None
+    try:
+        routed = decode(RoutedMessage, undelivered.message.body)
+        UUID(routed.id)
+    except (DecodeError, ValueError):
+        return None
+    return routed

@@ -1,0 +1,1 @@
+"""Postgres: the connection pool, migrations, grants, and conversion of stored values."""

@@ -1,0 +1,1 @@
+"""Export, erase and expire the data of people: rules, jobs and SQL."""

@@ -1,0 +1,892 @@
+"""Finds what is a person's in every table, and takes it out.
+
+The large tables are walked by their keys, some rows at a time and without locks; what is taken
+out is taken out under the lock of its session. Who wrote a row is told by its source, which no
+index knows: people are forgotten rarely, and an index would cost every message.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from pydantic_core import from_json, to_json
+
+from chatlane.postgres.columns import columns
+from chatlane.privacy.erasure_rules import Row, Said
+from chatlane.search import index_sql
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+_ROWS_AT_ONCE: Final = 20_000
+_CHANGED_AT_ONCE: Final = 5_000
+_BODIES_AT_ONCE: Final = 200
+# A key of a session begins with `agent:` or the name of an origin, in ASCII.
+_BEHIND_ALL: Final = "\x7f"
+_START: Final = UUID(int=0)
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+EDGE_OF_MESSAGES_SQL: Final[LiteralString] = """
+-- messages: where the next piece of a walk ends
+SELECT session_id, seq FROM messages WHERE (session_id, seq) > ($1, $2)
+ORDER BY session_id, seq OFFSET $3 LIMIT 1
+"""
+SENDERS_OF_MESSAGES_SQL: Final[LiteralString] = """
+-- messages: who wrote the rows of a piece, by session
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, created_at AS at
+    FROM messages
+    WHERE (session_id, seq) > ($1, $2) AND ($3::uuid IS NULL OR (session_id, seq) <= ($3, $4))
+      AND source #> '{sender}' IS NOT NULL AND created_at <= $5
+      AND ($6::text IS NULL OR (source ->> 'platform' = $6 AND source ->> 'account' = $7))
+) AS piece GROUP BY session_id, who
+"""
+EDGE_OF_WAITING_SQL: Final[LiteralString] = """
+-- waiting: where the next piece of a walk ends
+SELECT session_id, arrival FROM waiting WHERE (session_id, arrival) > ($1, $2)
+ORDER BY session_id, arrival OFFSET $3 LIMIT 1
+"""
+SENDERS_OF_WAITING_SQL: Final[LiteralString] = """
+-- waiting: who wrote the messages of a piece, by session
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, stored_at AS at
+    FROM waiting
+    WHERE (session_id, arrival) > ($1, $2)
+      AND ($3::uuid IS NULL OR (session_id, arrival) <= ($3, $4))
+      AND source #> '{sender}' IS NOT NULL AND stored_at <= $5
+      AND ($6::text IS NULL OR (source ->> 'platform' = $6 AND source ->> 'account' = $7))
+) AS piece GROUP BY session_id, who
+"""
+EDGE_OF_REMOVED_SQL: Final[LiteralString] = """
+-- removed_messages: where the next piece of a walk ends; by sessions, for it begins behind one
+SELECT session_id, 0::bigint FROM removed_messages WHERE session_id > $1 AND $2::bigint >= 0
+ORDER BY session_id, removal, seq OFFSET $3 LIMIT 1
+"""
+SENDERS_OF_REMOVED_SQL: Final[LiteralString] = """
+-- removed_messages: who wrote the rows of a piece of the archive, by session
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, created_at AS at
+    FROM removed_messages
+    WHERE session_id > $1 AND $2::bigint >= 0
+      AND ($3::uuid IS NULL OR (session_id <= $3 AND $4::bigint >= 0))
+      AND source #> '{sender}' IS NOT NULL AND created_at <= $5
+      AND ($6::text IS NULL OR (source ->> 'platform' = $6 AND source ->> 'account' = $7))
+) AS piece GROUP BY session_id, who
+"""
+
+# What waits may have its place in a transcript a moment later, so it is walked first.
+_WALKS: Final = (
+    (EDGE_OF_WAITING_SQL, SENDERS_OF_WAITING_SQL),
+    (EDGE_OF_MESSAGES_SQL, SENDERS_OF_MESSAGES_SQL),
+    (EDGE_OF_REMOVED_SQL, SENDERS_OF_REMOVED_SQL),
+)
+
+
+class Spoken(NamedTuple):
+    """That somebody wrote in a session; `who` is the part of a source that tells who.
+
+    Attributes:
+        first_at: When the first of what was written was stored.
+        last_at: When the last was.
+    """
+
+    session_id: UUID
+    who: "Mapping[str, Any]"
+    first_at: datetime
+    last_at: datetime
+
+
+async def walk_senders(
+    transaction: "Transaction", until: datetime, of: tuple[str, str] | None = None
+) -> "AsyncIterator[Spoken]":
+    """Yield who wrote in which session, in all tables that hold messages.
+
+    Args:
+        transaction: Opens one for each piece.
+        until: Only what was stored up to then.
+        of: Platform and account; None for all.
+    """
+    platform, account = of or (None, None)
+    for edge_sql, senders_sql in _WALKS:
+        after: tuple[UUID, int] = (_START, 0)
+        while True:
+            async with transaction() as connection:
+                edge = await connection.fetchrow(edge_sql, *after, _ROWS_AT_ONCE)
+                last = (None, None) if edge is None else tuple(edge)
+                rows = await connection.fetch(senders_sql, *after, *last, until, platform, account)
+            for session_id, who, first_at, last_at in rows:
+                yield Spoken(session_id, from_json(who), first_at, last_at)
+            if edge is None:
+                break
+            after = (edge[0], edge[1])
+
+
+class Found(NamedTuple):
+    """A session or lane that may be a person's."""
+
+    session_id: UUID
+    session_key: str
+    owner: str | None
+    started_at: datetime | None
+
+
+OWNED_SQL: Final[LiteralString] = """
+-- sessions: those of owners
+SELECT id, session_key, owner, started_at FROM sessions WHERE owner = ANY($1::text[])
+"""
+EDGE_OF_SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: where the next piece of a walk ends
+SELECT id FROM sessions WHERE id > $1 ORDER BY id OFFSET $2 LIMIT 1
+"""
+SESSIONS_SQL: Final[LiteralString] = """
+-- sessions: those of a piece whose keys are alike
+SELECT id, session_key, owner, started_at FROM sessions
+WHERE id > $1 AND ($2::uuid IS NULL OR id <= $2) AND session_key LIKE $3
+"""
+EDGE_OF_LANES_SQL: Final[LiteralString] = """
+-- lanes: where the next piece of a walk ends
+SELECT session_key FROM lanes WHERE session_key > $1 ORDER BY session_key OFFSET $2 LIMIT 1
+"""
+LANES_SQL: Final[LiteralString] = """
+-- lanes: those of a piece whose keys are alike, and when their sessions began
+SELECT lanes.session_id, lanes.session_key, sessions.owner, sessions.started_at
+FROM (SELECT session_id, session_key FROM lanes
+      WHERE session_key > $1 AND session_key <= $2 AND session_key LIKE $3
+      ORDER BY session_key) AS lanes
+LEFT JOIN LATERAL (
+    SELECT owner, started_at FROM sessions WHERE sessions.id = lanes.session_id LIMIT 1
+) AS sessions ON true
+"""
+
+
+async def owned(connection: "PoolConnectionProxy", owners: "Iterable[str]") -> list[Found]:
+    """Return the sessions that name one of these as their owner."""
+    return [Found(*row.values()) for row in await connection.fetch(OWNED_SQL, sorted(owners))]
+
+
+async def walk_sessions(transaction: "Transaction", like: str) -> "AsyncIterator[Found]":
+    """Yield sessions whose keys are like a pattern."""
+    after: UUID | None = _START
+    while after is not None:
+        async with transaction() as connection:
+            edge = await connection.fetchval(EDGE_OF_SESSIONS_SQL, after, _ROWS_AT_ONCE)
+            rows = await connection.fetch(SESSIONS_SQL, after, edge, like)
+        for row in rows:
+            yield Found(*row.values())
+        after = edge
+
+
+async def walk_lanes(transaction: "Transaction", like: str) -> "AsyncIterator[Found]":
+    """Yield lanes whose keys are like a pattern, with what they lead to."""
+    after: str | None = ""
+    while after is not None:
+        async with transaction() as connection:
+            edge = await connection.fetchval(EDGE_OF_LANES_SQL, after, _ROWS_AT_ONCE)
+            rows = await connection.fetch(LANES_SQL, after, edge or _BEHIND_ALL, like)
+        for row in rows:
+            yield Found(*row.values())
+        after = edge
+
+
+SENDERS_OF_SESSIONS_SQL: Final[LiteralString] = """
+-- messages → waiting → removed_messages: who wrote in some sessions
+SELECT session_id, who, min(at), max(at) FROM (
+    SELECT session_id, sender_of(source) AS who, created_at AS at FROM messages
+    WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
+    UNION ALL
+    SELECT session_id, sender_of(source), stored_at FROM waiting
+    WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
+    UNION ALL
+    SELECT session_id, sender_of(source), created_at FROM removed_messages
+    WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
+) AS its GROUP BY session_id, who
+"""
+LANES_TO_SQL: Final[LiteralString] = """
+-- lanes: those that lead to a session
+SELECT session_key FROM lanes WHERE session_id = $1 ORDER BY session_key
+"""
+
+
+async def senders_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Spoken]:
+    """Return who wrote in sessions, in all tables that hold messages."""
+    rows = await connection.fetch(SENDERS_OF_SESSIONS_SQL, list(ids))
+    return [
+        Spoken(session_id, from_json(who), first_at, last_at)
+        for session_id, who, first_at, last_at in rows
+    ]
+
+
+async def lanes_to(connection: "PoolConnectionProxy", session_id: UUID) -> list[str]:
+    """Return the keys of the lanes that lead to a session."""
+    return [row[0] for row in await connection.fetch(LANES_TO_SQL, session_id)]
+
+
+HAS_OLD_ROWS_SQL: Final[LiteralString] = """
+-- messages: which of these sessions hold something of before a time
+SELECT id FROM unnest($1::uuid[]) AS want (id)
+WHERE (SELECT true FROM messages WHERE session_id = want.id AND created_at <= $2
+       ORDER BY session_id, seq LIMIT 1)
+   OR (SELECT true FROM removed_messages WHERE session_id = want.id AND created_at <= $2
+       ORDER BY session_id, removal, seq LIMIT 1)
+"""
+
+
+async def with_old_rows(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]", until: datetime
+) -> set[UUID]:
+    """Return the sessions that hold rows of before a time."""
+    return {row[0] for row in await connection.fetch(HAS_OLD_ROWS_SQL, list(ids), until)}
+
+
+TRIM_SQL: Final[LiteralString] = """
+-- messages: some rows of a session that goes as a whole, with their turns
+WITH gone AS (
+    DELETE FROM messages WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM messages WHERE session_id = $1 ORDER BY seq LIMIT $2))
+    RETURNING turn_id
+), of_turns AS (
+    DELETE FROM turns USING (SELECT DISTINCT turn_id FROM gone) AS had
+    WHERE turns.id = had.turn_id AND turns.session_id = $1
+)
+SELECT count(*) FROM gone
+"""
+
+
+async def trim(connection: "PoolConnectionProxy", session_id: UUID) -> int:
+    """Delete some rows of a session that is to go; returns how many.
+
+    What is left fits into one transaction that nobody has to wait for.
+    """
+    count: int = await connection.fetchval(TRIM_SQL, session_id, _ROWS_AT_ONCE)
+    return count
+
+
+SIZES_SQL: Final[LiteralString] = """
+-- sessions: how much there is in some, table by table
+SELECT
+    (SELECT count(*) FROM messages WHERE session_id = ANY($1::uuid[])),
+    (SELECT count(*) FROM removed_messages WHERE session_id = ANY($1::uuid[])),
+    (SELECT count(*) FROM message_revisions WHERE session_id = ANY($1::uuid[])),
+    (SELECT count(*) FROM waiting WHERE session_id = ANY($1::uuid[])),
+    (SELECT count(*) FROM late_results WHERE session_id = ANY($1::uuid[])),
+    (SELECT count(*) FROM lanes WHERE session_id = ANY($1::uuid[])),
+    (SELECT count(*) FROM searchable WHERE session_id = ANY($1::uuid[]))
+"""
+_SIZES: Final = (
+    "messages",
+    "removed_messages",
+    "message_revisions",
+    "waiting",
+    "late_results",
+    "lanes",
+    "searchable",
+)
+
+
+async def sizes(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> dict[str, int]:
+    """Return how many rows sessions have in each table."""
+    row = await connection.fetchrow(SIZES_SQL, ids)
+    return dict(zip(_SIZES, row.values() if row else (), strict=True))
+
+
+ROWS_OF_SESSION_SQL: Final[LiteralString] = """
+-- messages: the rows of a session, and whose they are
+SELECT seq, role, created_at <= $6 AND EXISTS (
+           SELECT FROM unnest($3::jsonb[], $4::timestamptz[], $5::timestamptz[])
+               AS said (who, since, until)
+           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+             AND created_at < coalesce(until, 'infinity')),
+       id, turn_id, reply_to, source IS NOT NULL
+FROM (
+    SELECT seq, role, created_at, id, turn_id, reply_to, source, sender_of(source) AS who
+    FROM messages WHERE session_id = $1 AND seq > $2 ORDER BY seq LIMIT $7
+) AS its ORDER BY seq
+"""
+ROWS_OF_ARCHIVE_SQL: Final[LiteralString] = """
+-- removed_messages: the archived rows of a session, and whose they are
+SELECT removal, seq, role, created_at <= $5 AND EXISTS (
+           SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
+               AS said (who, since, until)
+           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+             AND created_at < coalesce(until, 'infinity')),
+       id, turn_id, reply_to, source IS NOT NULL
+FROM (
+    SELECT removal, seq, role, created_at, id, turn_id, reply_to, source, sender_of(source) AS who
+    FROM removed_messages WHERE session_id = $1
+) AS its ORDER BY removal, seq
+"""
+
+
+def said_columns(said: "Iterable[Said]") -> list[list[Any]]:
+    """Return how and when sources name somebody, as columns of a statement."""
+    return columns(((to_json(who).decode(), since, until) for who, since, until in said), 3)
+
+
+async def rows_of(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    said: "Iterable[Said]",
+    until: datetime,
+) -> list[Row]:
+    """Return the rows of a session as far as it matters whose they are."""
+    names = said_columns(said)
+    found: list[Row] = []
+    after = 0
+    while True:
+        piece = await connection.fetch(
+            ROWS_OF_SESSION_SQL, session_id, after, *names, until, _ROWS_AT_ONCE
+        )
+        found += [Row(row[0], row[1], bool(row[2]), *row[3:]) for row in map(tuple, piece)]
+        if len(piece) < _ROWS_AT_ONCE:
+            return found
+        after = piece[-1][0]
+
+
+HAS_SAID_SQL: Final[LiteralString] = """
+-- messages → removed_messages → waiting: whether somebody wrote in a session
+WITH said AS (
+    SELECT * FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
+        AS said (who, since, until)
+)
+SELECT EXISTS (
+    SELECT FROM messages JOIN said ON sender_of(source) = said.who
+    WHERE session_id = $1 AND created_at <= $5 AND created_at >= coalesce(since, '-infinity')
+      AND created_at < coalesce(until, 'infinity')
+) OR EXISTS (
+    SELECT FROM removed_messages JOIN said ON sender_of(source) = said.who
+    WHERE session_id = $1 AND created_at <= $5 AND created_at >= coalesce(since, '-infinity')
+      AND created_at < coalesce(until, 'infinity')
+) OR EXISTS (
+    SELECT FROM waiting JOIN said ON sender_of(source) = said.who
+    WHERE session_id = $1 AND stored_at <= $5 AND stored_at >= coalesce(since, '-infinity')
+      AND stored_at < coalesce(until, 'infinity')
+)
+"""
+
+
+async def has_said(
+    connection: "PoolConnectionProxy", session_id: UUID, said: "Iterable[Said]", until: datetime
+) -> bool:
+    """Return whether somebody wrote something in a session, up to a time."""
+    found: bool = await connection.fetchval(HAS_SAID_SQL, session_id, *said_columns(said), until)
+    return found
+
+
+async def archived_rows_of(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    said: "Iterable[Said]",
+    until: datetime,
+) -> dict[int, list[Row]]:
+    """Return the archived rows of a session by the removal that took them out."""
+    names = said_columns(said)
+    found: dict[int, list[Row]] = {}
+    for row in await connection.fetch(ROWS_OF_ARCHIVE_SQL, session_id, *names, until):
+        removal, seq, role, is_theirs, *rest = row
+        found.setdefault(removal, []).append(Row(seq, role, bool(is_theirs), *rest))
+    return found
+
+
+BLANK_SQL: Final[LiteralString] = """
+-- messages: rows that say nothing any more, and nobody's; their places and ids stay
+UPDATE messages SET
+    content = NULL, state = 'deleted', author = NULL, platform_message_id = NULL, source = NULL,
+    details = jsonb_strip_nulls(jsonb_build_object(
+        'kind', details -> 'kind', 'result_id', details -> 'result_id'))
+WHERE session_id = $1 AND seq = ANY($2::bigint[])
+"""
+COUNT_REVISION_SQL: Final[LiteralString] = """
+-- sessions: its transcript is another one now, and nobody can tell what its title and note were of
+UPDATE sessions SET
+    revision = revision + 1, title = NULL, title_scope = NULL, carry_over = NULL,
+    opening_note = NULL
+WHERE id = $1
+"""
+
+
+async def blank(
+    connection: "PoolConnectionProxy", session_id: UUID, places: "Sequence[int]"
+) -> None:
+    """Let rows of a locked session say nothing any more."""
+    for begin in range(0, len(places), _CHANGED_AT_ONCE):
+        some = places[begin : begin + _CHANGED_AT_ONCE]
+        await connection.execute(BLANK_SQL, session_id, some)
+        await index_sql.rewrite(connection, [(session_id, seq, None) for seq in some])
+    await connection.execute(COUNT_REVISION_SQL, session_id)
+
+
+DELETE_ARCHIVED_SQL: Final[LiteralString] = """
+-- removed_messages: away with some rows of the archive, and with what finds them
+WITH found AS (
+    DELETE FROM searchable USING unnest($2::bigint[], $3::bigint[]) AS gone (removal, seq)
+    WHERE searchable.session_id = $1 AND searchable.removal = gone.removal
+      AND searchable.seq = gone.seq
+)
+DELETE FROM removed_messages USING unnest($2::bigint[], $3::bigint[]) AS gone (removal, seq)
+WHERE removed_messages.session_id = $1 AND removed_messages.removal = gone.removal
+  AND removed_messages.seq = gone.seq
+"""
+DELETE_REVISIONS_SQL: Final[LiteralString] = """
+-- message_revisions: away with what messages said before
+DELETE FROM message_revisions WHERE message_id = ANY($1::uuid[])
+"""
+DELETE_LATE_SQL: Final[LiteralString] = """
+-- late_results: away with what came late to turns and messages of a session
+DELETE FROM late_results
+WHERE session_id = $1 AND (turn_id = ANY($2::uuid[]) OR reply_to = ANY($3::text[]))
+"""
+WAITING_OF_SESSION_SQL: Final[LiteralString] = """
+-- waiting: what of somebody waits in a session
+SELECT arrival, message_id FROM (
+    SELECT arrival, message_id, stored_at, sender_of(source) AS who
+    FROM waiting WHERE session_id = $1
+) AS its WHERE stored_at <= $5 AND EXISTS (
+           SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
+               AS said (who, since, until)
+           WHERE said.who = its.who AND stored_at >= coalesce(since, '-infinity')
+             AND stored_at < coalesce(until, 'infinity'))
+ORDER BY arrival
+"""
+DELETE_WAITING_SQL: Final[LiteralString] = """
+-- waiting: away with some messages of a line
+DELETE FROM waiting WHERE session_id = $1 AND arrival = ANY($2::bigint[])
+"""
+CLEAR_TURNS_SQL: Final[LiteralString] = """
+-- turns: they name nobody any more; a worker that has one is to end it, and one that had one
+-- before can answer it no more
+UPDATE turns SET
+    source = CASE WHEN state IN ('ready', 'claimed') THEN source - 'sender' - 'message_id' END,
+    error = NULL,
+    token = CASE WHEN state = 'claimed' THEN token END,
+    cancel = CASE WHEN state = 'claimed' THEN coalesce(cancel, 'stopped') ELSE cancel END
+WHERE id = ANY($1::uuid[])
+"""
+COUNT_RUNNING_SQL: Final[LiteralString] = """
+-- turns: how many of these a worker has
+SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND state = 'claimed'
+"""
+
+
+async def delete_archived(
+    connection: "PoolConnectionProxy", session_id: UUID, places: "Sequence[tuple[int, int]]"
+) -> None:
+    """Delete rows of the archive: (removal, seq)."""
+    for begin in range(0, len(places), _CHANGED_AT_ONCE):
+        some = places[begin : begin + _CHANGED_AT_ONCE]
+        await connection.execute(DELETE_ARCHIVED_SQL, session_id, *columns(some, 2))
+
+
+async def delete_revisions(connection: "PoolConnectionProxy", messages: "Iterable[UUID]") -> int:
+    """Delete what messages said before; returns how often they had been changed."""
+    status = await connection.execute(DELETE_REVISIONS_SQL, list(messages))
+    return int(status.rpartition(" ")[2])
+
+
+async def delete_late(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    turns: "Iterable[UUID]",
+    messages: "Iterable[UUID]",
+) -> int:
+    """Delete late results of a session to turns and messages; returns how many."""
+    replies = [str(one) for one in messages]
+    status = await connection.execute(DELETE_LATE_SQL, session_id, list(turns), replies)
+    return int(status.rpartition(" ")[2])
+
+
+async def waiting_of(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    said: "Iterable[Said]",
+    until: datetime,
+) -> list[tuple[int, UUID]]:
+    """Return (arrival, message id) of what somebody has waiting in a session."""
+    names = said_columns(said)
+    rows = await connection.fetch(WAITING_OF_SESSION_SQL, session_id, *names, until)
+    return [(row[0], row[1]) for row in rows]
+
+
+async def delete_waiting(
+    connection: "PoolConnectionProxy", session_id: UUID, arrivals: "Sequence[int]"
+) -> None:
+    """Take messages out of the line of a locked session."""
+    if arrivals:
+        await connection.execute(DELETE_WAITING_SQL, session_id, arrivals)
+
+
+async def clear_turns(connection: "PoolConnectionProxy", turns: "Iterable[UUID]") -> None:
+    """Take what turns say out of those that are over, and let the others end; they are locked."""
+    await connection.execute(CLEAR_TURNS_SQL, sorted(turns))
+
+
+async def count_running(connection: "PoolConnectionProxy", turns: "Iterable[UUID]") -> int:
+    """Return how many of these turns a worker has in hands."""
+    count: int = await connection.fetchval(COUNT_RUNNING_SQL, list(turns))
+    return count
+
+
+LINKED_SQL: Final[LiteralString] = """
+-- messages: the sessions in which something still says what was answered to turns and messages
+SELECT session_id FROM messages
+WHERE turn_id = ANY($1::uuid[]) AND role <> 'user' AND state IS DISTINCT FROM 'deleted'
+UNION
+SELECT session_id FROM messages
+WHERE reply_to = ANY($2::uuid[]) AND reply_to IS NOT NULL AND state IS DISTINCT FROM 'deleted'
+"""
+
+
+async def with_answers(
+    connection: "PoolConnectionProxy", turns: "Iterable[UUID]", messages: "Iterable[UUID]"
+) -> set[UUID]:
+    """Return the sessions that hold answers to turns and messages."""
+    rows = await connection.fetch(LINKED_SQL, list(turns), list(messages))
+    return {row[0] for row in rows}
+
+
+HEIRS_SQL: Final[LiteralString] = """
+-- sessions: those that go on where some were summed up, and branches of any of these
+WITH RECURSIVE heir (id, hops) AS (
+    SELECT id, 0 FROM unnest($1::uuid[]) AS start (id)
+    UNION
+    SELECT next.id, heir.hops + 1 FROM heir CROSS JOIN LATERAL (
+        SELECT id FROM sessions WHERE parent_id = heir.id AND link_kind = 'compression'
+        UNION ALL
+        SELECT id FROM sessions WHERE parent_id = heir.id AND link_kind = 'branch'
+    ) AS next WHERE heir.hops < 64
+)
+SELECT DISTINCT id FROM heir WHERE hops > 0
+"""
+SAME_KEY_SQL: Final[LiteralString] = """
+-- sessions: all of the lanes that some are of
+SELECT others.id FROM sessions AS these JOIN sessions AS others USING (session_key)
+WHERE these.id = ANY($1::uuid[])
+"""
+CLEAR_NOTES_SQL: Final[LiteralString] = """
+-- sessions: what they leave to the next one of their lane, or were left
+UPDATE sessions SET carry_over = NULL, opening_note = NULL
+WHERE id = ANY($1::uuid[]) AND (carry_over IS NOT NULL OR opening_note IS NOT NULL)
+"""
+
+
+async def heirs_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> set[UUID]:
+    """Return the sessions that go on, with a summary or a copy, where some stopped."""
+    return {row[0] for row in await connection.fetch(HEIRS_SQL, list(ids))}
+
+
+async def of_same_lanes(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> set[UUID]:
+    """Return all sessions of the lanes that some were begun in."""
+    return {row[0] for row in await connection.fetch(SAME_KEY_SQL, list(ids))}
+
+
+async def clear_notes(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> int:
+    """Delete the notes of locked sessions; returns of how many."""
+    status = await connection.execute(CLEAR_NOTES_SQL, sorted(ids))
+    return int(status.rpartition(" ")[2])
+
+
+DELETE_LANES_SQL: Final[LiteralString] = """
+-- lanes: away with those that still lead where they led, and with what else they were called
+WITH led AS (
+    DELETE FROM lanes USING unnest($1::text[], $2::uuid[]) AS gone (session_key, session_id)
+    WHERE lanes.session_key = gone.session_key AND lanes.session_id = gone.session_id
+    RETURNING lanes.session_key
+)
+SELECT count(*) FROM led
+"""
+DELETE_LANE_ALIASES_SQL: Final[LiteralString] = """
+-- lane_aliases: away with what lanes were called elsewhere
+DELETE FROM lane_aliases WHERE session_key = ANY($1::text[])
+"""
+
+
+async def delete_lanes(
+    connection: "PoolConnectionProxy", lanes: "Iterable[tuple[str, UUID]]"
+) -> int:
+    """Delete lanes that lead to these sessions; returns how many."""
+    count: int = await connection.fetchval(DELETE_LANES_SQL, *columns(lanes, 2))
+    return count
+
+
+async def delete_lane_aliases(connection: "PoolConnectionProxy", keys: "Iterable[str]") -> int:
+    """Delete what lanes were called by another system; returns how many names."""
+    status = await connection.execute(DELETE_LANE_ALIASES_SQL, sorted(keys))
+    return int(status.rpartition(" ")[2])
+
+
+DELETE_CHAT_ALIASES_SQL: Final[LiteralString] = """
+-- aliases: away with the ids of chats
+DELETE FROM aliases
+WHERE platform = $1 AND account = $2 AND kind = 'chat'
+  AND (alias = ANY($3::text[]) OR canonical = ANY($3::text[])) AND first_seen_at <= $4
+"""
+VACATE_IDS_SQL: Final[LiteralString] = """
+-- aliases: ids that were somebody else's before: the next person who has one is a new one
+UPDATE aliases SET
+    canonical = alias || '~' || gen_random_uuid(), first_seen_at = clock_timestamp(),
+    partner = NULL, was_canonical = false, taken_from = '',
+    held_since = $4 + interval '1 microsecond',
+    revision = revision + 1
+WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
+  AND first_seen_at <= $4 AND EXISTS (
+      SELECT FROM former_ids
+      WHERE former_ids.platform = $1 AND former_ids.account = $2
+        AND former_ids.form = aliases.alias AND identity <> $3)
+"""
+DELETE_IDS_SQL: Final[LiteralString] = """
+-- aliases → former_ids: away with the ids of a person, and with when they were theirs
+WITH past AS (
+    DELETE FROM former_ids WHERE platform = $1 AND account = $2 AND identity = $3
+    RETURNING form
+), vacant AS (
+    -- Kept only so that nobody takes the place of the person who had it before.
+    DELETE FROM aliases
+    WHERE platform = $1 AND account = $2 AND kind = 'person' AND taken_from = ''
+      AND alias IN (SELECT form FROM past)
+      AND NOT EXISTS (
+          SELECT FROM former_ids
+          WHERE former_ids.platform = $1 AND former_ids.account = $2
+            AND former_ids.form = aliases.alias AND identity <> $3)
+), present AS (
+    DELETE FROM aliases
+    WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
+      AND first_seen_at <= $4
+    RETURNING alias
+)
+SELECT (SELECT count(*) FROM past) + (SELECT count(*) FROM present)
+"""
+COUNT_IDS_SQL: Final[LiteralString] = """
+-- aliases → former_ids: how much is known of the ids of a person
+SELECT (SELECT count(*) FROM aliases
+        WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
+          AND first_seen_at <= $4)
+     + (SELECT count(*) FROM former_ids WHERE platform = $1 AND account = $2 AND identity = $3)
+"""
+
+
+async def delete_chat_aliases(
+    connection: "PoolConnectionProxy",
+    account: tuple[str, str],
+    names: "Iterable[str]",
+    until: datetime,
+) -> int:
+    """Delete what was known of chats of an account before a time; returns how many rows."""
+    status = await connection.execute(DELETE_CHAT_ALIASES_SQL, *account, sorted(names), until)
+    return int(status.rpartition(" ")[2])
+
+
+async def delete_ids(
+    connection: "PoolConnectionProxy", account: tuple[str, str], identity: str, until: datetime
+) -> int:
+    """Delete what was known of the ids of a person before a time; returns how many rows.
+
+    Whose an id was before them stays known: without that, who writes with it next would take the
+    place of that person.
+    """
+    status = await connection.execute(VACATE_IDS_SQL, *account, identity, until)
+    deleted: int = await connection.fetchval(DELETE_IDS_SQL, *account, identity, until)
+    return int(status.rpartition(" ")[2]) + deleted
+
+
+async def count_ids(
+    connection: "PoolConnectionProxy", account: tuple[str, str], identity: str, until: datetime
+) -> int:
+    """Return how much is known of the ids of a person since before a time."""
+    count: int = await connection.fetchval(COUNT_IDS_SQL, *account, identity, until)
+    return count
+
+
+class Letter(NamedTuple):
+    """A dead letter as far as it matters whose it is."""
+
+    at: datetime
+    id: UUID
+    stage: str
+    subject: str | None
+    session_id: UUID | None
+    stored_at: datetime | None
+    body: bytes | None
+
+
+LETTERS_SQL: Final[LiteralString] = """
+-- dead_letters: the next, with what they say
+SELECT at, id, stage, subject, session_id, stored_at, body FROM dead_letters
+WHERE at >= $1 AND (at, id) > ($1, $2) ORDER BY at, id LIMIT $3
+"""
+DELETE_LETTERS_SQL: Final[LiteralString] = """
+-- dead_letters: away with some
+DELETE FROM dead_letters WHERE id = ANY($1::uuid[])
+"""
+
+
+async def walk_letters(transaction: "Transaction") -> "AsyncIterator[list[Letter]]":
+    """Yield all dead letters, the oldest first, some at a time."""
+    after = (_BEGINNING, _START)
+    while True:
+        async with transaction() as connection:
+            rows = await connection.fetch(LETTERS_SQL, *after, _BODIES_AT_ONCE)
+        if not rows:
+            return
+        letters = [Letter(*row.values()) for row in rows]
+        yield letters
+        after = (letters[-1].at, letters[-1].id)
+
+
+async def delete_letters(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
+    """Delete dead letters."""
+    await connection.execute(DELETE_LETTERS_SQL, list(ids))
+
+
+REPLIES_SQL: Final[LiteralString] = """
+-- api_requests: the next that were answered
+SELECT at, principal, id, reply FROM api_requests
+WHERE at >= $1 AND (at, principal, id) > ($1, $2, $3) AND reply IS NOT NULL
+ORDER BY at, principal, id LIMIT $4
+"""
+FORGET_REPLIES_SQL: Final[LiteralString] = """
+-- api_requests: what these were answered nobody is told again; they stay refused when repeated
+UPDATE api_requests SET reply = NULL
+FROM unnest($1::text[], $2::text[]) AS these (principal, id)
+WHERE api_requests.principal = these.principal AND api_requests.id = these.id
+"""
+
+
+class Reply(NamedTuple):
+    """What a request was answered."""
+
+    at: datetime
+    principal: str
+    id: str
+    reply: bytes
+
+
+async def next_replies(
+    connection: "PoolConnectionProxy", after: tuple[datetime, str, str]
+) -> list[Reply]:
+    """Return the answered requests behind one, the oldest first."""
+    rows = await connection.fetch(REPLIES_SQL, *after, _BODIES_AT_ONCE)
+    return [Reply(*row.values()) for row in rows]
+
+
+async def forget_replies(
+    connection: "PoolConnectionProxy", requests: "Iterable[tuple[str, str]]"
+) -> None:
+    """Forget what requests, (principal, id), were answered."""
+    await connection.execute(FORGET_REPLIES_SQL, *columns(requests, 2))
+
+
+AUDIT_SQL: Final[LiteralString] = """
+-- audit: the next lines
+SELECT id, at, session_id, detail FROM audit WHERE id > $1 ORDER BY id LIMIT $2
+"""
+CLEAR_AUDIT_SQL: Final[LiteralString] = """
+-- audit: what was done stays, on what does not
+UPDATE audit SET detail = '{"erased": true}' WHERE id = ANY($1::bigint[])
+"""
+
+
+class AuditLine(NamedTuple):
+    """A line of the audit; `detail` is decoded."""
+
+    id: int
+    at: datetime
+    session_id: UUID | None
+    detail: object
+
+
+async def next_audit_lines(connection: "PoolConnectionProxy", after: int) -> list[AuditLine]:
+    """Return the lines behind one."""
+    rows = await connection.fetch(AUDIT_SQL, after, _CHANGED_AT_ONCE)
+    return [AuditLine(row[0], row[1], row[2], from_json(row[3])) for row in rows]
+
+
+async def clear_audit_lines(connection: "PoolConnectionProxy", ids: "Iterable[int]") -> None:
+    """Take the details out of lines."""
+    await connection.execute(CLEAR_AUDIT_SQL, list(ids))
+
+
+OLD_EARLY_SQL: Final[LiteralString] = """
+-- early_edits: away with those of messages, and with all that came before a time
+DELETE FROM early_edits WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM early_edits WHERE digest = ANY($1::bytea[])
+    UNION
+    (SELECT ctid FROM early_edits WHERE kept_at < $2 ORDER BY kept_at LIMIT $3)))
+"""
+
+
+async def delete_early_edits(
+    connection: "PoolConnectionProxy", digests: "Iterable[bytes]", before: datetime
+) -> int:
+    """Delete edits of messages that have not come; returns how many.
+
+    Args:
+        digests: Of the messages.
+        before: What came before then the log has no more, so nobody can tell whose it was.
+    """
+    status = await connection.execute(OLD_EARLY_SQL, list(digests), before, _CHANGED_AT_ONCE)
+    return int(status.rpartition(" ")[2])
+
+
+NOW_SQL: Final[LiteralString] = """
+-- erasures: the time by the clock of the database
+SELECT clock_timestamp()
+"""
+
+
+async def now(connection: "PoolConnectionProxy") -> datetime:
+    """Return the time by which requests and dead letters get theirs."""
+    moment: datetime = await connection.fetchval(NOW_SQL)
+    return moment
+
+
+class OutboxLine(NamedTuple):
+    """A row of the outbox as far as it matters whose it is."""
+
+    id: int
+    stream: str
+    created_at: datetime
+    payload: bytes
+
+
+OUTBOX_SQL: Final[LiteralString] = """
+-- outbox: the oldest rows up to one
+SELECT id, stream, created_at, payload FROM outbox WHERE id > $1 AND id <= $2
+ORDER BY id LIMIT $3
+"""
+LAST_OUTBOX_SQL: Final[LiteralString] = """
+-- outbox: the newest row
+SELECT id FROM outbox ORDER BY id DESC LIMIT 1
+"""
+
+
+async def last_outbox_row(connection: "PoolConnectionProxy") -> int:
+    """Return the id of the newest row; 0 without any."""
+    return await connection.fetchval(LAST_OUTBOX_SQL) or 0
+
+
+async def next_outbox_rows(
+    connection: "PoolConnectionProxy", after: int, through: int
+) -> list[OutboxLine]:
+    """Return rows behind one, up to another."""
+    rows = await connection.fetch(OUTBOX_SQL, after, through, _BODIES_AT_ONCE)
+    return [OutboxLine(*row.values()) for row in rows]
+
+
+KNOWN_PEOPLE_SQL: Final[LiteralString] = """
+-- aliases: all ids of people, but for those that are kept for an earlier holder only
+SELECT platform, account, alias FROM aliases
+WHERE (platform, account, kind, alias) > ('', '', '', '') AND kind = 'person'
+  AND taken_from IS DISTINCT FROM '' AND alias <> ''
+ORDER BY platform, account, kind, alias
+"""
+
+
+async def known_people(
+    connection: "PoolConnectionProxy",
+) -> list[tuple[str, str, str]]:
+    """Return (platform, account, id) of everybody who has several ids."""
+    return [(row[0], row[1], row[2]) for row in await connection.fetch(KNOWN_PEOPLE_SQL)]

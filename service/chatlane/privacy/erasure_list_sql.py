@@ -1,0 +1,587 @@
+"""The erasure list, what was deleted for it, and which messages of streams have gone or are to go."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.effects import ErasedRow
+from chatlane.postgres.columns import columns
+from chatlane.privacy.erasure_rules import Listed
+from chatlane.store.logs.log_trims import NO_HOLES, Holes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    from asyncpg.pool import PoolConnectionProxy
+
+
+# As asyncpg writes and reads `-infinity`.
+_ALWAYS: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class Erasure(NamedTuple):
+    """That somebody is to be forgotten.
+
+    Attributes:
+        until: What they wrote up to then.
+        key_id: Under which key its digests were made.
+        is_fenced: Whether everybody who decides knew of it before `until` came.
+        finished_at: None while it is not done.
+    """
+
+    id: UUID
+    begun_at: datetime
+    until: datetime
+    key_id: str
+    is_fenced: bool
+    finished_at: datetime | None
+
+
+WHO_IS_LISTED_SQL: Final[LiteralString] = """
+-- erased_people → erased_spans: which of these are on the list, and for which time
+SELECT digest, NULL::timestamptz, until, false FROM erased_people WHERE digest = ANY($1::bytea[])
+UNION ALL
+SELECT digest, nullif(since, '-infinity'), until, is_past FROM erased_spans
+WHERE digest = ANY($1::bytea[])
+"""
+
+
+async def who_is_listed(
+    connection: "PoolConnectionProxy", digests: "Iterable[bytes]"
+) -> list[Listed]:
+    """Return the entries of the erasure list with these digests."""
+    rows = await connection.fetch(WHO_IS_LISTED_SQL, list(digests))
+    return [Listed(*row.values()) for row in rows]
+
+
+FIND_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: which of these ids are of something that was erased
+SELECT id FROM erased_ids WHERE id = ANY($1::uuid[]) AND kind <> 'shared'
+"""
+
+
+async def find_ids(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> set[UUID]:
+    """Return those ids under which something was erased."""
+    return {row[0] for row in await connection.fetch(FIND_IDS_SQL, list(ids))}
+
+
+KEY_IDS_SQL: Final[LiteralString] = """
+-- erasures: under which keys the list was written
+WITH RECURSIVE known (key_id) AS (
+    (SELECT key_id FROM erasures ORDER BY key_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT erasures.key_id FROM erasures WHERE erasures.key_id > known.key_id
+            ORDER BY erasures.key_id LIMIT 1)
+    FROM known WHERE known.key_id IS NOT NULL
+)
+SELECT key_id FROM known WHERE key_id IS NOT NULL
+"""
+
+
+async def key_ids(connection: "PoolConnectionProxy") -> set[str]:
+    """Return the ids of all keys that the list needs."""
+    return {row[0] for row in await connection.fetch(KEY_IDS_SQL)}
+
+
+FIND_SQL: Final[LiteralString] = """
+-- erasures: the newest that has one of these people
+SELECT erasures.id, begun_at, erasures.until, key_id, is_fenced, finished_at FROM (
+    SELECT erasure FROM erased_people WHERE digest = ANY($1::bytea[])
+    UNION
+    SELECT erasure FROM erased_spans
+    JOIN unnest($2::bytea[], $3::timestamptz[]) AS want (digest, since) USING (digest, since)
+) AS its JOIN erasures ON erasures.id = its.erasure
+ORDER BY begun_at DESC LIMIT 1
+"""
+BEGIN_SQL: Final[LiteralString] = """
+-- erasures: a new one, or another end of one that is not under way yet
+INSERT INTO erasures (id, until, key_id) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET until = excluded.until, is_fenced = false
+"""
+LIST_PEOPLE_SQL: Final[LiteralString] = """
+-- erased_people: on the list with them, up to then
+INSERT INTO erased_people (digest, until, erasure)
+SELECT digest, $2, $3 FROM unnest($1::bytea[]) AS new (digest) ORDER BY digest
+ON CONFLICT (digest) DO UPDATE SET
+    until = greatest(erased_people.until, excluded.until), erasure = excluded.erasure
+"""
+
+
+LIST_SPANS_SQL: Final[LiteralString] = """
+-- erased_spans: on the list for a time
+INSERT INTO erased_spans (digest, since, until, is_past, erasure)
+SELECT digest, coalesce(since, '-infinity'), until, is_past, $5
+FROM unnest($1::bytea[], $2::timestamptz[], $3::timestamptz[], $4::boolean[])
+    AS new (digest, since, until, is_past)
+ORDER BY digest, since
+ON CONFLICT (digest, since) DO UPDATE SET
+    until = greatest(erased_spans.until, excluded.until), is_past = excluded.is_past,
+    erasure = excluded.erasure
+"""
+
+
+async def find(connection: "PoolConnectionProxy", entries: "Iterable[Listed]") -> Erasure | None:
+    """Return the newest erasure of a person."""
+    always, spans = _parted(entries)
+    bounds = columns([(one.digest, one.since or _ALWAYS) for one in spans], 2)
+    row = await connection.fetchrow(FIND_SQL, [one.digest for one in always], *bounds)
+    return None if row is None else Erasure(*row.values())
+
+
+async def begin(
+    connection: "PoolConnectionProxy",
+    erasure_id: UUID,
+    until: datetime,
+    key_id: str,
+    entries: "Iterable[Listed]",
+) -> None:
+    """Put a person on the list; again with a later end while an erasure is not fenced."""
+    always, spans = _parted(entries)
+    await connection.execute(BEGIN_SQL, erasure_id, until, key_id)
+    digests = [one.digest for one in always]
+    await connection.execute(LIST_PEOPLE_SQL, digests, until, erasure_id)
+    if spans:
+        await connection.execute(LIST_SPANS_SQL, *columns(spans, 4), erasure_id)
+
+
+def _parted(entries: "Iterable[Listed]") -> tuple[list[Listed], list[Listed]]:
+    """Return entries for all time up to an end, as older releases know them, and the others."""
+    every = list(entries)
+    always = [one for one in every if one.since is None and not one.is_past]
+    return always, [one for one in every if one not in always]
+
+
+FENCE_SQL: Final[LiteralString] = """
+-- partitions: wait until every decision that was begun before is over
+SELECT FROM partitions ORDER BY log, id FOR SHARE
+"""
+FENCED_SQL: Final[LiteralString] = """
+-- erasures: everybody knows of it
+UPDATE erasures SET is_fenced = true WHERE id = $1
+"""
+FINISH_SQL: Final[LiteralString] = """
+-- erasures: done, and nothing was found any more
+UPDATE erasures SET finished_at = coalesce(finished_at, clock_timestamp()) WHERE id = $1
+"""
+
+
+async def fence(connection: "PoolConnectionProxy") -> None:
+    """Return once all batches are over that may not have seen what was committed before.
+
+    A batch locks the rows of its partitions first, and reads the list after that.
+    """
+    await connection.execute(FENCE_SQL)
+
+
+async def fenced(connection: "PoolConnectionProxy", erasure_id: UUID) -> None:
+    """Note that the end of an erasure stands."""
+    await connection.execute(FENCED_SQL, erasure_id)
+
+
+async def finish(connection: "PoolConnectionProxy", erasure_id: UUID) -> None:
+    """Note that an erasure is done."""
+    await connection.execute(FINISH_SQL, erasure_id)
+
+
+NOTE_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: what is erased in this transaction
+INSERT INTO erased_ids (id, kind, erasure)
+SELECT id, $2, $3 FROM unnest($1::uuid[]) AS new (id) ORDER BY id
+ON CONFLICT (id) DO NOTHING
+"""
+READ_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: what an erasure has taken
+SELECT id FROM erased_ids WHERE erasure = $1 AND kind = $2
+"""
+EXPIRE_IDS_SQL: Final[LiteralString] = """
+-- erased_ids: away with those that no result can name any more
+DELETE FROM erased_ids WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM erased_ids
+    WHERE erased_at < (SELECT clock_timestamp() - $1::interval) ORDER BY erased_at LIMIT $2))
+"""
+
+
+async def note_ids(
+    connection: "PoolConnectionProxy", erasure_id: UUID, kind: str, ids: "Iterable[UUID]"
+) -> None:
+    """Remember ids: of `session`, `turn` or `message` that go, of `shared` sessions that stay."""
+    gone = list(ids)
+    if gone:
+        await connection.execute(NOTE_IDS_SQL, gone, kind, erasure_id)
+
+
+async def read_ids(connection: "PoolConnectionProxy", erasure_id: UUID, kind: str) -> set[UUID]:
+    """Return the ids of one kind that an erasure has taken so far."""
+    return {row[0] for row in await connection.fetch(READ_IDS_SQL, erasure_id, kind)}
+
+
+NOTE_RECEIPT_SQL: Final[LiteralString] = """
+-- erasure_receipts: what a piece of work has deleted
+INSERT INTO erasure_receipts (erasure, store, count, ids) VALUES ($1, $2, $3, $4::jsonb)
+"""
+RECEIPTS_SQL: Final[LiteralString] = """
+-- erasure_receipts: all lines of an erasure
+SELECT store, count, ids FROM erasure_receipts WHERE erasure = $1 ORDER BY id
+"""
+
+
+class Receipt(NamedTuple):
+    """What was deleted from a store: how much, and under which ids of ours."""
+
+    store: str
+    deleted: int
+    ids: "Sequence[object]" = ()
+
+
+async def note_receipt(connection: "PoolConnectionProxy", erasure_id: UUID, its: Receipt) -> None:
+    """Add a line to the receipt, in the transaction that deletes."""
+    if its.deleted:
+        ids = to_json(its.ids).decode()
+        await connection.execute(NOTE_RECEIPT_SQL, erasure_id, its.store, its.deleted, ids)
+
+
+async def receipts(connection: "PoolConnectionProxy", erasure_id: UUID) -> "Mapping[str, Receipt]":
+    """Return the receipt of an erasure by store."""
+    found: dict[str, Receipt] = {}
+    for store, count, ids in await connection.fetch(RECEIPTS_SQL, erasure_id):
+        before = found.get(store, Receipt(store, 0))
+        found[store] = Receipt(store, before.deleted + count, [*before.ids, *from_json(ids)])
+    return found
+
+
+RECENT_SQL: Final[LiteralString] = """
+-- erasures: the newest
+SELECT id, begun_at, until, key_id, is_fenced, finished_at FROM erasures
+WHERE begun_at > '-infinity' ORDER BY begun_at DESC LIMIT $1
+"""
+
+
+async def recent(connection: "PoolConnectionProxy", limit: int) -> list[Erasure]:
+    """Return erasures, the newest first."""
+    return [Erasure(*row.values()) for row in await connection.fetch(RECENT_SQL, limit)]
+
+
+class ListLine(NamedTuple):
+    """A person of the list, and a line of it where it is kept outside of the database.
+
+    Attributes:
+        erasure: Which put them on it.
+        key_id: Of the key that the digest was made with.
+        since: When the id came to them; None if nobody had it before.
+        is_past: Whether the id was somebody else's by then.
+    """
+
+    digest: bytes
+    until: datetime
+    erasure: UUID
+    key_id: str
+    begun_at: datetime
+    since: datetime | None = None
+    is_past: bool = False
+
+    @classmethod
+    def parsed(cls, said: "Mapping[str, Any]") -> "ListLine":
+        """Return a line that `text` wrote.
+
+        Raises:
+            ValueError: It is none.
+        """
+        try:
+            return cls(
+                bytes.fromhex(said["digest"]),
+                datetime.fromisoformat(said["until"]),
+                UUID(said["erasure"]),
+                str(said["key_id"]),
+                datetime.fromisoformat(said["begun_at"]),
+                None if (since := said.get("since")) is None else datetime.fromisoformat(since),
+                bool(said.get("is_past")),
+            )
+        except (KeyError, TypeError) as exc:
+            raise ValueError("not a line of an erasure list") from exc
+
+    def text(self) -> str:
+        """Return the line as JSON text."""
+        said = {**self._asdict(), "digest": self.digest.hex()}
+        if self.since is None and not self.is_past:
+            # As older releases read it.
+            del said["since"], said["is_past"]
+        return to_json(said).decode()
+
+
+READ_LIST_SQL: Final[LiteralString] = """
+-- erased_people: the next of the list
+SELECT digest, erased_people.until, erasure, key_id, begun_at
+FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
+WHERE digest > $1 ORDER BY digest LIMIT $2
+"""
+READ_SPANS_SQL: Final[LiteralString] = """
+-- erased_spans: the next of the list that are there for a time
+SELECT digest, erased_spans.until, erasure, key_id, begun_at, nullif(since, '-infinity'), is_past
+FROM erased_spans JOIN erasures ON erasures.id = erased_spans.erasure
+WHERE (digest, since) > ($1, $2) ORDER BY digest, since LIMIT $3
+"""
+RESTORE_LIST_SQL: Final[LiteralString] = """
+-- erasures → erased_people: what a database of before did not know yet
+WITH these AS (
+    SELECT * FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[], $4::text[], $5::timestamptz[])
+        AS new (digest, until, erasure, key_id, begun_at)
+), begun AS (
+    INSERT INTO erasures (id, until, key_id, begun_at)
+    SELECT erasure, max(until), min(key_id), min(begun_at) FROM these GROUP BY erasure
+    ON CONFLICT (id) DO NOTHING
+)
+INSERT INTO erased_people (digest, until, erasure)
+SELECT digest, until, erasure FROM these ORDER BY digest
+ON CONFLICT (digest) DO UPDATE SET until = greatest(erased_people.until, excluded.until)
+"""
+RESTORE_SPANS_SQL: Final[LiteralString] = """
+-- erasures → erased_spans: what a database of before did not know yet
+WITH these AS (
+    SELECT * FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[], $4::text[], $5::timestamptz[],
+                         $6::timestamptz[], $7::boolean[])
+        AS new (digest, until, erasure, key_id, begun_at, since, is_past)
+), begun AS (
+    INSERT INTO erasures (id, until, key_id, begun_at)
+    SELECT erasure, max(until), min(key_id), min(begun_at) FROM these GROUP BY erasure
+    ON CONFLICT (id) DO NOTHING
+)
+INSERT INTO erased_spans (digest, since, until, is_past, erasure)
+SELECT digest, coalesce(since, '-infinity'), until, is_past, erasure FROM these
+ORDER BY digest, since
+ON CONFLICT (digest, since) DO UPDATE SET
+    until = greatest(erased_spans.until, excluded.until), is_past = excluded.is_past
+"""
+
+
+async def read_list(
+    connection: "PoolConnectionProxy", after: ListLine | None, limit: int
+) -> list[ListLine]:
+    """Return the next of the list: those without a beginning first, by digest."""
+    lines: list[ListLine] = []
+    if after is None or not _is_span(after):
+        digest = b"" if after is None else after.digest
+        rows = await connection.fetch(READ_LIST_SQL, digest, limit)
+        lines = [ListLine(*row.values()) for row in rows]
+        after = None
+    if len(lines) < limit:
+        place = (b"", _ALWAYS) if after is None else (after.digest, after.since or _ALWAYS)
+        rows = await connection.fetch(READ_SPANS_SQL, *place, limit - len(lines))
+        lines += [ListLine(*row.values()) for row in rows]
+    return lines
+
+
+def _is_span(line: ListLine) -> bool:
+    return line.since is not None or line.is_past
+
+
+async def restore_list(
+    connection: "PoolConnectionProxy", lines: "Sequence[ListLine | Position]"
+) -> None:
+    """Add a list that was kept elsewhere."""
+    people = [line for line in lines if isinstance(line, ListLine)]
+    if always := [line[:5] for line in people if not _is_span(line)]:
+        await connection.execute(RESTORE_LIST_SQL, *columns(always, 5))
+    if spans := [line for line in people if _is_span(line)]:
+        await connection.execute(RESTORE_SPANS_SQL, *columns(spans, 7))
+    positions = [line for line in lines if isinstance(line, Position)]
+    for begin in range(0, len(positions), _POSITIONS_AT_ONCE):
+        some = positions[begin : begin + _POSITIONS_AT_ONCE]
+        await connection.execute(RESTORE_MESSAGES_SQL, *columns(some, 5))
+
+
+class Position(NamedTuple):
+    """A line of the list as it is kept outside: which message of a stream was deleted.
+
+    Attributes:
+        erased_at: None while it may be there still.
+    """
+
+    stream: str
+    sequence: int
+    stored_at: datetime
+    generation: str
+    erased_at: datetime | None
+
+    @classmethod
+    def parsed(cls, said: "Mapping[str, Any]") -> "Position":
+        """Return a line that `text` wrote.
+
+        Raises:
+            ValueError: It is none.
+        """
+        try:
+            erased_at = said["erased_at"]
+            return cls(
+                str(said["stream"]),
+                int(said["sequence"]),
+                datetime.fromisoformat(said["stored_at"]),
+                str(said["generation"]),
+                None if erased_at is None else datetime.fromisoformat(erased_at),
+            )
+        except (KeyError, TypeError) as exc:
+            raise ValueError("not a position of an erasure list") from exc
+
+    def text(self) -> str:
+        """Return the line as JSON text."""
+        return to_json(self._asdict()).decode()
+
+
+_POSITIONS_AT_ONCE: Final = 10_000
+_FIRST_POSITION: Final = ("", 0, datetime(1970, 1, 1, tzinfo=UTC))
+
+READ_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: the next that are known to have been in a certain stream
+SELECT stream, sequence, stored_at, generation, erased_at FROM erased_messages
+WHERE (stream, sequence, stored_at) > ($1::text, $2::bigint, $3::timestamptz)
+  AND generation IS NOT NULL
+ORDER BY stream, sequence, stored_at LIMIT $4
+"""
+RESTORE_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: what a database of before did not know yet
+INSERT INTO erased_messages (stream, sequence, stored_at, generation, erased_at)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::text[], $5::timestamptz[])
+    AS new (stream, sequence, stored_at, generation, erased_at)
+ORDER BY stream, sequence, stored_at
+ON CONFLICT (stream, sequence, stored_at) DO UPDATE SET
+    generation = excluded.generation,
+    erased_at = coalesce(erased_messages.erased_at, excluded.erased_at)
+"""
+
+
+async def read_positions(
+    connection: "PoolConnectionProxy", after: Position | None, limit: int
+) -> list[Position]:
+    """Return the next positions of what was deleted from streams, in order."""
+    place = _FIRST_POSITION if after is None else after[:3]
+    rows = await connection.fetch(READ_MESSAGES_SQL, *place, limit)
+    return [Position(*row.values()) for row in rows]
+
+
+def parsed_line(text: str) -> ListLine | Position:
+    """Return a line of a list that is kept outside.
+
+    Raises:
+        ValueError: It is none.
+    """
+    said = from_json(text)
+    if not isinstance(said, dict):
+        raise ValueError("not a line of an erasure list")  # noqa: TRY004 - of what a file says
+    return ListLine.parsed(said) if "digest" in said else Position.parsed(said)
+
+
+NOTE_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: what is to go from streams
+INSERT INTO erased_messages (stream, sequence, stored_at)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[])
+    AS new (stream, sequence, stored_at)
+ORDER BY stream, sequence, stored_at
+ON CONFLICT DO NOTHING
+"""
+PENDING_SQL: Final[LiteralString] = """
+-- erased_messages: the next that are to go and that nobody deletes now, the oldest notes first
+SELECT stream, sequence, stored_at FROM erased_messages
+WHERE erased_at IS NULL AND stream = ANY($1::text[])
+  AND (generation IS NULL OR noted_at < clock_timestamp() - interval '5 minutes')
+ORDER BY noted_at LIMIT $2
+"""
+PLACE_SQL: Final[LiteralString] = """
+-- erased_messages: in which stream they are, before they go
+UPDATE erased_messages AS gone SET generation = $4
+FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
+WHERE gone.stream = these.stream AND gone.sequence = these.sequence
+  AND gone.stored_at = these.stored_at
+"""
+GONE_SQL: Final[LiteralString] = """
+-- erased_messages: they are gone
+UPDATE erased_messages AS gone SET erased_at = clock_timestamp()
+FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
+WHERE gone.stream = these.stream AND gone.sequence = these.sequence
+  AND gone.stored_at = these.stored_at
+"""
+EXPIRE_MESSAGES_SQL: Final[LiteralString] = """
+-- erased_messages: away with notes of what streams do not keep so long
+DELETE FROM erased_messages WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM erased_messages
+    WHERE noted_at < (SELECT clock_timestamp() - $1::interval) ORDER BY noted_at LIMIT $2))
+"""
+
+
+async def note_messages(connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]") -> None:
+    """Note messages of streams that are to be deleted."""
+    if rows:
+        await connection.execute(NOTE_MESSAGES_SQL, *columns(rows, 3))
+
+
+async def pending_messages(
+    connection: "PoolConnectionProxy", streams: "Sequence[str]", limit: int
+) -> list[ErasedRow]:
+    """Return noted messages of streams that are not deleted yet."""
+    rows = await connection.fetch(PENDING_SQL, streams, limit)
+    return [ErasedRow(*row.values()) for row in rows]
+
+
+async def place_messages(
+    connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]", generation: str
+) -> None:
+    """Note in which stream messages are that go next."""
+    await connection.execute(PLACE_SQL, *columns(rows, 3), generation)
+
+
+async def messages_gone(connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]") -> None:
+    """Note that messages are deleted, or were not there."""
+    await connection.execute(GONE_SQL, *columns(rows, 3))
+
+
+async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
+    """Forget ids and positions of what was erased long ago; returns how many, of each at most.
+
+    Nobody can send a result of it any more, and no stream was compared before.
+    """
+    count = 0
+    for query in (EXPIRE_IDS_SQL, EXPIRE_MESSAGES_SQL):
+        status = await connection.execute(query, kept, limit)
+        count += int(status.rpartition(" ")[2])
+    return count
+
+
+HOLES_SQL: Final[LiteralString] = """
+-- erased_messages: how many between two places of a stream, both included
+SELECT count(DISTINCT sequence), count(DISTINCT sequence) FILTER (WHERE erased_at IS NOT NULL)
+FROM erased_messages
+WHERE stream = $1 AND sequence >= $3 AND sequence <= $4 AND generation = $2
+"""
+
+
+async def count_holes(
+    connection: "PoolConnectionProxy", stream: str, generation: str, first: int, last: int
+) -> Holes:
+    """Return how many messages of a stream are missing because they were erased."""
+    row = await connection.fetchrow(HOLES_SQL, stream, generation, first, last)
+    return NO_HOLES if row is None else Holes(*row.values())
+
+
+HEED_SQL: Final[LiteralString] = """
+-- routers: under which key this one asks the erasure list
+UPDATE routers SET erasure_key = $2, asks_erased_spans = true
+WHERE id = $1 AND (erasure_key IS DISTINCT FROM $2 OR NOT asks_erased_spans)
+"""
+HEEDLESS_SQL: Final[LiteralString] = """
+-- routers: how many of those alive do not ask the list under a key
+SELECT count(*) FROM routers
+WHERE seen_until > clock_timestamp()
+  AND (erasure_key IS DISTINCT FROM $1 OR NOT asks_erased_spans)
+"""
+
+
+async def heed(connection: "PoolConnectionProxy", router: UUID, key_id: str) -> None:
+    """Tell that a router asks the erasure list."""
+    await connection.execute(HEED_SQL, router, key_id)
+
+
+async def count_heedless(connection: "PoolConnectionProxy", key_id: str) -> int:
+    """Return how many live routers would let erased messages in again."""
+    count: int = await connection.fetchval(HEEDLESS_SQL, key_id)
+    return count

@@ -1,0 +1,148 @@
+"""Reads whole streams to find what is somebody's, and deletes single messages for good.
+
+A deleted message is not read by anybody any more. Whether the server also overwrites it on disk is
+asked for each time: that takes it some milliseconds, in which it answers no other request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from chatlane.errors import BusUnavailableError
+from chatlane.nats.jetstream import (
+    REQUEST_TIMEOUT,
+    ApiRefusedError,
+    JetStream,
+    StoredMessage,
+    StreamState,
+    told_at,
+)
+from chatlane.nats.stream_scan import open_pass
+from chatlane_schemas import subjects
+from chatlane_schemas.streams import ERASING_CONSUMER, StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from nats.aio.client import Client
+
+# Of the largest messages these are still no more than some tens of megabytes.
+_READ_AT_ONCE: Final = 64
+# The server takes requests one after the other, those of routers among them.
+_DELETED_AT_ONCE: Final = 16
+_OVERWRITTEN_AT_ONCE: Final = 2
+# It shares the server with everybody else, and is in no hurry.
+_PATIENCE: Final = timedelta(seconds=15)
+_INACTIVE: Final = 10 * REQUEST_TIMEOUT
+# Of each of `STREAMS_OF_PEOPLE`.
+_STORED_AS: Final = {
+    StreamName.INBOUND: subjects.LOG,
+    StreamName.ROUTED: subjects.ROUTED,
+    StreamName.TURNS: subjects.TURN,
+    StreamName.RESULTS: subjects.RLOG,
+    StreamName.OUTBOUND: subjects.OUTBOUND,
+    StreamName.EVENTS: subjects.EVENT,
+    StreamName.DEAD: subjects.DEAD,
+}
+_NO_SUCH_SEQUENCE: Final = 10043
+
+
+class StreamErasure:
+    """The streams, for who erases.
+
+    All methods raise BusUnavailableError when there is no answer in time.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._jetstream = JetStream(client, _PATIENCE)
+
+    async def clock(self) -> datetime:
+        """Return the time now by the clock that messages get theirs from."""
+        info = await self._jetstream.request(f"STREAM.INFO.{StreamName.INBOUND}")
+        return told_at(info)
+
+    async def state(self, stream: StreamName) -> StreamState | None:
+        """Return how far a stream goes, or None when there is no such stream."""
+        return await self._jetstream.find_stream(stream)
+
+    async def find_stored_at(self, stream: str, sequence: int) -> datetime | None:
+        """Return when a message was stored, if it is there."""
+        message = await self._jetstream.find_message(stream, sequence)
+        return message.stored_at if message else None
+
+    async def first_stored_at(self, stream: StreamName) -> datetime | None:
+        """Return when the oldest message of a stream was stored; None when it is empty."""
+        state = await self.state(stream)
+        if state is None or state.first_sequence > state.last_sequence:
+            return None
+        return await self.find_stored_at(stream, state.first_sequence)
+
+    async def read(
+        self,
+        stream: StreamName,
+        account: tuple[str, str] | None = None,
+        until: datetime | None = None,
+    ) -> AsyncIterator[list[StoredMessage]]:
+        """Yield all messages that a stream holds now, some at a time.
+
+        Args:
+            stream: Of which stream.
+            account: Of INBOUND: only what came to this account of a platform.
+            until: About when the last of them was stored; None for all.
+        """
+        subject = subjects.wildcards(_STORED_AS[stream])
+        if account is not None:
+            platform, name = account
+            subject = subjects.wildcards(subjects.LOG, platform=platform, account=name)
+        # One that somebody left behind would go on where it was.
+        await self._jetstream.find(f"CONSUMER.DELETE.{stream}.{ERASING_CONSUMER}")
+        config = {"name": ERASING_CONSUMER, "deliver_policy": "all", "filter_subject": subject}
+        async with open_pass(
+            self._client, self._jetstream, stream, config, inactive=_INACTIVE
+        ) as reading:
+            pieces = reading.read(
+                reading.pending, at_once=_READ_AT_ONCE, within=2 * REQUEST_TIMEOUT
+            )
+            async for got in pieces:
+                yield [
+                    StoredMessage(its.stream_sequence, its.stored_at, message.subject, message.data)
+                    for message, its in got
+                ]
+                if until is not None and got[-1][1].stored_at > until:
+                    return
+
+    async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
+        """Delete messages; those that are not there any more are no error.
+
+        Args:
+            stream: Of which stream.
+            sequences: Which.
+            overwrite: Whether their bytes on disk are overwritten before the server returns.
+        """
+        free = asyncio.Semaphore(_OVERWRITTEN_AT_ONCE if overwrite else _DELETED_AT_ONCE)
+
+        async def one(sequence: int) -> None:
+            async with free:
+                await self._delete(stream, sequence, overwrite=overwrite)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for sequence in sequences:
+                    tasks.create_task(one(sequence))
+        except ExceptionGroup as group:
+            if group.split(BusUnavailableError)[1] is not None:
+                raise
+            raise BusUnavailableError("deleting failed") from group
+
+    async def _delete(self, stream: str, sequence: int, *, overwrite: bool) -> None:
+        try:
+            await self._jetstream.request(
+                f"STREAM.MSG.DELETE.{stream}", {"seq": sequence, "no_erase": not overwrite}
+            )
+        except ApiRefusedError as error:
+            is_there = "no message found" not in str(error).lower()
+            if is_there and error.err_code != _NO_SUCH_SEQUENCE:
+                raise

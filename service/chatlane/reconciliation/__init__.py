@@ -1,0 +1,1 @@
+"""Compare database and streams, repair what is safe to repair, and report the rest."""

@@ -1,0 +1,240 @@
+"""Looks around now and then, and shows in the metrics what no single batch can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chatlane.jobs import Job
+from chatlane.observability import metrics as its
+from chatlane.observability.logs import get_logger
+from chatlane.postgres.stored_values import UNKNOWN_VALUES
+from chatlane.reconciliation import gauges_sql
+from chatlane.store import dead_letters
+from chatlane_schemas.dead import Cause, cause_of
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.ingest.partition_reader import PartitionFeed
+    from chatlane.nats.jetstream import StreamState
+    from chatlane.observability.metrics import Metrics
+    from chatlane.reconciliation.backlogs import Backlog
+    from chatlane.store.dead_letters import Tally
+    from chatlane_schemas.streams import DurableSpec, StreamSpec
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+# Someone who waits for an answer wants to know within seconds that a stream is gone.
+_LOOK_FOR_STREAMS: Final = timedelta(seconds=2)
+# A large message finds no room before a stream is full to its last byte.
+_HARDLY_ANY_ROOM: Final = 0.95
+
+_log = get_logger("survey")
+
+
+class Streams(Protocol):
+    """The streams as the survey sees them."""
+
+    async def find(self, durable: DurableSpec) -> Backlog | None:
+        """Return what a durable has before it, or None when there is no such durable."""
+        ...
+
+    async def find_size(self, stream: StreamName) -> int | None:
+        """Return how many bytes a stream holds, or None when there is no such stream."""
+        ...
+
+    async def find_state(self, stream: StreamName) -> StreamState | None:
+        """Return how far a stream goes, or None when there is no such stream."""
+        ...
+
+
+class Survey:
+    """Fills the gauges. Every router shows the same about the service: take their maximum.
+
+    Args:
+        streams: Asked about durables and sizes.
+        transaction: Opens one.
+        feeds: The partitions held now.
+        metrics: Where it is shown.
+        declared_streams: Those whose size and age are shown.
+        declared_durables: Those whose backlog is shown.
+        lease: Of the partitions held.
+
+    Attributes:
+        oldest_dead_letter: Age of the oldest at the last look; nothing without one.
+        full_streams: Those that had hardly any room at the last look, and refuse what is new.
+        missing_streams: Those that did not exist at the last look.
+        shared_accounts: Durables of accounts from which several adapters read, at the last two
+            looks: each of them should have one.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        transaction: Transaction,
+        feeds: Callable[[], Sequence[PartitionFeed]],
+        metrics: Metrics,
+        *,
+        declared_streams: Iterable[StreamSpec],
+        declared_durables: Iterable[DurableSpec],
+        lease: timedelta,
+    ) -> None:
+        self._streams = streams
+        self._transaction = transaction
+        self._feeds = feeds
+        self._metrics = metrics
+        self._declared_streams = tuple(declared_streams)
+        self._declared_durables = tuple(declared_durables)
+        self._lease = lease
+        self.oldest_dead_letter = timedelta(0)
+        self.full_streams: frozenset[str] = frozenset()
+        self.missing_streams: frozenset[str] = frozenset()
+        self.shared_accounts: frozenset[str] = frozenset()
+        self._seen_shared: frozenset[str] = frozenset()
+        self._clock_ahead = timedelta(0)
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return what to do how often."""
+        return (
+            Job("partition figures", timedelta(seconds=1), self.look_at_partitions),
+            Job("database figures", timedelta(seconds=10), self.look_at_database),
+            Job("stream figures", timedelta(seconds=20), self.look_at_streams),
+            Job("missing streams", _LOOK_FOR_STREAMS, self.look_for_streams),
+        )
+
+    async def look_at_partitions(self) -> None:
+        """Show how far each partition that is read here is behind."""
+        now = datetime.now(UTC) - self._clock_ahead
+        loop_now = asyncio.get_running_loop().time()
+        lags: dict[tuple[str, ...], float] = {}
+        left: dict[tuple[str, ...], float] = {}
+        for feed in self._feeds():
+            log = feed.partition.log
+            lags[log, str(feed.partition.number)] = feed.lag(now, loop_now).total_seconds()
+            lease_left = self._lease.total_seconds() - (loop_now - feed.renewed_at)
+            left[(log,)] = min(lease_left, left.get((log,), lease_left))
+        self._metrics.show(its.PARTITION_LAG, lags)
+        self._metrics.show(its.LEASE_LEFT, left)
+
+    async def look_at_database(self) -> None:
+        """Show turns, leases and the outbox of the whole service.
+
+        Raises:
+            StoreUnavailableError: Next time.
+        """
+        async with self._transaction() as connection:
+            figures = await gauges_sql.look(connection)
+            tallies = await dead_letters.tally(connection)
+        self._show_dead_letters(tallies)
+        self._metrics.show(
+            its.TURNS, {(turns.agent, turns.state): turns.number for turns in figures.turns}
+        )
+        self._metrics.show(
+            its.OLDEST_READY,
+            {
+                (turns.agent,): turns.oldest_seconds
+                for turns in figures.turns
+                if turns.state == "ready"
+            },
+        )
+        self._metrics.show(its.UNOWNED, {(log,): n for log, n in figures.unowned.items()})
+        self._metrics.show(its.PARTITIONS, {(log,): n for log, n in figures.partitions.items()})
+        self._metrics.show(its.OUTBOX_OLDEST, {(): figures.outbox_oldest_seconds})
+        self._metrics.show(
+            its.STORED_VALUES_UNKNOWN, {(name,): n for name, n in UNKNOWN_VALUES.counts.items()}
+        )
+
+    def _show_dead_letters(self, tallies: Sequence[Tally]) -> None:
+        kept: dict[tuple[str, ...], float] = {}
+        oldest: dict[tuple[str, ...], float] = {}
+        for one in tallies:
+            cause = cause_of(one.reason)
+            kept[cause, one.reason] = one.number
+            oldest[(cause,)] = max(one.oldest_seconds, oldest.get((cause,), 0.0))
+        self._metrics.show(its.DEAD_LETTERS_KEPT, kept)
+        self._metrics.show(its.DEAD_LETTER_OLDEST, oldest)
+        # Who wrote too much is told; it is nothing for a person to mend.
+        ages = (age for (cause,), age in oldest.items() if cause != Cause.SENDER)
+        self.oldest_dead_letter = timedelta(seconds=max(ages, default=0.0))
+
+    async def look_for_streams(self) -> None:
+        """Find the declared streams that do not exist.
+
+        Raises:
+            BusUnavailableError: Next time.
+        """
+        states = {
+            spec.name: await self._streams.find_state(spec.name) for spec in self._declared_streams
+        }
+        for state in filter(None, states.values()):
+            # What is stored has its time from there; a router may be minutes off.
+            self._clock_ahead = datetime.now(UTC) - state.told_at
+        missing = frozenset(name for name, state in states.items() if state is None)
+        for gone in sorted(missing - self.missing_streams):
+            _log.error("stream_missing", stream=gone)
+        for back in sorted(self.missing_streams - missing):
+            _log.info("stream_back", stream=back)
+        self.missing_streams = missing
+
+    async def look_at_streams(self) -> None:
+        """Show what is unread, and how full the streams are.
+
+        Raises:
+            BusUnavailableError: Next time.
+        """
+        shared: set[str] = set()
+        unread: dict[tuple[str, ...], float] = defaultdict(float)
+        oldest: dict[tuple[str, ...], float] = defaultdict(float)
+        for durable in self._declared_durables:
+            backlog = await self._streams.find(durable)
+            if backlog is None:
+                continue
+            if durable.stream is StreamName.OUTBOUND and backlog.waiting > 1:
+                shared.add(durable.name)
+            labels = (durable.stream, _reader(durable))
+            unread[labels] += backlog.unread
+            oldest[labels] = max(oldest[labels], backlog.age.total_seconds())
+        sizes = {
+            one.name: await self._streams.find_size(one.name) for one in self._declared_streams
+        }
+        self.full_streams = frozenset(
+            one.name
+            for one in self._declared_streams
+            if one.discard == "new" and (sizes[one.name] or 0) > _HARDLY_ANY_ROOM * one.max_bytes
+        )
+        self._note_shared(frozenset(shared))
+        self._metrics.show(its.UNREAD, unread)
+        self._metrics.show(its.OLDEST_UNREAD, oldest)
+        self._metrics.show(
+            its.STREAM_BYTES, {(name,): size for name, size in sizes.items() if size is not None}
+        )
+        self._metrics.show(
+            its.STREAM_LIMIT, {(one.name,): one.max_bytes for one in self._declared_streams}
+        )
+        self._metrics.show(
+            its.STREAM_KEEPS,
+            {
+                (one.name,): one.max_age.total_seconds()
+                for one in self._declared_streams
+                if one.max_age is not None
+            },
+        )
+
+    def _note_shared(self, shared: frozenset[str]) -> None:
+        """Take an account for shared when two looks in a row say so: one may be a restart."""
+        found = shared & self._seen_shared
+        for durable in sorted(found - self.shared_accounts):
+            _log.error("account_shared", durable=durable)
+        self._seen_shared, self.shared_accounts = shared, found
+
+
+def _reader(durable: DurableSpec) -> str:
+    """Return who reads: the slots of an agent are one reader."""
+    return durable.name.rpartition("-")[0] if durable.stream is StreamName.ROUTED else durable.name

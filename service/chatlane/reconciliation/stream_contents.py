@@ -1,0 +1,152 @@
+"""What the streams hold that routers write to: how they look, and which messages are in them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chatlane.errors import BusUnavailableError
+from chatlane.nats.jetstream import (
+    REQUEST_TIMEOUT,
+    JetStream,
+    StoredMessage,
+    parse_time,
+    stream_state,
+)
+from chatlane.nats.stream_scan import open_pass
+from chatlane.reconciliation.stream_marks import StreamMark
+from chatlane_schemas.streams import COMPARING_CONSUMER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from nats.aio.client import Client
+
+    from chatlane.nats.stream_scan import OnePass
+    from chatlane_schemas.streams import StreamName
+
+_AT_ONCE: Final = 500
+_INACTIVE: Final = timedelta(seconds=10)
+_MESSAGE_ID: Final = "Nats-Msg-Id"
+
+
+class Look(NamedTuple):
+    """A stream as it was when the server told.
+
+    Attributes:
+        max_age: How long it keeps what is in it; None without a limit.
+        told_at: By the clock that messages get their times from.
+    """
+
+    mark: StreamMark
+    max_age: timedelta | None
+    told_at: datetime
+
+
+class Held(NamedTuple):
+    """The ids of messages that a stream holds.
+
+    Attributes:
+        is_all: Whether there are no more that were asked for.
+        newest_at: When the newest of them was stored.
+    """
+
+    ids: set[str]
+    is_all: bool
+    newest_at: datetime | None
+
+
+class StreamContents:
+    """Looks at streams without taking anything from their readers.
+
+    All methods raise BusUnavailableError when there is no answer in time.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._jetstream = JetStream(client)
+
+    async def look(self, stream: StreamName) -> Look | None:
+        """Return how a stream looks, or None when there is no such stream."""
+        info = await self._jetstream.find(f"STREAM.INFO.{stream}")
+        if info is None:
+            return None
+        state, shown = info["state"], stream_state(info)
+        mark = StreamMark(
+            generation=shown.generation,
+            host=(info.get("cluster") or {}).get("leader") or self._server_id,
+            holes=shown.deleted,
+            first_seq=shown.first_sequence,
+            first_at=parse_time(state["first_ts"]),
+            last_seq=shown.last_sequence,
+            last_at=shown.last_stored_at,
+        )
+        age = int(info["config"].get("max_age", 0)) // 1000
+        return Look(mark, timedelta(microseconds=age) if age else None, shown.told_at)
+
+    @property
+    def _server_id(self) -> str:
+        return str(self._client._server_info.get("server_id", ""))  # noqa: SLF001 # not public
+
+    async def find(self, stream: StreamName, sequence: int) -> StoredMessage | None:
+        """Return a message, if it is there."""
+        return await self._jetstream.find_message(stream, sequence)
+
+    async def count(self, stream: StreamName, subject: str) -> int:
+        """Return how many messages a stream holds under subjects that a filter takes."""
+        return sum((await self.count_by_subject(stream, subject)).values())
+
+    async def count_by_subject(self, stream: StreamName, subject: str) -> Mapping[str, int]:
+        """Return how many messages a stream holds under each subject that a filter takes."""
+        info = await self._jetstream.find(f"STREAM.INFO.{stream}", {"subjects_filter": subject})
+        found: dict[str, int] = (info or {}).get("state", {}).get("subjects") or {}
+        return found
+
+    async def ids_since(
+        self,
+        stream: StreamName,
+        subject: str,
+        since: datetime,
+        until: datetime | None = None,
+        *,
+        limit: int,
+    ) -> Held:
+        """Return the ids of the messages stored in a time, without reading their bodies.
+
+        Args:
+            stream: Of which stream.
+            subject: Or filter.
+            since: From then on.
+            until: About the end; None for all that came after.
+            limit: Most messages.
+        """
+        config = {
+            "name": COMPARING_CONSUMER,
+            "deliver_policy": "by_start_time",
+            "opt_start_time": since.isoformat(),
+            "filter_subject": subject,
+            "headers_only": True,
+        }
+        async with open_pass(
+            self._client, self._jetstream, stream, config, inactive=_INACTIVE
+        ) as reading:
+            held = await _read_ids(reading, min(reading.pending, limit), until)
+        return held._replace(is_all=held.is_all or reading.pending <= limit)
+
+
+async def _read_ids(reading: OnePass, wanted: int, until: datetime | None) -> Held:
+    """Read so many messages, or until one is of a later time."""
+    ids: set[str] = set()
+    newest_at: datetime | None = None
+    async for got in reading.read(wanted, at_once=_AT_ONCE, within=REQUEST_TIMEOUT):
+        ids |= {(message.headers or {}).get(_MESSAGE_ID, "") for message, _ in got}
+        newest_at = got[-1][1].stored_at
+        wanted -= len(got)
+        if until is not None and newest_at > until:
+            return Held(ids, is_all=True, newest_at=newest_at)
+        await asyncio.sleep(0)
+    if wanted > 0:
+        raise BusUnavailableError("messages went while they were read")
+    return Held(ids, is_all=False, newest_at=newest_at)

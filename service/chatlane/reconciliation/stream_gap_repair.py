@@ -1,0 +1,335 @@
+"""Notices when a stream that routers write to has lost something, and publishes it again.
+
+While nothing is lost this asks for the state of two streams and for the messages at their marks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from chatlane.domain.effects import Effects
+from chatlane.domain.ids import first_id_at, time_of
+from chatlane.domain.inconsistencies import Inconsistency, StreamLoss
+from chatlane.domain.turns.retries import route_again
+from chatlane.observability.logs import get_logger
+from chatlane.privacy import erasure_list_sql
+from chatlane.reconciliation import stream_marks_sql
+from chatlane.reconciliation.stream_marks import find_loss
+from chatlane.reconciliation.stream_marks_sql import Marked
+from chatlane.store.conversations import sessions
+from chatlane.store.logs.log_trims import NO_HOLES
+from chatlane_schemas import subjects
+from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.outbound import OutboundMessage
+from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.streams import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.domain.catalog import Agent
+    from chatlane.nats.jetstream import StoredMessage
+    from chatlane.observability.metrics import Metrics
+    from chatlane.reconciliation.stream_contents import Held, Look
+    from chatlane.reconciliation.stream_marks import StreamMark
+    from chatlane.store.logs.log_trims import Holes
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+
+_COMPARED: Final = (StreamName.ROUTED, StreamName.OUTBOUND)
+# Of what came since the mark, so many are looked at to see whether the database knows them.
+_SAMPLES: Final = 4
+_ROWS_AT_ONCE: Final = 2000
+_IDS_AT_ONCE: Final = 50_000
+_PIECES_AT_ONCE: Final = 5
+_SESSIONS_AT_ONCE: Final = 100
+# How far before the mark a server may have lost what it had not synced when it died.
+_UNSYNCED: Final = timedelta(minutes=10)
+# A message is stored in its log before it is routed, by another leader's clock.
+_CLOCKS: Final = timedelta(seconds=10)
+_SUBJECT_OF_SESSION: Final = "chat.v1.routed.*.*.{}"
+
+_log = get_logger("lost_messages")
+
+
+class Contents(Protocol):
+    """The streams as this sees them."""
+
+    async def look(self, stream: StreamName) -> Look | None:
+        """Return how a stream looks, or None when there is no such stream."""
+        ...
+
+    async def find(self, stream: StreamName, sequence: int) -> StoredMessage | None:
+        """Return a message, if it is there."""
+        ...
+
+    async def ids_since(
+        self,
+        stream: StreamName,
+        subject: str,
+        since: datetime,
+        until: datetime | None = None,
+        *,
+        limit: int,
+    ) -> Held:
+        """Return the ids of the messages stored in a time."""
+        ...
+
+
+class LostMessages:
+    """Compares ROUTED and OUTBOUND with their marks, and searches ROUTED for what it lost.
+
+    Args:
+        contents: The streams.
+        transaction: Opens one.
+        writer: For what is published again.
+        metrics: Counts losses and repairs.
+        agents: By name.
+        slots: How many slots a `stream` agent's messages are spread over.
+        patience: What is younger may still be on its way.
+    """
+
+    def __init__(
+        self,
+        contents: Contents,
+        transaction: Transaction,
+        writer: Writer,
+        metrics: Metrics,
+        *,
+        agents: Mapping[str, Agent],
+        slots: int,
+        patience: timedelta,
+    ) -> None:
+        self._contents = contents
+        self._transaction = transaction
+        self._writer = writer
+        self._metrics = metrics
+        self._agents = {name: its for name, its in agents.items() if its.delivery == "stream"}
+        self._slots = slots
+        self._patience = patience
+
+    async def compare(self) -> Counter[str]:
+        """Compare, repair, mark; returns what was found.
+
+        Raises:
+            TransientError: Nothing is marked; the next comparison finds the same.
+        """
+        async with self._transaction() as connection:
+            marks = await stream_marks_sql.read(connection)
+        found: Counter[str] = Counter()
+        for stream in _COMPARED:
+            look = await self._contents.look(stream)
+            if look is None:
+                continue
+            before = marks.get(stream)
+            if before is None:
+                mark = look.mark
+                erased = await self._erased(stream, mark, mark.first_seq, mark.last_seq)
+                marked = Marked(_explained(mark, erased.gone))
+            else:
+                marked = await self._judge(stream, before, look)
+                found[Inconsistency.STREAM_AHEAD] += await self._count_unknown(
+                    stream, before.mark.last_seq + 1, look.mark.last_seq
+                )
+            if stream is StreamName.ROUTED:
+                marked, lost = await self._search(marked, look.told_at)
+                found[Inconsistency.ROUTED_LOST] += lost
+            async with self._transaction() as connection:
+                await stream_marks_sql.write(connection, stream, marked)
+        return found
+
+    async def _judge(self, stream: StreamName, before: Marked, look: Look) -> Marked:
+        """Tell what a stream has lost, and what is to be searched for."""
+        now, clock = look.mark, look.told_at
+        stored = None if before.mark.is_empty else await self._at_mark(stream, before, look)
+        erased = await self._erased(stream, now, now.first_seq, now.last_seq)
+        cut = NO_HOLES
+        if now.first_seq > before.mark.first_seq:
+            cut = await self._erased(stream, now, before.mark.first_seq, now.first_seq - 1)
+        loss = find_loss(
+            before.mark,
+            _explained(now, erased.noted),
+            at_mark=stored,
+            max_age=look.max_age,
+            clock=clock,
+            erased_first=cut.noted,
+        )
+        now = _explained(now, erased.gone)
+        if loss is not None:
+            self._metrics.record_stream_loss(stream, loss)
+            _log.critical("stream_lost_messages", stream=stream, reason=loss)
+        marked = Marked(now, before.search_after, before.search_until)
+        since: datetime | None = None
+        match loss:
+            case StreamLoss.CUT_OFF:
+                # By a person, or by a limit that a person changed: that may have been the aim.
+                pass
+            case StreamLoss.REPLACED | StreamLoss.HOLES:
+                since = clock - (look.max_age or _UNSYNCED)
+            case StreamLoss.TAIL_LOST | StreamLoss.TIME_AT_MARK:
+                since = min(before.mark.last_at, now.last_at) - _UNSYNCED
+            case None if before.mark.host != now.host:
+                # What came after the mark and was lost leaves no other trace.
+                since = before.mark.last_at - _UNSYNCED
+            case None:
+                pass
+        if since is None:
+            return marked
+        after = first_id_at(since)
+        if before.search_after is not None:
+            after = min(after, before.search_after)
+        return Marked(now, after, first_id_at(clock))
+
+    async def _erased(self, stream: StreamName, now: StreamMark, first: int, last: int) -> Holes:
+        """Return how many messages between two places were deleted for somebody forgotten."""
+        if not now.holes and first == now.first_seq:
+            return NO_HOLES
+        async with self._transaction() as connection:
+            return await erasure_list_sql.count_holes(
+                connection, stream, now.generation, first, last
+            )
+
+    async def _at_mark(self, stream: StreamName, before: Marked, look: Look) -> datetime | None:
+        if before.mark.last_seq > look.mark.last_seq:
+            return None
+        message = await self._contents.find(stream, before.mark.last_seq)
+        return message.stored_at if message else None
+
+    async def _count_unknown(self, stream: StreamName, first: int, last: int) -> int:
+        """Return how many of a few new messages the database never decided."""
+        step = max(1, (last - first + 1) // _SAMPLES)
+        samples = [
+            await self._contents.find(stream, sequence) for sequence in range(first, last + 1, step)
+        ]
+        routed: list[tuple[UUID, UUID]] = []
+        said: list[tuple[UUID, int]] = []
+        for body in (sample.body for sample in samples if sample is not None):
+            try:
+                if stream is StreamName.ROUTED:
+                    its = decode(RoutedMessage, body)
+                    routed.append((its.session_id, UUID(its.id)))
+                else:
+                    one = decode(OutboundMessage, body)
+                    said.append((one.session_id, one.out_seq))
+            except (DecodeError, ValueError):
+                continue
+        if not routed and not said:
+            return 0
+        async with self._transaction() as connection:
+            unknown = await stream_marks_sql.count_unknown_routed(connection, routed)
+            return unknown + await stream_marks_sql.count_unsaid(connection, said)
+
+    async def _search(self, marked: Marked, clock: datetime) -> tuple[Marked, int]:
+        """Look some way on for what ROUTED has lost, and publish it again."""
+        lost = 0
+        latest = first_id_at(clock - self._patience)
+        for _ in range(_PIECES_AT_ONCE):
+            after, until = marked.search_after, marked.search_until
+            if after is None or until is None or not self._agents:
+                return Marked(marked.mark), lost
+            if (now := min(until, latest)) <= after:
+                break
+            async with self._transaction() as connection:
+                piece = await stream_marks_sql.find_awaited(
+                    connection, after, now, self._agents, _ROWS_AT_ONCE
+                )
+            missing, through = await self._find_missing(piece.awaited)
+            lost += len(missing)
+            await self._publish(missing)
+            marked = marked.searched(through or piece.through or now)
+        return marked, lost
+
+    async def _find_missing(
+        self, awaited: Mapping[UUID, UUID]
+    ) -> tuple[dict[UUID, UUID], UUID | None]:
+        """Return those of the messages, with their sessions, that ROUTED does not hold.
+
+        And the last message that is settled by that, unless all are.
+        """
+        if not awaited:
+            return {}, None
+        since = time_of(min(awaited)) - _CLOCKS
+        until = time_of(max(awaited)) + self._patience
+        every = subjects.wildcards(subjects.ROUTED)
+        held = await self._contents.ids_since(
+            StreamName.ROUTED, every, since, until, limit=_IDS_AT_ONCE
+        )
+        absent, through = _of_few_sessions(_without(awaited, held.ids))
+        # Some were published late: these are looked for by their session, to the end.
+        missing: dict[UUID, UUID] = {}
+        for session_id in sorted(set(absent.values())):
+            its = await self._contents.ids_since(
+                StreamName.ROUTED,
+                _SUBJECT_OF_SESSION.format(session_id),
+                since,
+                limit=_IDS_AT_ONCE,
+            )
+            if its.is_all:
+                of_it = {one: session_id for one, where in absent.items() if where == session_id}
+                missing |= _without(of_it, its.ids)
+        return missing, through
+
+    async def _publish(self, missing: Mapping[UUID, UUID]) -> None:
+        if not missing:
+            return
+        effects = Effects()
+        async with self._writer.writing() as writing:
+            locked = await sessions.lock(writing.connection, set(missing.values()))
+            places = {
+                id_: subjects.routed(its.agent, subjects.slot_of(id_, self._slots), id_)
+                for id_, its in locked.items()
+                if its.agent in self._agents
+            }
+            aside = await stream_marks_sql.find_set_aside(writing.connection, [*places.values()])
+            lost = await stream_marks_sql.confirm_lost(
+                writing.connection,
+                missing,
+                [id_ for id_, place in places.items() if place not in aside],
+            )
+            for one in lost:
+                session = locked[one.session_id]
+                route_again(
+                    session,
+                    one.said,
+                    one.id,
+                    seq=one.seq,
+                    agent=self._agents[session.agent],
+                    slots=self._slots,
+                    effects=effects,
+                )
+            await writing.write(effects)
+        self._metrics.record_reconciled(Inconsistency.ROUTED_LOST, len(lost))
+
+
+def _explained(mark: StreamMark, erased: int) -> StreamMark:
+    """Return a mark without the holes that erasures explain."""
+    return replace(mark, holes=max(0, mark.holes - erased))
+
+
+def _of_few_sessions(
+    messages: Mapping[UUID, UUID],
+) -> tuple[dict[UUID, UUID], UUID | None]:
+    """Return the first messages of so many sessions, and the last of them unless it is all."""
+    some: dict[UUID, UUID] = {}
+    known: set[UUID] = set()
+    for one, session_id in sorted(messages.items()):
+        if session_id not in known and len(known) == _SESSIONS_AT_ONCE:
+            return some, max(some)
+        known.add(session_id)
+        some[one] = session_id
+    return some, None
+
+
+def _without(messages: Mapping[UUID, UUID], ids: Iterable[str]) -> dict[UUID, UUID]:
+    """Return the messages that are not among ids on a stream, under either name."""
+    there = {its.removeprefix("again:").partition(":")[0] for its in ids}
+    return {one: session for one, session in messages.items() if str(one) not in there}

@@ -1,0 +1,1 @@
+"""Apply API requests that change sessions and transcripts."""

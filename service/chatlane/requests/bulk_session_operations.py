@@ -1,0 +1,166 @@
+"""Decides requests that delete a session, and that end or delete many, some at a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from chatlane.decisions.operations.request_context import refused
+from chatlane.domain.effects import Effects
+from chatlane.domain.sessions.session_flags import end_session
+from chatlane.store import audit, turns
+from chatlane.store.addressing import identities
+from chatlane.store.api_requests import answer_once
+from chatlane.store.conversations import removals, sessions
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.events import EndReason
+from chatlane_schemas.session_sweeps import SessionCleanup, SessionPrune, SessionSweepReply
+from chatlane_schemas.sessions import ApiErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.decisions.operations.request_context import Case, Outcome
+    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.domain.states import Session
+    from chatlane.store.conversations.removals import Candidate
+    from chatlane_schemas.session_sweeps import SessionRemove
+
+# What one statement deletes in some hundred milliseconds; one session may have more.
+_ROWS_AT_ONCE: Final = 20_000
+_BELOW_ALL: Final = UUID(int=0)
+_ABOVE_ALL: Final = UUID(int=2**128 - 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+async def remove(_request: SessionRemove, case: Case) -> Outcome:
+    """Delete a session that nobody works on, with its transcript."""
+    session, connection = case.session, case.writing.connection
+    if session.id not in await _removable(connection, [session], case.at):
+        return refused(
+            ApiErrorCode.CONFLICT, "a worker has a turn of the session, or a hold keeps it"
+        )
+    await _remove(case.writing, [session], case.at)
+    return session.id
+
+
+async def _removable(
+    connection: PoolConnectionProxy, found: Sequence[Session], at: datetime
+) -> set[UUID]:
+    """Return which of the locked sessions no worker has in hands."""
+    live = {one.active_turn: one for one in found if one.active_turn is not None}
+    claimed = {
+        turn.session_id
+        for turn in (await turns.lock(connection, live) if live else {}).values()
+        if turn.is_live and not turn.is_unclaimed
+    }
+    held = {one.id for one in found if one.held_until is not None and one.held_until > at}
+    return {one.id for one in found} - claimed - held
+
+
+async def _remove(writing: Writing, gone: Sequence[Session], at: datetime) -> None:
+    effects = Effects()
+    for session in gone:
+        if session.ended_at is None:
+            end_session(session, at, EndReason.REMOVED, effects)
+    await removals.remove(writing.connection, [session.id for session in gone])
+    for session in gone:
+        detail = {"origin_key": session.session_key}
+        await audit.write(writing.connection, "session_removed", session.id, detail)
+    await writing.write(effects)
+
+
+class SweepDesk:
+    """Ends and deletes sessions for callers of the API, each request once.
+
+    Args:
+        writer: Opens the transactions.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def sweep(
+        self, principal: str, request: SessionPrune | SessionCleanup, digest: bytes
+    ) -> SessionSweepReply:
+        """Look at some sessions and do what is asked; a repeated request gets the first answer.
+
+        Args:
+            principal: Who asks; request ids are its own.
+            request: What to do.
+            digest: Of what it asks for, so that another request under the same id shows.
+
+        Raises:
+            TransientError: Nothing was changed, or that is unknown; to be repeated.
+        """
+        async with self._writer.writing() as writing:
+
+            async def decide(at: datetime) -> SessionSweepReply:
+                if isinstance(request, SessionPrune):
+                    done, cursor = await _prune(writing, request, at)
+                else:
+                    done, cursor = await _clean_up(writing, request, at)
+                return SessionSweepReply(
+                    id=new_envelope_id(), at=datetime.now(UTC), done=done, next_cursor=cursor
+                )
+
+            return await answer_once(
+                writing.connection, principal, request, digest, SessionSweepReply, decide
+            )
+
+
+async def _prune(writing: Writing, request: SessionPrune, at: datetime) -> tuple[int, UUID | None]:
+    since = at - timedelta(days=min(request.idle_days, (at - _EPOCH).days))
+    found = await removals.find_open(
+        writing.connection,
+        above=request.cursor or _BELOW_ALL,
+        below=_first_id(since),
+        limit=request.limit,
+    )
+    locked = await sessions.lock_free(writing.connection, found)
+    forgotten = await removals.find_forgotten(writing.connection, locked, since)
+    effects = Effects()
+    ended = [locked[one] for one in sorted(forgotten)]
+    for session in ended:
+        end_session(session, at, EndReason.PRUNED, effects)
+    await writing.write(effects, sessions_of=ended)
+    return len(ended), found[-1] if len(found) == request.limit else None
+
+
+async def _clean_up(
+    writing: Writing, request: SessionCleanup, at: datetime
+) -> tuple[int, UUID | None]:
+    connection, person = writing.connection, request.acting_for
+    found = await removals.of_origin(
+        connection,
+        request.origin,
+        below=request.cursor or _ABOVE_ALL,
+        theirs=await identities.find_owners(connection, person),
+        limit=request.limit,
+    )
+    some = _bounded(found)
+    locked = await sessions.lock_free(connection, [one.id for one in some])
+    removable = await _removable(connection, list(locked.values()), at)
+    gone = [locked[one] for one in sorted(removable)]
+    await _remove(writing, gone, at)
+    is_last = len(some) == len(found) < request.limit
+    return len(gone), None if is_last else some[-1].id
+
+
+def _bounded(found: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return as many of the sessions as one statement may delete, at least one."""
+    rows = 0
+    for number, one in enumerate(found):
+        rows += one.rows
+        if number and rows > _ROWS_AT_ONCE:
+            return found[:number]
+    return found
+
+
+def _first_id(at: datetime) -> UUID:
+    """Return an id that no session has that began later, and that all before it are below."""
+    milliseconds = (at - _EPOCH) // timedelta(milliseconds=1)
+    return UUID(int=milliseconds << 80)

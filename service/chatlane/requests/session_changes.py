@@ -1,0 +1,118 @@
+"""Decides requests about one session: what its users chose, its title, its end and the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_core import PydanticCustomError, to_json
+
+from chatlane.decisions.operations.cancellation import stop_session
+from chatlane.decisions.operations.request_context import Shown, refused
+from chatlane.decisions.operations.switch_and_fork import policy_of
+from chatlane.domain.effects import Effects
+from chatlane.domain.merge_patch import merge_patch
+from chatlane.domain.sessions.session_flags import end_session, next_session, reopen_session
+from chatlane.domain.states import Lane
+from chatlane.store.addressing import lanes
+from chatlane.store.conversations import lineage, session_changes
+from chatlane_schemas.events import EndReason
+from chatlane_schemas.session_changes import checked_config
+from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.turns import CancelReason
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from chatlane.decisions.operations.request_context import Case, Outcome
+    from chatlane_schemas.session_changes import (
+        SessionArchive,
+        SessionEnd,
+        SessionReopen,
+        SessionReset,
+        SessionTitle,
+        SessionUpdate,
+    )
+
+
+async def update(request: SessionUpdate, case: Case) -> Outcome:
+    """Set what the users of a session choose."""
+    connection = case.writing.connection
+    chosen = request.config
+    if request.config_patch is not None:
+        current = await session_changes.find_config(connection, case.session.id)
+        try:
+            chosen = checked_config(merge_patch(current, request.config_patch))
+        except PydanticCustomError as exc:
+            return refused(
+                ApiErrorCode.INVALID, f"config_patch: the result is refused: {exc.message()}"
+            )
+    config = None if chosen is None else to_json(chosen).decode()
+    await session_changes.update_preferences(
+        connection,
+        case.session.id,
+        cwd=request.cwd,
+        model=request.model,
+        config=config,
+        clear=request.clear,
+    )
+    return case.session.id
+
+
+async def set_title(request: SessionTitle, case: Case) -> Outcome:
+    """Give a session a title that no other one of its owner has."""
+    connection = case.writing.connection
+    if not await session_changes.set_title(connection, case.session, request.title):
+        return refused(ApiErrorCode.CONFLICT, "another session of the owner has this title")
+    return case.session.id
+
+
+async def archive(request: SessionArchive, case: Case) -> UUID:
+    """Put a session away in lists, or take it out again."""
+    await session_changes.archive(
+        case.writing.connection, case.session.id, case.at, archived=request.archived
+    )
+    return case.session.id
+
+
+async def end(_request: SessionEnd, case: Case) -> UUID:
+    """End a session; one that has ended stays as it ended."""
+    if case.session.ended_at is None:
+        effects = Effects()
+        end_session(case.session, case.at, EndReason.REQUESTED, effects)
+        await case.writing.write(effects, sessions_of=[case.session])
+    return case.session.id
+
+
+async def reopen(_request: SessionReopen, case: Case) -> Outcome:
+    """Take the end of a session back, or that it was given up."""
+    session, connection = case.session, case.writing.connection
+    if session.ended_at is None and session.suspended_at is None:
+        return session.id
+    tips = await lineage.find_tips(connection, [session.id])
+    if session.end_reason == EndReason.MERGED or tips[session.id] != session.id:
+        return refused(ApiErrorCode.CONFLICT, "the session continues in another one")
+    reopen_session(session, case.at, policy_of(case.catalog, session.session_key))
+    await session_changes.reopen(connection, session)
+    return session.id
+
+
+async def reset(_request: SessionReset, case: Case) -> Outcome:
+    """End a session with what runs and waits in it, and open the next one of all its lanes."""
+    session = case.session
+    keys = await lanes.find_keys_of(case.writing.connection, session.id)
+    if not keys:
+        return refused(ApiErrorCode.STALE, "no lane leads to the session any more")
+    effects = Effects()
+    stopped = await stop_session(
+        case.writing.connection, session, CancelReason.SESSION_ENDED, case.at, effects
+    )
+    if session.ended_at is None:
+        end_session(session, case.at, EndReason.REQUESTED, effects)
+    key = session.session_key if session.session_key in keys else min(keys)
+    policy = policy_of(case.catalog, key)
+    following = next_session(
+        session, session_key=key, at=case.at, trigger=case.trigger, policy=policy, effects=effects
+    )
+    moved = [Lane(one, following.id, bound_to=session.id) for one in keys]
+    await case.writing.write(effects, lanes_of=moved, sessions_of=[session, following])
+    return Shown(following.id, dropped=stopped.dropped)

@@ -1,0 +1,196 @@
+"""Decides requests that change a session, each in a transaction with its answer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from chatlane.decisions.operations import switch_and_fork
+from chatlane.decisions.operations.request_context import Case, Outdated, Shown, refused
+from chatlane.requests import (
+    bulk_session_operations,
+    session_changes,
+    session_creation,
+    session_flags,
+)
+from chatlane.requests.session_creation import Opening
+from chatlane.store.addressing import identities, lanes
+from chatlane.store.api_requests import answer_once
+from chatlane.store.conversations import lineage, sessions
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.session_changes import (
+    SessionArchive,
+    SessionChange,
+    SessionEnd,
+    SessionFork,
+    SessionReopen,
+    SessionReset,
+    SessionSwitch,
+    SessionTitle,
+    SessionUpdate,
+    SettingChange,
+)
+from chatlane_schemas.session_life import (
+    SessionHold,
+    SessionMark,
+    SessionNote,
+    SessionOverride,
+    SessionRelease,
+    SessionSuspend,
+    SessionUnmark,
+)
+from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_sweeps import SessionRemove
+from chatlane_schemas.sessions import ApiError, ApiErrorCode, SessionReply
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.decisions.operations.request_context import Outcome
+    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.domain.catalog import Catalog
+    from chatlane.store.conversations.session_reads import SessionReads
+    from chatlane_schemas.sessions import SessionView
+
+
+@singledispatch
+async def decide_change(request: SessionChange, case: Case) -> Outcome:
+    """Decide a request by its kind; what is refused has written nothing."""
+    del case
+    raise TypeError(type(request).__name__)
+
+
+decide_change.register(SessionRemove, bulk_session_operations.remove)
+decide_change.register(SessionUpdate, session_changes.update)
+decide_change.register(SessionTitle, session_changes.set_title)
+decide_change.register(SessionArchive, session_changes.archive)
+decide_change.register(SessionEnd, session_changes.end)
+decide_change.register(SessionReopen, session_changes.reopen)
+decide_change.register(SessionReset, session_changes.reset)
+decide_change.register(SessionSubmit, session_creation.submit)
+decide_change.register(SessionSwitch, switch_and_fork.switch)
+decide_change.register(SessionFork, switch_and_fork.fork)
+decide_change.register(SessionSuspend, session_flags.suspend)
+decide_change.register(SessionMark, session_flags.mark)
+decide_change.register(SessionUnmark, session_flags.unmark)
+decide_change.register(SessionHold, session_flags.hold)
+decide_change.register(SessionRelease, session_flags.release)
+decide_change.register(SessionOverride, session_flags.override)
+decide_change.register(SessionNote, session_flags.note)
+
+
+class SessionDesk:
+    """Changes sessions for callers of the API.
+
+    Args:
+        writer: Opens the transactions.
+        reads: Shows what a session has become.
+        catalog: The policies in force.
+        slots: How many slots a `stream` agent's messages are spread over.
+    """
+
+    def __init__(self, writer: Writer, reads: SessionReads, catalog: Catalog, slots: int) -> None:
+        self._writer = writer
+        self._reads = reads
+        self._catalog = catalog
+        self._slots = slots
+
+    async def change(
+        self, principal: str, request: SessionChange | SessionCreate, digest: bytes
+    ) -> SessionReply:
+        """Make a change once and return its answer, the same for every repetition.
+
+        Args:
+            principal: Who asks; request ids are its own.
+            request: What to do.
+            digest: Of what it asks for, so that another request under the same id shows.
+
+        Raises:
+            TransientError: Nothing was changed, or that is unknown; to be repeated.
+        """
+        trigger = f"{principal}:{request.id}".encode()
+        async with self._writer.writing() as writing:
+            connection = writing.connection
+
+            async def decide(at: datetime) -> SessionReply:
+                if isinstance(request, SessionCreate):
+                    opening = Opening(writing, self._catalog, principal, at, trigger)
+                    outcome = await opening.create(request)
+                else:
+                    outcome = await self._decide(writing, request, at, trigger)
+                return await self._reply(connection, outcome)
+
+            return await answer_once(connection, principal, request, digest, SessionReply, decide)
+
+    async def _decide(
+        self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
+    ) -> Outcome:
+        case = await self._looked_up(writing, request, at, trigger)
+        if case is None:
+            return refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
+        if await self._is_outdated(writing.connection, request, case.session.id):
+            return Outdated(case.session.id)
+        outcome = await decide_change(request, case)
+        if not isinstance(outcome, ApiError):
+            writing.touched[case.session.id] = case.session
+        return outcome
+
+    async def _is_outdated(
+        self, connection: PoolConnectionProxy, request: SessionChange, session_id: UUID
+    ) -> bool:
+        """Return whether a locked session is not what the request was made from."""
+        if not isinstance(request, SettingChange) or request.expected_version is None:
+            return False
+        view = await self._reads.find_within(connection, session_id)
+        return view is None or view.version != request.expected_version
+
+    async def _reply(self, connection: PoolConnectionProxy, outcome: Outcome) -> SessionReply:
+        if isinstance(outcome, ApiError):
+            return _refusal(outcome)
+        if isinstance(outcome, Outdated):
+            error = refused(
+                ApiErrorCode.STALE,
+                "the session has changed since that version; `session` shows what it is now",
+            )
+            view = await self._reads.find_within(connection, outcome.session_id)
+            return _refusal(error, view)
+        shown = outcome if isinstance(outcome, Shown) else Shown(outcome)
+        view = await self._reads.find_within(connection, shown.session_id)
+        return SessionReply(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            session=view,
+            message_id=shown.message_id,
+            dropped=shown.dropped,
+        )
+
+    async def _looked_up(
+        self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
+    ) -> Case | None:
+        """Lock what a request is about; None if there is no session that it may know of."""
+        connection = writing.connection
+        person = request.acting_for
+        theirs = await identities.find_owners(connection, person)
+        subject = request.session_id
+        key = request.session_key if isinstance(request, SessionSwitch | SessionFork) else None
+        lane = None if key is None else await lanes.find_by_any_key(connection, key)
+        if isinstance(request, SessionSwitch | SessionSubmit):
+            tips = await lineage.find_tips(connection, [subject])
+            subject = tips.get(subject, subject)
+        wanted = {request.session_id, subject} | (set() if lane is None else {lane.session_id})
+        locked = await sessions.lock(connection, wanted)
+        session = locked.get(subject)
+        if session is None:
+            return None
+        case = Case(writing, self._catalog, session, at, trigger, lane, locked, theirs, self._slots)
+        if not (case.is_visible(session) and case.is_visible(locked.get(request.session_id))):
+            return None
+        is_theirs = lane is None or theirs is None or case.is_visible(locked.get(lane.session_id))
+        return case if is_theirs else case._replace(lane=None)
+
+
+def _refusal(error: ApiError, session: SessionView | None = None) -> SessionReply:
+    return SessionReply(id=new_envelope_id(), at=datetime.now(UTC), error=error, session=session)

@@ -1,0 +1,164 @@
+"""Decides requests that change a transcript and, some of them, what follows from it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from chatlane.decisions.operations.rewind import retry
+from chatlane.domain.addressing.keys import MalformedKeyError
+from chatlane.domain.catalog import Agent
+from chatlane.domain.effects import Effects
+from chatlane.requests.compaction import compact_to_child
+from chatlane.store.addressing import identities
+from chatlane.store.api_requests import answer_once
+from chatlane.store.conversations import sessions
+from chatlane.store.history import transcript_changes
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.sessions import ApiError
+from chatlane_schemas.transcripts import TranscriptChanged, TranscriptCompact, TranscriptRetry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.domain.states import Session
+    from chatlane.postgres.pool import Store
+    from chatlane.store.history.transcript_changes import Answer
+    from chatlane_schemas.transcripts import TranscriptChange
+
+
+class _Case(NamedTuple):
+    """A session whose transcript changes, locked, and what the change is made of."""
+
+    writing: Writing
+    session: Session
+    at: datetime
+    trigger: bytes
+
+
+class TranscriptDesk:
+    """Changes transcripts for callers of the API, each change once.
+
+    Args:
+        store: Opens the transactions of what publishes nothing.
+        writer: Opens the others; they wait for the router's batches, and these for them.
+        agents: By name, as declared.
+        slots: How many slots a `stream` agent's messages are spread over.
+    """
+
+    def __init__(
+        self, store: Store, writer: Writer, agents: Mapping[str, Agent], slots: int
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._agents = agents
+        self._slots = slots
+
+    async def change(
+        self, principal: str, request: TranscriptChange, digest: bytes
+    ) -> TranscriptChanged:
+        """Make a change once and return its answer, the same for every repetition.
+
+        Args:
+            principal: Who asks; request ids are its own.
+            request: What to do.
+            digest: Of the request, so that another one under the same id shows.
+
+        Raises:
+            TransientError: Nothing was changed, or that is unknown; to be repeated.
+        """
+        trigger = f"{principal}:{request.id}".encode()
+        if _publishes(request):
+            async with self._writer.writing() as writing:
+
+                async def decide(at: datetime) -> TranscriptChanged:
+                    return _reply(await self._decide(writing, request, at, trigger))
+
+                reply = await answer_once(
+                    writing.connection, principal, request, digest, TranscriptChanged, decide
+                )
+        else:
+            async with self._store.transaction() as connection:
+
+                async def write(_at: datetime) -> TranscriptChanged:
+                    return _reply(await transcript_changes.change(connection, request))
+
+                reply = await answer_once(
+                    connection, principal, request, digest, TranscriptChanged, write
+                )
+        if reply.session_id is not None:
+            self._writer.wrote({reply.session_id, request.session_id})
+        return reply
+
+    async def _decide(
+        self, writing: Writing, request: TranscriptChange, at: datetime, trigger: bytes
+    ) -> Answer:
+        session = await _lock_visible(writing, request)
+        if session is None:
+            return transcript_changes.not_found()
+        if session.ended_at is not None:
+            return transcript_changes.conflict("the session has ended")
+        case = _Case(writing, session, at, trigger)
+        match request:
+            case TranscriptRetry():
+                return await self._retry(case, request)
+            case TranscriptCompact():
+                return await compact_to_child(writing, session, request, at, case.trigger)
+            case _:
+                raise TypeError(type(request).__name__)
+
+    async def _retry(self, case: _Case, request: TranscriptRetry) -> Answer:
+        connection, session = case.writing.connection, case.session
+        found = await transcript_changes.find_version(connection, session.id)
+        if request.expected_version not in {None, found}:
+            return transcript_changes.stale()
+        if session.active_turn is not None:
+            return transcript_changes.conflict("a turn is running")
+        effects = Effects()
+        agent = self._agents.get(session.agent) or Agent(session.agent)
+        try:
+            undone = await retry(
+                connection,
+                session,
+                agent,
+                at=case.at,
+                trigger=case.trigger,
+                slots=self._slots,
+                effects=effects,
+            )
+        except MalformedKeyError:
+            return transcript_changes.conflict("nothing tells where an answer would go")
+        if undone is None:
+            return transcript_changes.conflict("nobody has said anything")
+        await case.writing.write(effects, sessions_of=[session])
+        return TranscriptChanged(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=session.id,
+            version=await transcript_changes.find_version(connection, session.id),
+            removed_rows=undone.removed_rows,
+            undone_text=undone.text,
+            turn_id=session.active_turn,
+        )
+
+
+def _reply(answer: Answer) -> TranscriptChanged:
+    if isinstance(answer, ApiError):
+        return TranscriptChanged(id=new_envelope_id(), at=datetime.now(UTC), error=answer)
+    return answer
+
+
+def _publishes(request: TranscriptChange) -> bool:
+    """Whether a change tells anybody of something, besides its caller."""
+    is_told_of = isinstance(request, TranscriptCompact) and request.in_child
+    return is_told_of or isinstance(request, TranscriptRetry)
+
+
+async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:
+    """Return the session of a request, locked, if whom it acts for may know of it."""
+    connection, person = writing.connection, request.acting_for
+    theirs = await identities.find_owners(connection, person)
+    session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
+    is_visible = session is not None and (theirs is None or session.owner in theirs)
+    return session if is_visible else None

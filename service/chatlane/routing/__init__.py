@@ -1,1 +1,0 @@
-"""Routes what the two logs bring: ownership, batches, claims, relay and sweeps."""

@@ -1,0 +1,1 @@
+"""Index transcripts and search in them."""

@@ -1,0 +1,306 @@
+"""Makes rows of transcripts searchable, and keeps what was taken out from being found.
+
+Filling runs behind the conversation and takes no lock of it. The row of a session in
+`search_progress` is what keeps it apart from those who take rows out: they lock it last, and wait
+until a round of filling is over.
+"""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from chatlane.postgres.columns import columns
+from chatlane.search.tokens import document
+from chatlane_schemas.fields import MAX_INT64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class Filling(NamedTuple):
+    """How far a session is searchable; its row of `search_progress` is locked.
+
+    Attributes:
+        agent: Who serves the session now.
+        owner: Whose it is now.
+        last_seq: No row that is written by now comes behind this place.
+        seq: All rows of the transcript up to here are searchable.
+        removal: The removal that the last searchable row of the archive was taken out by.
+        removed_seq: And its place.
+        marks: What its rows are found by besides their words.
+    """
+
+    session_id: UUID
+    agent: str
+    owner: str | None
+    last_seq: int
+    seq: int
+    removal: int
+    removed_seq: int
+    marks: tuple[str, ...]
+
+
+class Unsearchable(NamedTuple):
+    """A row that is not searchable yet; `removal` is 0 unless it is in the archive.
+
+    `content` is cut to the length that was asked for.
+    """
+
+    session_id: UUID
+    removal: int
+    seq: int
+    content: str | None
+
+
+BEGIN_SQL: Final[LiteralString] = """
+-- search_progress: a row for sessions that are there and have none
+INSERT INTO search_progress (session_id)
+SELECT id FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id
+ON CONFLICT DO NOTHING
+"""
+
+LOCK_SQL: Final[LiteralString] = """
+-- search_progress: those that nobody else works on, if their sessions are there
+SELECT progress.session_id, sessions.agent, sessions.owner, sessions.next_seq - 1, progress.seq,
+       progress.removal, progress.removed_seq, progress.marks
+FROM search_progress AS progress JOIN sessions ON sessions.id = progress.session_id
+WHERE progress.session_id = ANY($1::uuid[])
+ORDER BY progress.session_id FOR NO KEY UPDATE OF progress SKIP LOCKED
+"""
+
+
+async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Filling]:
+    """Return how far sessions are searchable, locked; those somebody else has are left out."""
+    wanted = sorted(ids)
+    await connection.execute(BEGIN_SQL, wanted)
+    rows = await connection.fetch(LOCK_SQL, wanted)
+    return [Filling(*row.values())._replace(marks=tuple(row["marks"])) for row in rows]
+
+
+START_OVER_SQL: Final[LiteralString] = """
+-- searchable: nothing of these sessions any more
+DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
+"""
+
+
+async def start_over(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> None:
+    """Make nothing of sessions searchable any more; their progress is the caller's to set back."""
+    await connection.execute(START_OVER_SQL, ids)
+
+
+NEXT_ROWS_SQL: Final[LiteralString] = """
+-- messages: those of sessions that come behind what is searchable
+SELECT found.session_id, 0::bigint, found.seq, found.content
+FROM unnest($1::uuid[], $2::bigint[]) AS want (session_id, seq)
+CROSS JOIN LATERAL (
+    SELECT session_id, seq, left(content, $4) AS content FROM messages
+    WHERE messages.session_id = want.session_id AND messages.seq > want.seq
+    ORDER BY messages.seq LIMIT $3
+) AS found
+LIMIT $3
+"""
+
+NEXT_REMOVED_SQL: Final[LiteralString] = """
+-- removed_messages: those of sessions that a summary stands for and that are not searchable yet
+SELECT found.session_id, found.removal, found.seq, found.content
+FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS want (session_id, removal, seq)
+CROSS JOIN LATERAL (
+    SELECT session_id, removal, seq, left(content, $5) AS content FROM removed_messages AS removed
+    WHERE removed.session_id = want.session_id
+      AND (removed.removal, removed.seq) > (want.removal, want.seq)
+      AND removed.reason = 'replaced'
+    ORDER BY removed.removal, removed.seq LIMIT $4
+) AS found
+LIMIT $4
+"""
+
+
+async def next_rows(
+    connection: "PoolConnectionProxy", sessions: "Sequence[Filling]", limit: int, max_length: int
+) -> list[Unsearchable]:
+    """Return what comes next of the first of these sessions, each in order.
+
+    Args:
+        connection: Of the transaction that has locked their progress.
+        sessions: Which, and from where on.
+        limit: Most rows of their transcripts, and of the archive, taken together; where fewer
+            come, there are no more.
+        max_length: Most characters of each row.
+    """
+    live = [(one.session_id, one.seq) for one in sessions]
+    removed = [(one.session_id, one.removal, one.removed_seq) for one in sessions]
+    rows = await connection.fetch(NEXT_ROWS_SQL, *columns(live, 2), limit, max_length)
+    rows += await connection.fetch(NEXT_REMOVED_SQL, *columns(removed, 3), limit, max_length)
+    return [Unsearchable(*row.values()) for row in rows]
+
+
+INSERT_SQL: Final[LiteralString] = """
+-- searchable: rows with what they are found by
+INSERT INTO searchable (session_id, removal, seq, id, terms)
+SELECT session_id, removal, seq, id, (terms || ' ''=b:' || (id >> 13) || '''')::tsvector
+FROM (
+    SELECT new.*, nextval('searchable_id_seq') AS id
+    FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[])
+        AS new (session_id, removal, seq, terms)
+) AS numbered
+ON CONFLICT DO NOTHING
+"""
+
+
+async def insert(
+    connection: "PoolConnectionProxy", rows: "Sequence[tuple[UUID, int, int, str]]"
+) -> None:
+    """Make rows searchable: (session, removal, seq, document). Some may be so already."""
+    if rows:
+        await connection.execute(INSERT_SQL, *columns(rows, 4))
+
+
+ADVANCE_SQL: Final[LiteralString] = """
+-- search_progress: how far sessions are searchable now, and by which marks
+UPDATE search_progress AS progress SET
+    seq = new.seq, removal = new.removal, removed_seq = new.removed_seq,
+    marks = string_to_array(new.marks, E'\\n')
+FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
+    AS new (session_id, seq, removal, removed_seq, marks)
+WHERE progress.session_id = new.session_id
+"""
+
+
+async def advance(connection: "PoolConnectionProxy", sessions: "Iterable[Filling]") -> None:
+    """Keep how far locked sessions have come."""
+    rows = [
+        (one.session_id, one.seq, one.removal, one.removed_seq, "\n".join(one.marks))
+        for one in sessions
+    ]
+    await connection.execute(ADVANCE_SQL, *columns(rows, 5))
+
+
+class Walked(NamedTuple):
+    """A session, whether rows of it are not searchable yet, and by which marks the others are."""
+
+    session_id: UUID
+    agent: str
+    owner: str | None
+    is_unfinished: bool
+    marks: tuple[str, ...]
+
+
+WALK_SQL: Final[LiteralString] = """
+-- sessions: the next ones, and whether all of them is searchable, oldest first
+SELECT walked.id, walked.agent, walked.owner,
+       walked.next_seq > coalesce(progress.seq, 0) + 1
+       OR walked.revision > coalesce(progress.removal, 0)
+          AND EXISTS (
+              SELECT FROM removed_messages AS removed
+              WHERE removed.session_id = walked.id AND removed.reason = 'replaced'
+                AND (removed.removal, removed.seq)
+                    > (coalesce(progress.removal, 0), coalesce(progress.removed_seq, 0))),
+       coalesce(progress.marks, '{}')
+FROM (
+    SELECT id, agent, owner, next_seq, revision FROM sessions WHERE id > $1 ORDER BY id LIMIT $2
+) AS walked
+-- One after the other: whatever the planner thinks of the bound, it is a few hundred.
+LEFT JOIN LATERAL (
+    SELECT seq, removal, removed_seq, marks FROM search_progress WHERE session_id = walked.id
+    LIMIT 1
+) AS progress ON true
+ORDER BY walked.id
+"""
+
+
+async def walk(connection: "PoolConnectionProxy", after: UUID, limit: int) -> list[Walked]:
+    """Return up to `limit` sessions behind one, oldest first."""
+    rows = await connection.fetch(WALK_SQL, after, limit)
+    return [
+        Walked(session_id, agent, owner, is_unfinished, tuple(marks))
+        for session_id, agent, owner, is_unfinished, marks in rows
+    ]
+
+
+SET_BACK_SQL: Final[LiteralString] = """
+-- search_progress: what comes from here on is looked at again; waits for a round of filling
+INSERT INTO search_progress AS progress (session_id) VALUES ($1)
+ON CONFLICT (session_id) DO UPDATE SET seq = least(progress.seq, $2 - 1)
+"""
+
+# A statement of its own: it has to see what was filled while the one before waited.
+FORGET_ROWS_SQL: Final[LiteralString] = """
+-- searchable: not these rows any more
+DELETE FROM searchable WHERE session_id = $1 AND removal = 0 AND seq >= $2 AND seq <= $3
+"""
+
+
+async def forget_rows(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    from_seq: int,
+    through_seq: int = MAX_INT64,
+) -> None:
+    """Let rows of a transcript be found no more; what is there later becomes searchable anew.
+
+    For whoever takes rows out or changes what they say, in the same transaction.
+    """
+    await connection.execute(SET_BACK_SQL, session_id, from_seq)
+    await connection.execute(FORGET_ROWS_SQL, session_id, from_seq, through_seq)
+
+
+WAIT_SQL: Final[LiteralString] = """
+-- search_progress: of these sessions, once a round of filling is over
+SELECT session_id, seq, marks FROM search_progress
+WHERE session_id = ANY($1::uuid[]) ORDER BY session_id FOR NO KEY UPDATE
+"""
+
+FORGET_EACH_SQL: Final[LiteralString] = """
+-- searchable: not these rows any more
+DELETE FROM searchable WHERE ctid = ANY(ARRAY(
+    SELECT found.place FROM unnest($1::uuid[], $2::bigint[]) AS gone (session_id, seq)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM searchable
+        WHERE session_id = gone.session_id AND removal = 0 AND seq = gone.seq LIMIT 1
+    ) AS found))
+"""
+
+
+async def rewrite(
+    connection: "PoolConnectionProxy", rows: "Sequence[tuple[UUID, int, str | None]]"
+) -> None:
+    """Let rows be found by what they say now, and by nothing where they say nothing.
+
+    Args:
+        connection: Of the transaction that changes what they say; it has locked their sessions.
+        rows: (session, place, what it says now), each row once.
+    """
+    sessions = sorted({session_id for session_id, _, _ in rows})
+    await connection.execute(BEGIN_SQL, sessions)
+    filled = {
+        session_id: (seq, marks)
+        for session_id, seq, marks in await connection.fetch(WAIT_SQL, sessions)
+    }
+    await connection.execute(FORGET_EACH_SQL, *columns([row[:2] for row in rows], 2))
+    documents = []
+    for session_id, seq, content in rows:
+        through, marks = filled[session_id]
+        terms = document(content, marks) if content and seq <= through else None
+        if terms is not None:
+            documents.append((session_id, 0, seq, terms))
+    await insert(connection, documents)
+
+
+LOCK_PROGRESS_SQL: Final[LiteralString] = """
+-- search_progress: of sessions that go
+SELECT FROM search_progress WHERE session_id = ANY($1::uuid[]) ORDER BY session_id FOR UPDATE
+"""
+
+FORGET_SESSIONS_SQL: Final[LiteralString] = """
+-- searchable: nothing of sessions that go
+WITH progress AS (DELETE FROM search_progress WHERE session_id = ANY($1::uuid[]))
+DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
+"""
+
+
+async def forget_sessions(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
+    """Let nothing of sessions be found any more, in the transaction that deletes them."""
+    gone = sorted(ids)
+    await connection.execute(LOCK_PROGRESS_SQL, gone)
+    await connection.execute(FORGET_SESSIONS_SQL, gone)

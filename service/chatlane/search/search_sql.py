@@ -1,0 +1,183 @@
+"""Finds rows of transcripts by what they say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.postgres.stored_values import known_value
+from chatlane.search.tokens import agent_mark, any_mark, owner_mark, session_mark
+from chatlane_schemas.results import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from datetime import datetime
+    from uuid import UUID
+
+    import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.postgres.pool import Store
+    from chatlane.search.tokens import Search
+    from chatlane_schemas.people import Person
+
+    FindOwners = Callable[[PoolConnectionProxy, Person | None], Awaitable[list[str] | None]]
+
+# Blocks of 8,192 rows, as `terms` names them, in which a search begins.
+_NEWEST_BLOCKS: Final = 2
+# How many of the newest rows that match are put in order.
+_MOST_RANKED: Final = 1000
+
+
+class Place(NamedTuple):
+    """Where a page of hits begins: behind a hit of this rank and id."""
+
+    rank: float
+    id: int
+
+
+class Hit(NamedTuple):
+    """A row that was found.
+
+    Attributes:
+        rank: How well it matches; higher is better.
+        id: Of two that match alike, the higher is the newer.
+        removal: Number of the change that put a summary in its place; 0 where it still counts.
+        content: The beginning of it, as far as it can be found.
+    """
+
+    rank: float
+    id: int
+    session_id: UUID
+    removal: int
+    seq: int
+    role: str
+    author: str | None
+    content: str
+    created_at: datetime
+    title: str | None
+
+    @property
+    def place(self) -> Place:
+        """Return where the page behind this hit begins."""
+        return Place(self.rank, self.id)
+
+
+class SearchReads:
+    """Search in transcripts; locks nothing.
+
+    Args:
+        store: Opens the transactions.
+        find_owners: Returns what sessions of a person name as their owner; None for any session.
+    """
+
+    def __init__(self, store: Store, find_owners: FindOwners) -> None:
+        self._store = store
+        self._find_owners = find_owners
+
+    _SEARCH: Final[LiteralString] = """
+        -- search: rows that match, the best of the newest first
+        WITH newest AS MATERIALIZED (
+            SELECT session_id, removal, seq, id, terms FROM searchable
+            WHERE terms @@ ($1::tsquery && (
+                SELECT string_agg('''=b:' || block || '''', ' | ')::tsquery
+                FROM searchable_id_seq
+                CROSS JOIN generate_series((last_value >> 13) - $2 + 1, last_value >> 13)
+                    AS block))
+            ORDER BY id DESC LIMIT $3
+        ), every AS MATERIALIZED (
+            -- What the newest blocks are full of is not counted any further.
+            SELECT session_id, removal, seq, id, terms FROM searchable
+            WHERE (SELECT count(*) FROM newest) < $3 AND terms @@ $1::tsquery
+            ORDER BY id DESC LIMIT $3
+        ), ranked AS MATERIALIZED (
+            SELECT session_id, removal, seq, id, ts_rank(terms, $1::tsquery, 1) AS rank
+            FROM (
+                SELECT * FROM newest WHERE NOT EXISTS (SELECT FROM every)
+                UNION ALL
+                SELECT * FROM every
+            ) AS matching
+        )
+        SELECT ranked.rank, ranked.id, ranked.session_id, ranked.removal, ranked.seq, found.role,
+               found.author, found.content, found.created_at, sessions.title
+        FROM ranked
+        -- What is neither in the transcript nor summed up was taken back, and is not there.
+        CROSS JOIN LATERAL (
+            SELECT role, author, left(content, $9) AS content, created_at FROM messages
+            WHERE ranked.removal = 0 AND messages.session_id = ranked.session_id
+              AND messages.seq = ranked.seq
+            UNION ALL
+            SELECT role, author, left(content, $9), created_at FROM removed_messages AS removed
+            WHERE ranked.removal > 0 AND removed.session_id = ranked.session_id
+              AND removed.removal = ranked.removal AND removed.seq = ranked.seq
+              AND removed.reason = 'replaced'
+        ) AS found
+        JOIN sessions ON sessions.id = ranked.session_id
+        WHERE (ranked.rank, ranked.id) < ($4::real, $5::bigint)
+          AND ($6::text[] IS NULL OR sessions.owner = ANY($6))
+          AND ($7::text IS NULL OR sessions.agent = $7)
+          AND found.content IS NOT NULL
+        ORDER BY ranked.rank DESC, ranked.id DESC
+        LIMIT $8
+    """
+
+    async def search(
+        self,
+        search: Search,
+        *,
+        person: Person | None,
+        session_id: UUID | None,
+        agent: str | None,
+        behind: Place,
+        limit: int,
+        max_length: int,
+    ) -> tuple[Hit, ...]:
+        """Return up to `limit` rows that match, the best first.
+
+        Of all that match, the newest thousand are put in order; older ones are not found.
+
+        Args:
+            search: What to look for.
+            person: Only in sessions that are theirs.
+            session_id: Only in this session.
+            agent: Only in sessions of this agent.
+            behind: Where the page begins.
+            limit: How many rows.
+            max_length: Most characters of each.
+        """
+        async with self._store.transaction() as connection:
+            theirs = await self._find_owners(connection, person)
+            if theirs == []:
+                return ()
+            # To start them takes a third of what a search takes alone, and routing has use for
+            # the processors.
+            await connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+            rows = await connection.fetch(
+                self._SEARCH,
+                search.tsquery(*_scopes(theirs, session_id, agent)),
+                _NEWEST_BLOCKS,
+                _MOST_RANKED,
+                behind.rank,
+                behind.id,
+                theirs,
+                agent,
+                limit,
+                max_length,
+            )
+        return tuple(map(_hit, rows))
+
+
+def _scopes(
+    theirs: Iterable[str] | None, session_id: UUID | None, agent: str | None
+) -> Iterator[str]:
+    """Yield what has to be on a row besides its words, so that one index finds both."""
+    if theirs is not None:
+        yield any_mark(map(owner_mark, theirs))
+    if session_id is not None:
+        yield any_mark([session_mark(session_id)])
+    if agent is not None:
+        yield any_mark([agent_mark(agent)])
+
+
+def _hit(row: asyncpg.Record) -> Hit:
+    hit = Hit(*row.values())
+    return hit._replace(role=known_value(Role, hit.role, "messages.role") or Role.SYSTEM)

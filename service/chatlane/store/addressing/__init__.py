@@ -1,0 +1,1 @@
+"""Tables of aliases, identities, lanes, and dedupe marks."""

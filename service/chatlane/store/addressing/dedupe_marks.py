@@ -1,0 +1,102 @@
+"""The dedupe marks: digests of every message whose effects are committed."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from asyncpg import CheckViolationError
+
+from chatlane.domain.effects import EARLY
+from chatlane.errors import StoreUnavailableError, SupersededError
+from chatlane.postgres.columns import columns
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import SeenRow
+
+PROBE_SEEN_SQL: Final[LiteralString] = """
+-- seen: which digests of a batch are known, on any live day
+SELECT digest, arrival FROM seen WHERE digest = ANY($1::bytea[])
+"""
+
+
+class Marks(NamedTuple):
+    """Digests that were marked before; `early` are those of which only edits have come."""
+
+    known: set[bytes]
+    early: set[bytes]
+
+
+async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> Marks:
+    """Return the digests that were marked before."""
+    wanted = list(digests)
+    rows = await connection.fetch(PROBE_SEEN_SQL, wanted) if wanted else []
+    return Marks({row[0] for row in rows}, {row[0] for row in rows if row[1] == EARLY})
+
+
+FIND_KEYS_SQL: Final[LiteralString] = """
+-- seen: the conversations that marked messages went to
+SELECT seen.digest, sessions.session_key
+FROM seen JOIN sessions ON sessions.id = seen.session_id
+WHERE seen.digest = ANY($1::bytea[])
+"""
+
+
+async def find_keys(
+    connection: "PoolConnectionProxy", digests: Iterable[bytes]
+) -> dict[bytes, str]:
+    """Return the session keys that marked messages went to, by digest."""
+    rows = await connection.fetch(FIND_KEYS_SQL, list(digests))
+    return {row[0]: row[1] for row in rows}
+
+
+INSERT_SEEN_SQL: Final[LiteralString] = """
+-- seen: marks of a batch, in the day it is committed; a conflict means that somebody was faster
+INSERT INTO seen (digest, day, session_id, arrival)
+SELECT digest, (clock_timestamp() AT TIME ZONE 'UTC')::date, session_id, arrival
+FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
+ORDER BY digest
+ON CONFLICT DO NOTHING
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
+    """Mark digests as done.
+
+    Raises:
+        SupersededError: One of them was marked since it was probed. Only what goes to no
+            session can meet that: the others are probed under its lock.
+        StoreUnavailableError: The day has no partition yet; the sweep makes it.
+    """
+    if await insert_new(connection, rows) != len(rows):
+        raise SupersededError("seen")
+
+
+async def insert_new(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> int:
+    """Mark those digests as done that are not marked yet today; returns how many.
+
+    Raises:
+        StoreUnavailableError: The day has no partition yet; the sweep makes it.
+    """
+    if not rows:
+        return 0
+    try:
+        status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
+    except CheckViolationError as error:
+        # There is no other check: today has no partition, for which no message is to blame.
+        raise StoreUnavailableError(error.sqlstate or "", "seen has no partition") from error
+    return int(status.rpartition(" ")[2])
+
+
+RESUME_SEEN_SQL: Final[LiteralString] = """
+-- seen: messages whose edits came first lead to their sessions now
+UPDATE seen SET session_id = new.session_id, arrival = new.arrival
+FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
+WHERE seen.digest = new.digest AND seen.arrival = -1
+"""
+
+
+async def resume(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
+    """Let the marks of early edits be those of the messages themselves."""
+    if rows:
+        await connection.execute(RESUME_SEEN_SQL, *columns(rows, 3))

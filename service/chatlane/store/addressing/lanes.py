@@ -1,0 +1,121 @@
+"""Lanes: which session each session key leads to now.
+
+Lanes are read without a lock. What protects a binding is the lock on its session: whoever
+rebinds a lane ends or moves its session first, under that lock, so a reader that waited for
+the session finds it ended and starts again; and the write is a compare-and-set.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.domain.states import Lane
+from chatlane.errors import SupersededError
+from chatlane.postgres.columns import columns
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+FIND_LANES_SQL: Final[LiteralString] = """
+-- lanes: those that exist among the session keys of a batch
+SELECT session_key, session_id FROM lanes WHERE session_key = ANY($1::text[])
+"""
+
+
+async def find(connection: "PoolConnectionProxy", keys: Iterable[str]) -> dict[str, Lane]:
+    """Return the existing lanes by session key."""
+    wanted = list(keys)
+    rows = await connection.fetch(FIND_LANES_SQL, wanted) if wanted else []
+    return {row[0]: Lane(row[0], row[1], bound_to=row[1]) for row in rows}
+
+
+FIND_KEYS_SQL: Final[LiteralString] = """
+-- lanes: which lead to a session
+SELECT session_key FROM lanes WHERE session_id = $1
+"""
+
+
+async def find_keys_of(connection: "PoolConnectionProxy", session_id: "UUID") -> set[str]:
+    """Return the keys of the lanes that lead to a locked session."""
+    return {row[0] for row in await connection.fetch(FIND_KEYS_SQL, session_id)}
+
+
+RESOLVE_LANE_SQL: Final[LiteralString] = """
+-- lanes: the one of a key, or of a key of another grammar
+SELECT session_key, session_id FROM lanes WHERE session_key = coalesce(
+    (SELECT session_key FROM lane_aliases WHERE alias = $1), $1)
+"""
+
+
+async def find_by_any_key(connection: "PoolConnectionProxy", key: str) -> Lane | None:
+    """Return the lane a key, or an old one, belongs to, if there is one."""
+    row = await connection.fetchrow(RESOLVE_LANE_SQL, key)
+    return None if row is None else Lane(row[0], row[1], bound_to=row[1])
+
+
+NOTE_BUSY_SQL: Final[LiteralString] = """
+-- lanes: which of these are to be told that a worker has their turn; once in 30 s each
+UPDATE lanes SET noted_at = clock_timestamp()
+FROM unnest($1::text[], $2::uuid[]) AS want (session_key, turn_id)
+WHERE lanes.session_key = want.session_key
+  AND (lanes.noted_at IS NULL OR lanes.noted_at < clock_timestamp() - interval '30 s')
+  AND (SELECT state FROM turns WHERE turns.id = want.turn_id) = 'claimed'
+RETURNING lanes.session_key
+"""
+
+
+async def note_busy(
+    connection: "PoolConnectionProxy", wanted: "Sequence[tuple[str, UUID]]"
+) -> set[str]:
+    """Return the keys whose people are to be told that this turn of theirs is running."""
+    rows = await connection.fetch(NOTE_BUSY_SQL, *columns(wanted, 2))
+    return {row[0] for row in rows}
+
+
+INSERT_LANES_SQL: Final[LiteralString] = """
+-- lanes: bind new keys; a key that exists by now belongs to somebody who was faster
+INSERT INTO lanes (session_key, session_id)
+SELECT session_key, session_id FROM unnest($1::text[], $2::uuid[]) AS new (session_key, session_id)
+ORDER BY session_key
+ON CONFLICT (session_key) DO NOTHING
+"""
+
+REBIND_LANES_SQL: Final[LiteralString] = """
+-- lanes: lead to another session, if they still lead to the one that was read
+UPDATE lanes SET session_id = new.session_id
+FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS new (session_key, session_id, bound_to)
+WHERE lanes.session_key = new.session_key AND lanes.session_id = new.bound_to
+"""
+
+
+async def write(connection: "PoolConnectionProxy", lanes: Iterable[Lane]) -> None:
+    """Write the lanes whose session changed.
+
+    Raises:
+        SupersededError: Another transaction bound one of them meanwhile.
+    """
+    changed = sorted(
+        (lane for lane in lanes if lane.session_id != lane.bound_to),
+        key=lambda lane: lane.session_key,
+    )
+    new = [lane for lane in changed if lane.bound_to is None]
+    moved = [lane for lane in changed if lane.bound_to is not None]
+    if new:
+        status = await connection.execute(
+            INSERT_LANES_SQL, [lane.session_key for lane in new], [lane.session_id for lane in new]
+        )
+        _expect(status, new)
+    if moved:
+        status = await connection.execute(
+            REBIND_LANES_SQL,
+            [lane.session_key for lane in moved],
+            [lane.session_id for lane in moved],
+            [lane.bound_to for lane in moved],
+        )
+        _expect(status, moved)
+
+
+def _expect(status: str, lanes: Sequence[Lane]) -> None:
+    if int(status.rpartition(" ")[2]) != len(lanes):
+        raise SupersededError("lanes")

@@ -1,0 +1,1 @@
+"""Tables of sessions, their lists, lineage and removal."""

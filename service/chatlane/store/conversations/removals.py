@@ -1,0 +1,114 @@
+"""Takes sessions away for good, and finds those that may go."""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.search import index_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+REMOVE_SQL: Final[LiteralString] = """
+-- sessions: away with some, and with all that was said in them
+-- Marks in `seen` stay, so that a message that comes again does not run. Dead letters go by
+-- their age.
+WITH live AS (
+    DELETE FROM messages WHERE session_id = ANY($1::uuid[]) RETURNING turn_id
+), archived AS (
+    DELETE FROM removed_messages WHERE session_id = ANY($1::uuid[]) RETURNING turn_id
+), of_turns AS (
+    -- Found by their messages: an index on their session would be one more for every turn.
+    DELETE FROM turns
+    USING (SELECT turn_id FROM live UNION SELECT turn_id FROM archived
+           UNION SELECT active_turn FROM sessions WHERE id = ANY($1::uuid[])) AS had
+    WHERE turns.id = had.turn_id AND turns.session_id = ANY($1::uuid[])
+), line AS (
+    DELETE FROM waiting WHERE session_id = ANY($1::uuid[])
+), revisions AS (
+    DELETE FROM message_revisions WHERE session_id = ANY($1::uuid[])
+), late AS (
+    DELETE FROM late_results WHERE session_id = ANY($1::uuid[])
+), holds AS (
+    DELETE FROM session_holds WHERE session_id = ANY($1::uuid[])
+), led AS (
+    -- Whoever has read one meets its compare-and-set, and starts again.
+    DELETE FROM lanes WHERE session_id = ANY($1::uuid[])
+)
+DELETE FROM sessions WHERE id = ANY($1::uuid[])
+"""
+
+
+async def remove(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
+    """Delete locked sessions with their transcripts; copies in branches stay.
+
+    Lanes that lead to one start anew with their next message.
+    """
+    gone = sorted(ids)
+    await connection.execute(REMOVE_SQL, gone)
+    await index_sql.forget_sessions(connection, gone)
+
+
+class Candidate(NamedTuple):
+    """A session that may go, as an unlocked read saw it; `rows` is how many it ever had."""
+
+    id: "UUID"
+    rows: int
+
+
+OF_ORIGIN_SQL: Final[LiteralString] = """
+-- removals: the newest sessions that a kind of caller opened, below an id; none that a chat
+-- was led to, for what was said there is the chat's
+SELECT id, next_seq - 1 FROM sessions
+WHERE origin = $1 AND origin <> 'chat' AND id < $2
+  AND ($3::text[] IS NULL OR owner = ANY($3))
+  AND NOT EXISTS (SELECT FROM lanes
+                  WHERE lanes.session_id = sessions.id AND lanes.session_key <> sessions.session_key)
+ORDER BY id DESC LIMIT $4
+"""
+
+
+async def of_origin(
+    connection: "PoolConnectionProxy",
+    origin: str,
+    *,
+    below: "UUID",
+    theirs: "Iterable[str] | None",
+    limit: int,
+) -> list[Candidate]:
+    """Return up to `limit` sessions of an origin, of a person or of all, newest first."""
+    owners = None if theirs is None else sorted(theirs)
+    rows = await connection.fetch(OF_ORIGIN_SQL, origin, below, owners, limit)
+    return [Candidate(*row.values()) for row in rows]
+
+
+OPEN_SQL: Final[LiteralString] = """
+-- removals: the oldest sessions that have not ended, above an id
+SELECT id FROM sessions WHERE ended_at IS NULL AND id > $1 AND id < $2 ORDER BY id LIMIT $3
+"""
+
+
+async def find_open(
+    connection: "PoolConnectionProxy", *, above: "UUID", below: "UUID", limit: int
+) -> "list[UUID]":
+    """Return up to `limit` open sessions with ids between two others, oldest first."""
+    return [row[0] for row in await connection.fetch(OPEN_SQL, above, below, limit)]
+
+
+FORGOTTEN_SQL: Final[LiteralString] = """
+-- sessions: which of those locked before are quiet since a time, and nothing keeps them
+SELECT id FROM sessions
+WHERE id = ANY($1::uuid[]) AND ended_at IS NULL AND suspended_at IS NULL AND active_turn IS NULL
+  AND coalesce(last_activity_at, started_at) < $2
+  AND (held_until IS NULL OR held_until <= clock_timestamp())
+  AND NOT EXISTS (SELECT FROM waiting WHERE waiting.session_id = sessions.id)
+"""
+
+
+async def find_forgotten(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]", since: "datetime"
+) -> "set[UUID]":
+    """Return those of the locked sessions in which nothing runs, waits or was said since."""
+    return {row[0] for row in await connection.fetch(FORGOTTEN_SQL, list(ids), since)}

@@ -1,0 +1,166 @@
+"""Columns of a session that only requests and commands change; under its row lock."""
+
+from typing import TYPE_CHECKING, Final, LiteralString
+
+import asyncpg
+from pydantic_core import from_json
+
+from chatlane.errors import SupersededError
+from chatlane.postgres.columns import columns
+from chatlane.store.conversations.title_keys import TITLE_KEY
+from chatlane_schemas.visible_text import title_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+    from pydantic import JsonValue
+
+    from chatlane.domain.effects import TitleRow
+    from chatlane.domain.states import Session
+
+FIND_CONFIG_SQL: Final[LiteralString] = """
+-- session_changes: what a locked session is configured with
+SELECT config FROM sessions WHERE id = $1
+"""
+
+
+async def find_config(
+    connection: "PoolConnectionProxy", session_id: "UUID"
+) -> "dict[str, JsonValue] | None":
+    """Return the config of a session that is locked; None if it has none."""
+    config: str | None = await connection.fetchval(FIND_CONFIG_SQL, session_id)
+    return None if config is None else from_json(config)
+
+
+UPDATE_PREFERENCES_SQL: Final[LiteralString] = """
+-- session_changes: what its users choose; none stays as it is unless it is cleared
+UPDATE sessions SET
+    cwd = CASE WHEN 'cwd' = ANY($5::text[]) THEN NULL ELSE coalesce($2, cwd) END,
+    model = CASE WHEN 'model' = ANY($5::text[]) THEN NULL ELSE coalesce($3, model) END,
+    config = CASE WHEN 'config' = ANY($5::text[]) THEN NULL ELSE coalesce($4::jsonb, config) END
+WHERE id = $1
+"""
+
+
+async def update_preferences(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    *,
+    cwd: str | None,
+    model: str | None,
+    config: str | None,
+    clear: "Iterable[str]",
+) -> None:
+    """Set what is given and clear what is named; `config` is JSON text."""
+    await connection.execute(UPDATE_PREFERENCES_SQL, session_id, cwd, model, config, list(clear))
+
+
+DESCRIBE_SQL: Final[LiteralString] = """
+-- session_changes: what a session that somebody asked for begins with
+UPDATE sessions SET origin = $2, cwd = $3, model = $4, config = $5::jsonb WHERE id = $1
+"""
+
+
+async def describe(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    *,
+    origin: str,
+    cwd: str | None,
+    model: str | None,
+    config: str | None,
+) -> None:
+    """Write what a new session is for; `config` is JSON text."""
+    await connection.execute(DESCRIBE_SQL, session_id, origin, cwd, model, config)
+
+
+SET_TITLE_SQL: Final[LiteralString] = (
+    """
+-- session_changes: a title that no other session of the same owner has
+UPDATE sessions SET title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END
+WHERE id = $1 AND NOT EXISTS (
+    SELECT FROM sessions
+    WHERE """
+    + TITLE_KEY
+    + """ = $4 AND title_scope = $3 AND id <> $1)
+"""
+)
+
+
+async def set_title(connection: "PoolConnectionProxy", session: "Session", title: str) -> bool:
+    """Give a locked session a title, `""` for none; False if it is taken.
+
+    Raises:
+        SupersededError: Somebody took it at the same moment.
+    """
+    scope = session.owner or session.session_key
+    try:
+        status = await connection.execute(
+            SET_TITLE_SQL, session.id, title or None, scope, title_key(title) if title else None
+        )
+    except asyncpg.UniqueViolationError as exc:
+        raise SupersededError("titles") from exc
+    return status != "UPDATE 0"
+
+
+CLEAR_TITLES_SQL: Final[LiteralString] = """
+-- session_changes: without a title for now, so that another session may get it
+UPDATE sessions SET title = NULL, title_scope = NULL WHERE id = ANY($1::uuid[])
+"""
+
+WRITE_TITLES_SQL: Final[LiteralString] = """
+-- session_changes: titles of sessions locked before
+UPDATE sessions SET title = new.title, title_scope = new.scope
+FROM unnest($1::uuid[], $2::text[], $3::text[]) AS new (id, title, scope)
+WHERE sessions.id = new.id
+"""
+
+
+async def write_titles(connection: "PoolConnectionProxy", rows: "Iterable[TitleRow]") -> None:
+    """Write titles that were decided; of several for one session the last one counts.
+
+    Raises:
+        SupersededError: Somebody took one of them meanwhile.
+    """
+    changed = {row.session_id: row for row in rows}
+    if not changed:
+        return
+    await connection.execute(CLEAR_TITLES_SQL, list(changed))
+    given = [row for row in changed.values() if row.title is not None]
+    try:
+        await connection.execute(WRITE_TITLES_SQL, *columns(given, 3))
+    except asyncpg.UniqueViolationError as exc:
+        raise SupersededError("titles") from exc
+
+
+ARCHIVE_SQL: Final[LiteralString] = """
+-- session_changes: put away, since when it is, or taken out again
+UPDATE sessions SET archived_at = CASE WHEN $2 THEN coalesce(archived_at, $3) END WHERE id = $1
+"""
+
+
+async def archive(
+    connection: "PoolConnectionProxy", session_id: "UUID", at: "datetime", *, archived: bool
+) -> None:
+    """Put a locked session away in lists, or take it out again."""
+    await connection.execute(ARCHIVE_SQL, session_id, archived, at)
+
+
+REOPEN_SQL: Final[LiteralString] = """
+-- session_changes: the end is taken back
+UPDATE sessions SET
+    ended_at = NULL, end_reason = NULL, last_activity_at = $2, served_boundary = $3,
+    suspended_at = NULL, resume_marked_at = NULL, resume_reason = NULL,
+    interruptions = 0, check_at = clock_timestamp(), ending_at = NULL
+WHERE id = $1
+"""
+
+
+async def reopen(connection: "PoolConnectionProxy", session: "Session") -> None:
+    """Write a locked session that was reopened."""
+    await connection.execute(
+        REOPEN_SQL, session.id, session.last_activity_at, session.served_boundary
+    )

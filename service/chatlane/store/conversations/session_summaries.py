@@ -1,0 +1,114 @@
+"""Reads what commands show of sessions: one statement per question, however many commands."""
+
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from chatlane.domain.commands.session_summaries import FIRST_WORDS_CHARACTERS, Card
+from chatlane.postgres.columns import columns
+from chatlane.store.conversations.title_keys import TITLE_KEY
+from chatlane_schemas.events import EndReason
+from chatlane_schemas.visible_text import title_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.commands.session_summaries import Reach
+
+_WAITING_SHOWN: Final = 101
+# What ended so goes on in another session, which is listed itself and has all of it.
+_GOES_ON: Final = (EndReason.COMPRESSION,)
+
+CARDS_SQL: Final[LiteralString] = """
+-- cards: the sessions that commands were given in
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
+       coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
+       (SELECT count(*) FROM (SELECT FROM waiting WHERE waiting.session_id = sessions.id
+                              LIMIT $2) AS line) AS waiting,
+       (SELECT count(*) FROM lanes WHERE lanes.session_id = sessions.id)
+           AS other_lanes
+FROM sessions WHERE id = ANY($1::uuid[])
+"""
+
+
+async def find(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Card]:
+    """Return the cards of sessions; of what waits no more than 101 messages are counted.
+
+    All lanes count as other ones.
+    """
+    rows = await connection.fetch(CARDS_SQL, list(ids), _WAITING_SHOWN)
+    return [_card(row) for row in rows]
+
+
+NEWEST_SQL: Final[LiteralString] = """
+-- cards: the newest sessions of people, and of keys that several people share
+WITH newest AS (
+    SELECT theirs.* FROM unnest($1::text[], $2::text[]) AS want (owner, prefix)
+    CROSS JOIN LATERAL (
+        SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
+               model_override, user_messages
+        FROM sessions
+        WHERE sessions.owner = want.owner AND starts_with(session_key, want.prefix)
+          AND user_messages > 0 AND archived_at IS NULL AND coalesce(end_reason, '') <> ALL ($5::text[])
+        ORDER BY id DESC LIMIT $4) AS theirs
+    UNION
+    SELECT shared.* FROM unnest($3::text[]) AS want (session_key)
+    CROSS JOIN LATERAL (
+        SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
+               model_override, user_messages
+        FROM sessions
+        WHERE sessions.session_key = want.session_key
+          AND user_messages > 0 AND archived_at IS NULL AND coalesce(end_reason, '') <> ALL ($5::text[])
+        ORDER BY id DESC LIMIT $4) AS shared
+)
+SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
+       coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
+       (SELECT left(content, $6) FROM messages
+        WHERE messages.session_id = newest.id AND role = 'user'
+        ORDER BY seq LIMIT 1) AS first_words
+FROM newest
+"""
+
+
+async def newest(
+    connection: "PoolConnectionProxy", reaches: "Iterable[Reach]", limit: int
+) -> list[Card]:
+    """Return up to `limit` of the newest sessions within each reach, of which something is told."""
+    wanted = set(reaches)
+    of_people = {(owner, reach.prefix) for reach in wanted for owner in reach.owners}
+    shared = [reach.key for reach in wanted if not reach.owners]
+    rows = await connection.fetch(
+        NEWEST_SQL, *columns(of_people, 2), shared, limit, _GOES_ON, FIRST_WORDS_CHARACTERS
+    )
+    return [_card(row) for row in rows]
+
+
+TITLED_SQL: Final[LiteralString] = (
+    """
+-- cards: the sessions that have these titles, each among the sessions of its own
+SELECT titled.* FROM unnest($1::text[], $2::text[]) AS want (title_key, title_scope)
+CROSS JOIN LATERAL (
+    SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
+           coalesce(model_override ->> 'model', model) AS model, user_messages AS said
+    FROM sessions WHERE """  # noqa: S608 - a constant
+    + TITLE_KEY
+    + """ = want.title_key AND title_scope = want.title_scope
+    ORDER BY id DESC LIMIT 1
+) AS titled
+"""
+)
+
+
+async def titled(
+    connection: "PoolConnectionProxy", wanted: "Iterable[tuple[str, str]]"
+) -> list[Card]:
+    """Return the newest session of a scope for each title, as titles are compared."""
+    keys = {(title_key(title), scope) for title, scope in wanted}
+    rows = await connection.fetch(TITLED_SQL, *columns(keys, 2))
+    return [_card(row) for row in rows]
+
+
+def _card(row: "Record") -> Card:
+    return Card(**dict(row.items()))

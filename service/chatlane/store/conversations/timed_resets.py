@@ -1,0 +1,139 @@
+"""Which open sessions a sweep looks at, and when again."""
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.domain.log import LogPosition
+from chatlane.postgres.columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class Check(NamedTuple):
+    """When to look at a session again (None: no rule ends it), and the end announced for it."""
+
+    session_id: "UUID"
+    check_at: "datetime | None"
+    ending_at: "datetime | None"
+
+
+class Unchecked(NamedTuple):
+    """An open session that no sweep has looked at, and what its deadline follows from."""
+
+    id: "UUID"
+    session_key: str
+
+
+NOW_SQL: Final[LiteralString] = """
+-- timed_ends: the clock that deadlines of a sweep are compared with
+SELECT clock_timestamp()
+"""
+
+
+async def now(connection: "PoolConnectionProxy") -> "datetime":
+    """Return the time of the database."""
+    at: datetime = await connection.fetchval(NOW_SQL)
+    return at
+
+
+FIND_DUE_SQL: Final[LiteralString] = """
+-- timed_ends: open sessions whose time to be looked at has come, longest overdue first
+SELECT id FROM sessions
+WHERE ended_at IS NULL AND check_at IS NOT NULL AND check_at <= (SELECT clock_timestamp())
+ORDER BY check_at LIMIT $1
+"""
+
+
+async def find_due(connection: "PoolConnectionProxy", limit: int) -> "list[UUID]":
+    """Return up to `limit` sessions to look at, unlocked."""
+    return [row[0] for row in await connection.fetch(FIND_DUE_SQL, limit)]
+
+
+FIND_UNCHECKED_SQL: Final[LiteralString] = """
+-- timed_ends: of the next sessions in the order of their ids those that no sweep has looked at
+SELECT id, CASE WHEN ended_at IS NULL AND check_at IS NULL AND platform = ANY($2::text[])
+                THEN session_key END AS session_key
+FROM (SELECT id, session_key, platform, ended_at, check_at
+      FROM sessions WHERE id > $1 ORDER BY id LIMIT $3) AS next
+ORDER BY id
+"""
+
+
+async def find_unchecked(
+    connection: "PoolConnectionProxy",
+    after: "UUID",
+    platforms: "Sequence[str]",
+    limit: int,
+) -> "tuple[list[Unchecked], UUID | None]":
+    """Look through the next `limit` sessions; returns those to arm, and the last one seen."""
+    rows = await connection.fetch(FIND_UNCHECKED_SQL, after, platforms, limit)
+    found = [Unchecked(*row.values()) for row in rows if row["session_key"] is not None]
+    return found, rows[-1]["id"] if rows else None
+
+
+ARM_SQL: Final[LiteralString] = """
+-- timed_ends: let the sweep look at sessions it has not looked at, without waiting for anybody
+UPDATE sessions SET check_at = clock_timestamp()
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM sessions
+    WHERE id = ANY($1::uuid[]) AND ended_at IS NULL AND check_at IS NULL
+    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED))
+"""
+
+
+async def arm(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
+    """Let sessions be looked at with the next sweep; those in work now another time."""
+    await connection.execute(ARM_SQL, list(ids))
+
+
+LOOK_SOON_SQL: Final[LiteralString] = """
+-- timed_ends: a locked session whose deadline may have changed
+UPDATE sessions SET check_at = clock_timestamp() WHERE id = $1
+"""
+
+
+async def look_soon(connection: "PoolConnectionProxy", session_id: "UUID") -> None:
+    """Let a locked session be looked at with the next sweep."""
+    await connection.execute(LOOK_SOON_SQL, session_id)
+
+
+ANNOUNCED_SQL: Final[LiteralString] = """
+-- timed_ends: the ends that were announced for locked sessions
+SELECT id, ending_at FROM sessions WHERE id = ANY($1::uuid[])
+"""
+
+
+async def announced(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
+) -> "dict[UUID, datetime | None]":
+    """Return the announced end of each locked session."""
+    return {row[0]: row[1] for row in await connection.fetch(ANNOUNCED_SQL, list(ids))}
+
+
+WRITE_SQL: Final[LiteralString] = """
+-- timed_ends: when to look at locked sessions again
+UPDATE sessions SET check_at = new.check_at, ending_at = new.ending_at
+FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[]) AS new (id, check_at, ending_at)
+WHERE sessions.id = new.id
+"""
+
+
+async def write(connection: "PoolConnectionProxy", checks: "Sequence[Check]") -> None:
+    """Write when to look at locked sessions again."""
+    if checks:
+        await connection.execute(WRITE_SQL, *columns(checks, 3))
+
+
+POSITIONS_SQL: Final[LiteralString] = """
+-- partitions: how far the inbound log is committed
+SELECT cursor, cursor_at, generation FROM partitions WHERE log = 'inbound'
+"""
+
+
+async def positions(connection: "PoolConnectionProxy") -> list[LogPosition]:
+    """Return the position of every partition of the inbound log."""
+    return [LogPosition(*row.values()) for row in await connection.fetch(POSITIONS_SQL)]

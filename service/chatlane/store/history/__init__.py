@@ -1,0 +1,1 @@
+"""Tables of transcripts, their changes and edits."""

@@ -1,0 +1,299 @@
+"""The messages that edits and deletes are about: where they are, and what they said before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from chatlane.domain.addressing.dedupe import digest_of
+from chatlane.domain.edits import Edit, Original
+from chatlane.postgres.columns import columns
+from chatlane.postgres.stored_values import read_source
+from chatlane.search import index_sql
+from chatlane_schemas.inbound import Attachment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
+    from uuid import UUID
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import EarlyRow, RevisionRow, RowChange, WaitingChange
+
+_ATTACHMENTS: Final = TypeAdapter(tuple[Attachment, ...])
+
+FIND_HOMES_SQL: Final[LiteralString] = """
+-- seen: the sessions that messages went to, those that took over what these held, and branches
+WITH RECURSIVE home (digest, session_id, arrival, is_copy, hops) AS (
+    SELECT digest, session_id, arrival, false, 0 FROM seen WHERE digest = ANY($1::bytea[])
+    UNION ALL
+    SELECT home.digest, heir.id, NULL, home.is_copy OR heir.is_branch, home.hops + 1
+    FROM home CROSS JOIN LATERAL (
+        SELECT parent_id AS id, false AS is_branch
+        FROM sessions WHERE id = home.session_id AND link_kind = 'merged'
+        UNION ALL
+        SELECT id, false FROM sessions
+        WHERE parent_id = home.session_id AND link_kind = 'compression'
+        UNION ALL
+        SELECT id, true FROM sessions WHERE parent_id = home.session_id AND link_kind = 'branch'
+    ) AS heir
+    WHERE home.hops < 16
+)
+SELECT digest, session_id, arrival, is_copy FROM home WHERE session_id IS NOT NULL
+"""
+
+
+class Home(NamedTuple):
+    """A session that may hold a message.
+
+    Attributes:
+        arrival: The message's arrival there, as far as it is known.
+        is_copy: Whether it holds a copy: it is a branch of the session the message went to.
+    """
+
+    session_id: UUID
+    arrival: int | None
+    is_copy: bool = False
+
+
+async def find_homes(
+    connection: PoolConnectionProxy, digests: Iterable[bytes]
+) -> dict[bytes, list[Home]]:
+    """Return by digest where messages went when they were routed, and where they are since."""
+    found: dict[bytes, list[Home]] = {}
+    for digest, *home in await connection.fetch(FIND_HOMES_SQL, list(digests)):
+        found.setdefault(digest, []).append(Home(*home))
+    return found
+
+
+FIND_ORIGINALS_SQL: Final[LiteralString] = """
+-- messages: what people said, waiting or written, by the platform's ids, in locked sessions
+SELECT found.*, want.platform_message_id
+FROM unnest($1::uuid[], $2::text[]) AS want (session_id, platform_message_id)
+CROSS JOIN LATERAL (
+    SELECT session_id, arrival AS place, true AS is_waiting, content, details, size_bytes,
+           NULL::uuid AS turn_id, message_id, NULL::text AS state, source
+    FROM waiting
+    WHERE session_id = want.session_id AND platform_message_id = want.platform_message_id
+    UNION ALL
+    SELECT session_id, seq, false, content, details, 0, turn_id, id, state, source
+    FROM messages
+    WHERE session_id = want.session_id AND platform_message_id = want.platform_message_id
+      AND role = 'user'
+) AS found
+"""
+
+
+class Found(NamedTuple):
+    """A message with the digest of the address it came from, if that is known."""
+
+    original: Original
+    digest: bytes | None
+
+
+async def find(connection: PoolConnectionProxy, wanted: Iterable[tuple[UUID, str]]) -> list[Found]:
+    """Return the messages of sessions that have one of the platform's ids.
+
+    Args:
+        connection: Of a transaction that has locked the sessions.
+        wanted: (session, the platform's message id).
+    """
+    rows = await connection.fetch(FIND_ORIGINALS_SQL, *columns(wanted, 2))
+    return [_found(row) for row in rows]
+
+
+def _found(row: Record) -> Found:
+    original = Original(
+        session_id=row["session_id"],
+        place=row["place"],
+        is_waiting=row["is_waiting"],
+        content=row["content"],
+        details=from_json(row["details"] or "{}"),
+        platform_message_id=row["platform_message_id"],
+        size_bytes=row["size_bytes"],
+        turn_id=row["turn_id"],
+        message_id=row["message_id"],
+        state=row["state"],
+    )
+    source = row["source"]
+    return Found(original, source and digest_of(read_source(source, "messages")))
+
+
+CHANGE_WAITING_SQL: Final[LiteralString] = """
+-- waiting: what messages say after an edit
+UPDATE waiting SET size_bytes = new.size_bytes, content = new.content, details = new.details
+FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::text[], $5::jsonb[])
+    AS new (session_id, arrival, size_bytes, content, details)
+WHERE waiting.session_id = new.session_id AND waiting.arrival = new.arrival
+"""
+
+
+async def change_waiting(connection: PoolConnectionProxy, changes: Iterable[WaitingChange]) -> None:
+    """Apply edits of waiting messages; of several edits of one message the last counts."""
+    last = {(change.session_id, change.arrival): change for change in changes}
+    if last:
+        await connection.execute(CHANGE_WAITING_SQL, *columns(last.values(), 5))
+
+
+DELETE_WAITING_SQL: Final[LiteralString] = """
+-- waiting → messages: messages that were deleted before their turn, as rows that say nothing
+WITH gone AS (
+    DELETE FROM waiting USING unnest($1::uuid[], $2::bigint[], $3::bigint[])
+        AS want (session_id, arrival, seq)
+    WHERE waiting.session_id = want.session_id AND waiting.arrival = want.arrival
+    RETURNING waiting.*, want.seq
+)
+INSERT INTO messages (
+    session_id, seq, id, role, details, author, platform_message_id, source, created_at, state)
+SELECT session_id, seq, message_id, 'user',
+       jsonb_strip_nulls(jsonb_build_object(
+           'kind', details -> 'kind', 'traceparent', details -> 'traceparent')),
+       author, platform_message_id, source, stored_at, 'deleted'
+FROM gone
+"""
+
+
+async def delete_waiting(
+    connection: PoolConnectionProxy, deleted: Sequence[tuple[UUID, int, int]]
+) -> None:
+    """Move waiting messages that their authors deleted into the transcript, without their text.
+
+    Args:
+        connection: Of a transaction that has locked the sessions.
+        deleted: (session, arrival, place in the transcript).
+    """
+    if deleted:
+        await connection.execute(DELETE_WAITING_SQL, *columns(deleted, 3))
+
+
+CHANGE_ROWS_SQL: Final[LiteralString] = """
+-- messages: what rows say after an edit or a delete
+UPDATE messages SET content = new.content, details = new.details, state = new.state
+FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[], $5::text[])
+    AS new (session_id, seq, content, details, state)
+WHERE messages.session_id = new.session_id AND messages.seq = new.seq
+"""
+
+INSERT_REVISIONS_SQL: Final[LiteralString] = """
+-- message_revisions: what rows said before
+INSERT INTO message_revisions (
+    session_id, platform_message_id, message_id, content, attachments, reason, at)
+SELECT * FROM unnest(
+    $1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::jsonb[], $6::text[], $7::timestamptz[])
+"""
+
+COUNT_REVISIONS_SQL: Final[LiteralString] = """
+-- sessions: their transcripts are other ones now
+UPDATE sessions SET revision = revision + 1 WHERE id = ANY($1::uuid[])
+"""
+
+
+async def change_rows(
+    connection: PoolConnectionProxy,
+    changes: Iterable[RowChange],
+    revisions: Sequence[RevisionRow],
+) -> None:
+    """Apply edits and deletes of transcript rows, and keep what these said before."""
+    last = {(one.session_id, one.seq): one for one in changes}
+    if last:
+        await connection.execute(CHANGE_ROWS_SQL, *columns(last.values(), 5))
+        said = [(one.session_id, one.seq, one.content) for one in last.values()]
+        await index_sql.rewrite(connection, said)
+    if revisions:
+        await connection.execute(INSERT_REVISIONS_SQL, *columns(revisions, 7))
+        changed = sorted({one.session_id for one in revisions})
+        await connection.execute(COUNT_REVISIONS_SQL, changed)
+
+
+FIND_EARLY_SQL: Final[LiteralString] = """
+-- early_edits: what messages say that have not come yet
+SELECT digest, content, attachments, version, event_id, size_bytes
+FROM early_edits WHERE digest = ANY($1::bytea[])
+"""
+
+
+async def find_early(
+    connection: PoolConnectionProxy, digests: Iterable[bytes]
+) -> dict[bytes, Edit]:
+    """Return the newest edits of messages that have not come, by digest."""
+    return {
+        row["digest"]: Edit(
+            row["content"],
+            _ATTACHMENTS.validate_json(row["attachments"]),
+            row["version"],
+            row["event_id"],
+            row["size_bytes"],
+        )
+        for row in await connection.fetch(FIND_EARLY_SQL, list(digests))
+    }
+
+
+KEEP_EARLY_SQL: Final[LiteralString] = """
+-- early_edits: edits of messages that have not come
+INSERT INTO early_edits (digest, content, attachments, version, event_id, size_bytes)
+SELECT * FROM unnest(
+    $1::bytea[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::int[])
+    AS new (digest, content, attachments, version, event_id, size_bytes)
+ORDER BY digest
+ON CONFLICT (digest) DO UPDATE SET
+    content = excluded.content, attachments = excluded.attachments, version = excluded.version,
+    event_id = excluded.event_id, size_bytes = excluded.size_bytes,
+    kept_at = excluded.kept_at
+"""
+
+FORGET_EARLY_SQL: Final[LiteralString] = """
+-- early_edits: of messages that have come, or never will
+DELETE FROM early_edits WHERE digest = ANY($1::bytea[])
+"""
+
+
+async def keep_early(
+    connection: PoolConnectionProxy, rows: Iterable[EarlyRow], over: Sequence[bytes]
+) -> None:
+    """Keep edits of messages that have not come, and forget those that are over."""
+    last = {one.digest: one for one in rows}
+    if last:
+        await connection.execute(KEEP_EARLY_SQL, *columns(last.values(), 6))
+    if over:
+        await connection.execute(FORGET_EARLY_SQL, list(over))
+
+
+EXPIRE_EARLY_SQL: Final[LiteralString] = """
+-- early_edits: away with those whose messages cannot come any more
+DELETE FROM early_edits WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM early_edits
+    WHERE kept_at < (SELECT clock_timestamp() - $1::interval) ORDER BY kept_at LIMIT $2))
+"""
+
+
+async def expire_early(connection: PoolConnectionProxy, kept: timedelta, limit: int) -> int:
+    """Delete some early edits that are older than any repetition; returns how many."""
+    status = await connection.execute(EXPIRE_EARLY_SQL, kept, limit)
+    return int(status.rpartition(" ")[2])
+
+
+EMPTIED_SQL: Final[LiteralString] = """
+-- messages: turns of which every message was deleted
+SELECT id FROM unnest($1::uuid[]) AS want (id)
+LEFT JOIN LATERAL (
+    SELECT true AS is_there FROM messages
+    WHERE turn_id = want.id AND role = 'user' AND messages.id IS NOT NULL
+      AND state IS DISTINCT FROM 'deleted' LIMIT 1
+) AS said ON true
+WHERE said.is_there IS NULL
+"""
+
+
+async def emptied(connection: PoolConnectionProxy, turn_ids: Iterable[UUID]) -> set[UUID]:
+    """Return those turns that have nothing left to answer.
+
+    Args:
+        connection: Of a transaction that has locked their sessions.
+        turn_ids: Turns that were claimed before; what others will answer still waits.
+    """
+    rows = await connection.fetch(EMPTIED_SQL, sorted(turn_ids))
+    return {row[0] for row in rows}

@@ -1,0 +1,303 @@
+"""Transcripts: rows in the order (session, seq)."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.addressing.sources import is_of_person
+from chatlane.domain.turns.lifecycle import Question
+from chatlane.postgres.columns import columns
+from chatlane.postgres.stored_values import read_record, read_source
+from chatlane_schemas.source import Source
+from chatlane_schemas.turns import TurnMessage
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+    from pydantic import JsonValue
+
+    from chatlane.domain.effects import LateRow, MessageRow, UnansweredTurn
+
+INSERT_MESSAGES_SQL: Final[LiteralString] = """
+-- messages: transcript rows
+INSERT INTO messages (
+    session_id, seq, role, content, created_at, id, details, author, platform_message_id, source,
+    turn_id, reply_to, part)
+SELECT * FROM unnest(
+    $1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::timestamptz[], $6::uuid[], $7::jsonb[],
+    $8::text[], $9::text[], $10::jsonb[], $11::uuid[], $12::uuid[], $13::int[])
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", rows: "Sequence[MessageRow]") -> None:
+    """Append rows at the places their sessions gave them."""
+    if rows:
+        await connection.execute(INSERT_MESSAGES_SQL, *columns(rows, 13))
+
+
+LAST_SOURCE_SQL: Final[LiteralString] = """
+-- messages: where the last message of a session came from, as far as a look back goes
+SELECT source FROM (
+    (SELECT 1 AS age, arrival AS place, source FROM waiting
+     WHERE session_id = $1 ORDER BY arrival DESC LIMIT 1)
+    UNION ALL
+    (SELECT 2, seq, source FROM messages WHERE session_id = $1 ORDER BY seq DESC LIMIT $2)
+) AS newest
+WHERE source IS NOT NULL ORDER BY age, place DESC LIMIT 1
+"""
+
+
+async def find_last_source(
+    connection: "PoolConnectionProxy", session_id: UUID, rows: int
+) -> Source | None:
+    """Return the source of the newest message, of what waits and the last rows."""
+    source: str | None = await connection.fetchval(LAST_SOURCE_SQL, session_id, rows)
+    return None if source is None else read_source(source, "messages")
+
+
+OF_TURNS_SQL: Final[LiteralString] = """
+-- messages: what people said and did not take back, of each turn, in order; copies in branches
+-- have no id
+SELECT turn_id, id, seq, details, content, source, created_at FROM messages
+WHERE turn_id = ANY($1::uuid[]) AND role = 'user' AND id IS NOT NULL
+  AND state IS DISTINCT FROM 'deleted'
+ORDER BY turn_id, seq
+"""
+
+
+async def of_turns(
+    connection: "PoolConnectionProxy", turn_ids: Iterable[UUID]
+) -> dict[UUID, list[TurnMessage]]:
+    """Return the user messages of each turn, in transcript order."""
+    found: dict[UUID, list[TurnMessage]] = {}
+    for row in await connection.fetch(OF_TURNS_SQL, list(turn_ids)):
+        found.setdefault(row["turn_id"], []).append(_turn_message(row))
+    return found
+
+
+HAS_PLATFORM_MESSAGE_SQL: Final[LiteralString] = """
+-- messages: is there one of this id of the platform's that was not deleted
+SELECT EXISTS (
+    SELECT FROM messages
+    WHERE session_id = $1 AND platform_message_id = $2 AND state IS DISTINCT FROM 'deleted'
+      -- One that no turn has taken was withdrawn, and so are its files.
+      AND (unanswered IS NULL OR turn_id IS NOT NULL))
+"""
+
+
+async def has_platform_message(
+    connection: "PoolConnectionProxy", session_id: UUID, platform_message_id: str
+) -> bool:
+    """Return whether a message is in the transcript and says something."""
+    found: bool = await connection.fetchval(
+        HAS_PLATFORM_MESSAGE_SQL, session_id, platform_message_id
+    )
+    return found
+
+
+COUNT_OF_OTHERS_SQL: Final[LiteralString] = """
+-- messages: how many messages of a turn are not of one person
+SELECT count(*) FROM messages
+WHERE turn_id = $1 AND role = 'user' AND id IS NOT NULL AND state IS DISTINCT FROM 'deleted'
+  AND (author = ANY($2::text[]) OR source #>> '{sender,alt_id}' = ANY($2)) IS NOT TRUE
+"""
+
+
+async def count_of_others(
+    connection: "PoolConnectionProxy", turn_id: UUID, authors: Iterable[str]
+) -> int:
+    """Return how many messages of a turn were not written by a person.
+
+    Args:
+        connection: Of a transaction that has locked the session.
+        turn_id: A claimed turn; an unclaimed one has no messages.
+        authors: Platform ids of the person.
+    """
+    count: int = await connection.fetchval(COUNT_OF_OTHERS_SQL, turn_id, sorted(authors))
+    return count
+
+
+MARK_UNANSWERED_SQL: Final[LiteralString] = """
+-- messages: what people said in turns that ended without an answer
+UPDATE messages SET unanswered = ended.reason
+FROM unnest($1::uuid[], $2::text[]) AS ended (turn_id, reason)
+WHERE messages.turn_id = ended.turn_id AND role = 'user'
+"""
+
+
+async def mark_unanswered(
+    connection: "PoolConnectionProxy", ended: "Sequence[UnansweredTurn]"
+) -> None:
+    """Mark the messages of turns of locked sessions; of several reasons the last one counts."""
+    last = {turn.turn_id: turn for turn in ended}
+    if last:
+        await connection.execute(MARK_UNANSWERED_SQL, *columns(last.values(), 2))
+
+
+REOPEN_TURN_SQL: Final[LiteralString] = """
+-- messages: what people said in a turn that is tried again
+UPDATE messages SET unanswered = NULL WHERE turn_id = $1 AND unanswered IS NOT NULL
+"""
+
+
+async def reopen_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> None:
+    """Let the messages of a turn, of a locked session, be open again."""
+    await connection.execute(REOPEN_TURN_SQL, turn_id)
+
+
+GIVE_UP_SQL: Final[LiteralString] = """
+-- messages: a routed message that no worker deals with, unless it was answered
+UPDATE messages AS question SET unanswered = 'failed'
+WHERE id = $1 AND role = 'user' AND turn_id IS NULL
+  AND NOT EXISTS (SELECT FROM messages AS answer WHERE answer.reply_to = question.id)
+"""
+
+
+async def give_up(connection: "PoolConnectionProxy", message_id: UUID) -> None:
+    """Mark a message of a `stream` agent as not answered; its session is locked."""
+    await connection.execute(GIVE_UP_SQL, message_id)
+
+
+REOPEN_SQL: Final[LiteralString] = """
+-- messages: routed messages that were given up and have an answer after all
+UPDATE messages SET unanswered = NULL WHERE id = ANY($1::uuid[])
+"""
+
+
+async def reopen(connection: "PoolConnectionProxy", message_ids: "Sequence[UUID]") -> None:
+    """Take the mark of messages away that were not to be answered."""
+    if message_ids:
+        await connection.execute(REOPEN_SQL, list(message_ids))
+
+
+BRING_FILES_SQL: Final[LiteralString] = """
+-- messages: the files of a message that will not be answered came after all
+UPDATE messages SET details = coalesce(details, '{}') || jsonb_build_object('attachments', $3::jsonb)
+WHERE session_id = $1 AND platform_message_id = $2 AND role = 'user'
+  AND unanswered IS NOT NULL AND turn_id IS NULL AND NOT coalesce(details, '{}') ? 'attachments'
+"""
+
+
+async def bring_files(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    platform_message_id: str,
+    attachments: "Sequence[JsonValue]",
+) -> bool:
+    """Give a message that no turn has taken, and none will, its files; False if there is none."""
+    status = await connection.execute(
+        BRING_FILES_SQL, session_id, platform_message_id, to_json(attachments).decode()
+    )
+    return not status.endswith(" 0")
+
+
+SIZE_OF_TURN_SQL: Final[LiteralString] = """
+-- messages: how much a turn answers already
+SELECT count(*), coalesce(sum(
+    coalesce(octet_length(content), 0) + octet_length(details::text) + octet_length(source::text)
+), 0) FROM messages WHERE turn_id = $1 AND role = 'user'
+"""
+
+
+COUNT_PLACED_SQL: Final[LiteralString] = """
+-- messages: how many of these have their place in a turn
+SELECT count(*) FROM messages WHERE id = ANY($1::uuid[]) AND turn_id = $2
+"""
+
+
+async def count_placed(
+    connection: "PoolConnectionProxy", ids: Iterable[UUID], turn_id: UUID
+) -> int:
+    """Return how many of some messages are rows of a turn."""
+    count: int = await connection.fetchval(COUNT_PLACED_SQL, list(ids), turn_id)
+    return count
+
+
+class TurnSize(NamedTuple):
+    """How much a turn answers."""
+
+    messages: int
+    size_bytes: int
+
+
+async def size_of_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> TurnSize:
+    """Return how many messages of people a turn has, and about how large they are."""
+    row = await connection.fetchrow(SIZE_OF_TURN_SQL, turn_id)
+    return TurnSize(0, 0) if row is None else TurnSize(row[0], int(row[1]))
+
+
+def _turn_message(row: "Record") -> TurnMessage:
+    fields = {
+        "id": str(row["id"]),
+        "seq": row["seq"],
+        "text": row["content"],
+        "source": from_json(row["source"]),
+        "stored_at": row["created_at"],
+    }
+    fields = from_json(row["details"]) | fields
+    try:
+        # By way of JSON: the contract is strict about Python types and lenient about JSON's.
+        return TurnMessage.model_validate_json(to_json(fields))
+    except ValidationError:
+        source = read_source(row["source"], "messages").model_dump(mode="json", exclude_none=True)
+        message = read_record(TurnMessage, fields | {"source": source}, "messages", is_json=True)
+        if message is None:
+            raise
+        return message
+
+
+QUESTIONS_SQL: Final[LiteralString] = """
+-- messages: the routed messages that `stream` answers reply to, and who answered before
+SELECT question.session_id, want.id, question.source, want.part,
+       question.kind, answer.result_id, question.unanswered IS NOT NULL AS was_given_up
+FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
+-- a message of a turn is answered by the result of the turn, which has a fence
+CROSS JOIN LATERAL (
+    SELECT session_id, source, details ->> 'kind' AS kind, unanswered FROM messages
+    WHERE id = want.id AND source IS NOT NULL AND turn_id IS NULL LIMIT 1
+) AS question
+LEFT JOIN LATERAL (
+    SELECT details ->> 'result_id' AS result_id FROM messages
+    WHERE reply_to = want.id AND part = want.part LIMIT 1
+) AS answer ON true
+UNION ALL
+-- taken back before it was answered: as if another answer had been first
+SELECT removed.session_id, want.id, removed.source, want.part, NULL, 'undone', false
+FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
+CROSS JOIN LATERAL (
+    SELECT session_id, source FROM removed_messages
+    WHERE id = want.id AND source IS NOT NULL AND turn_id IS NULL LIMIT 1
+) AS removed
+"""
+
+
+async def find_questions(
+    connection: "PoolConnectionProxy", wanted: Sequence[tuple[UUID, int]]
+) -> dict[tuple[UUID, int], tuple[UUID, Question, str | None]]:
+    """Return by (message id, part): its session, the message, the result id that answered it."""
+    rows = await connection.fetch(QUESTIONS_SQL, *columns(wanted, 2))
+    found = {}
+    for row in rows:
+        source = read_source(row["source"], "messages")
+        question = Question(
+            row["id"], source, is_of_person(row["kind"], source), row["was_given_up"]
+        )
+        found[row["id"], row["part"]] = row["session_id"], question, row["result_id"]
+    return found
+
+
+INSERT_LATE_SQL: Final[LiteralString] = """
+-- late_results: kept for the operator, without effect
+INSERT INTO late_results (id, session_id, turn_id, attempt, reply_to, body)
+SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[], $5::text[], $6::bytea[])
+ON CONFLICT (id) DO NOTHING
+"""
+
+
+async def keep_late(connection: "PoolConnectionProxy", rows: "Sequence[LateRow]") -> None:
+    """Keep results that came after their turn had gone on; a repeat is kept once."""
+    if rows:
+        await connection.execute(INSERT_LATE_SQL, *columns(rows, 6))

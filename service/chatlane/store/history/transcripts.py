@@ -1,0 +1,213 @@
+"""Reads transcripts: rows of one session at a time, and the sessions it continues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from pydantic_core import from_json
+
+from chatlane.domain.addressing.keys import is_shared, parse_session_key
+from chatlane.domain.sessions.transcripts import CONTINUES, MAX_HOPS, Link, Version
+from chatlane.postgres.stored_values import known_value, read_record, read_source
+from chatlane.store.addressing import identities
+from chatlane_schemas.inbound import Kind
+from chatlane_schemas.results import Role
+from chatlane_schemas.transcripts import Revision, RowState, TranscriptEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    import asyncpg
+
+    from chatlane.domain.catalog import Catalog
+    from chatlane.postgres.pool import Store
+    from chatlane_schemas.people import Person
+
+
+@dataclass(frozen=True, slots=True)
+class RowsBefore:
+    """Rows just below a place, newest first, and whether there are more below them."""
+
+    rows: tuple[TranscriptEntry, ...]
+    has_more: bool
+
+
+class TranscriptReads:
+    """Answers questions about transcripts; locks nothing."""
+
+    def __init__(self, store: Store, catalog: Catalog | None = None) -> None:
+        """Make one.
+
+        Args:
+            store: Where they are.
+            catalog: Says how senders are shown to agents; without one they are not.
+        """
+        self._store = store
+        self._catalog = catalog
+
+    _VERSION: Final[LiteralString] = """
+        -- transcripts.version: which transcript it is now
+        SELECT revision, next_seq FROM sessions
+        WHERE id = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
+    """
+
+    async def version(self, session_id: UUID, person: Person | None = None) -> Version | None:
+        """Return the version of a transcript, if it is the person's, where one is named.
+
+        Rows that are read afterwards may be newer.
+        """
+        async with self._store.transaction() as connection:
+            theirs = await identities.find_owners(connection, person)
+            row = await connection.fetchrow(self._VERSION, session_id, theirs)
+        return None if row is None else Version(*row.values())
+
+    _LINKS: Final[LiteralString] = """
+        -- transcripts.links: a session and those it continues, as far as a walk may go
+        WITH RECURSIVE chain (id, parent_id, link_kind, owner, hops) AS (
+            SELECT id, parent_id, link_kind, owner, 0 FROM sessions WHERE id = $1
+            UNION ALL
+            SELECT parent.id, parent.parent_id, parent.link_kind, parent.owner, chain.hops + 1
+            FROM chain JOIN sessions AS parent ON parent.id = chain.parent_id
+            WHERE chain.link_kind = ANY($2::text[]) AND chain.hops < $3
+              AND ($4::text[] IS NULL OR parent.owner = ANY($4))
+              -- A link to another person's session is damaged, and not followed.
+              AND (parent.owner IS NULL OR parent.owner = chain.owner)
+        )
+        SELECT DISTINCT id, parent_id, link_kind FROM chain
+    """
+
+    async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
+        """Return the session and its ancestors, in no order; empty when it is unknown.
+
+        Where a person is named, the walk ends at a session that is not theirs.
+        """
+        async with self._store.transaction() as connection:
+            theirs = await identities.find_owners(connection, person)
+            rows = await connection.fetch(
+                self._LINKS, session_id, list(CONTINUES), MAX_HOPS, theirs
+            )
+        return tuple(Link(*row.values()) for row in rows)
+
+    _ROWS: Final[LiteralString] = """
+        -- transcripts.rows: the newest rows below a place, as many as fit a budget
+        SELECT seq, role, content, details, author, platform_message_id, turn_id, created_at,
+               state, unanswered, source, found,
+               (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
+               (SELECT agent FROM sessions WHERE id = $1) AS agent
+        FROM (
+            SELECT *,
+                   sum(coalesce(octet_length(content), 0) + coalesce(length(details::text), 0))
+                       OVER (ORDER BY seq DESC) AS bytes_so_far,
+                   row_number() OVER (ORDER BY seq DESC) AS place,
+                   count(*) OVER () AS found
+            FROM (
+                SELECT seq, role, content, details, author, platform_message_id, turn_id,
+                       created_at, state, unanswered, source
+                FROM messages
+                WHERE session_id = $1 AND seq < $2
+                ORDER BY seq DESC
+                LIMIT $3::bigint + 1
+            ) AS newest
+        ) AS measured
+        WHERE (bytes_so_far <= $4 AND place <= $3) OR place = 1
+        ORDER BY seq DESC
+    """
+
+    async def rows(
+        self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
+    ) -> RowsBefore:
+        """Return the rows just below a place.
+
+        At most `limit` rows whose texts take at most `max_bytes`, and always one if there is
+        one: what is left is the next page.
+        """
+        while True:
+            async with self._store.transaction() as connection:
+                rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
+            prefix = self._prefixes(rows)
+            shown = tuple(filter(None, (_entry(row, prefix(row)) for row in rows)))
+            has_more = bool(rows) and rows[0]["found"] > len(rows)
+            if shown or not has_more:
+                return RowsBefore(shown, has_more)
+            below_seq = rows[-1]["seq"]
+
+    def _prefixes(self, rows: Sequence[asyncpg.Record]) -> Callable[[asyncpg.Record], str | None]:
+        """Return what tells who says a row of one session, where several people talk."""
+        agent = self._catalog.agents.get(rows[0]["agent"]) if self._catalog and rows else None
+        prompts = agent.prompts if agent else None
+        if prompts is None or not is_shared(parse_session_key(rows[0]["session_key"])):
+            return lambda _row: None
+
+        def prefix(row: asyncpg.Record) -> str | None:
+            if row["source"] is None or row["role"] != Role.USER:
+                return None
+            source = read_source(row["source"], "messages")
+            stored = from_json(row["details"] or "{}").get("kind", Kind.MESSAGE)
+            kind = known_value(Kind, stored, "messages.details") or Kind.MESSAGE
+            return prompts.sender_prefix(source, row["session_key"], kind)
+
+        return prefix
+
+    _REVISIONS: Final[LiteralString] = """
+        -- transcripts.revisions: what a row said before, the newest first
+        SELECT old.* FROM messages AS row CROSS JOIN LATERAL (
+            SELECT id, content, attachments, reason, at FROM message_revisions
+            WHERE message_id = row.id AND id < $3
+            UNION ALL
+            SELECT id, content, attachments, reason, at FROM message_revisions
+            WHERE row.id IS NULL AND message_id IS NULL AND session_id = row.session_id
+              AND platform_message_id = row.platform_message_id AND id < $3
+        ) AS old
+        WHERE row.session_id = $1 AND row.seq = $2
+        ORDER BY old.id DESC
+        LIMIT $4
+    """
+
+    async def revisions(
+        self, session_id: UUID, seq: int, *, before: int, limit: int
+    ) -> tuple[Revision, ...]:
+        """Return what a row said before it was edited or deleted, newest first."""
+        async with self._store.transaction() as connection:
+            rows = await connection.fetch(self._REVISIONS, session_id, seq, before, limit)
+        return tuple(map(_revision, rows))
+
+
+def _revision(row: asyncpg.Record) -> Revision:
+    reason = known_value(RowState, row["reason"], "message_revisions.reason")
+    return Revision.model_validate(
+        {
+            "number": row["id"],
+            "content": row["content"],
+            "attachments": from_json(row["attachments"] or "[]"),
+            # It says something else by now, whatever that is called.
+            "reason": reason or RowState.EDITED,
+            "at": row["at"],
+        }
+    )
+
+
+def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry | None:
+    """Return a row as it is shown; None where nobody knows who speaks in it."""
+    details: Mapping[str, object] = from_json(row["details"]) if row["details"] else {}
+    return read_record(
+        TranscriptEntry,
+        {
+            "seq": row["seq"],
+            "role": row["role"],
+            "content": row["content"],
+            "author": row["author"],
+            "sender_prefix": sender_prefix,
+            "platform_message_id": row["platform_message_id"],
+            "turn_id": row["turn_id"],
+            "tool_calls": details.get("tool_calls"),
+            "tool_call_id": details.get("tool_call_id"),
+            "tool_name": details.get("tool_name"),
+            "attachments": details.get("attachments") or (),
+            "created_at": row["created_at"],
+            "state": row["state"],
+            "unanswered": row["unanswered"],
+        },
+        "messages",
+    )

@@ -1,0 +1,1 @@
+"""Tables of partitions, routers, and positions in the logs."""

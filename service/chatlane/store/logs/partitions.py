@@ -1,0 +1,400 @@
+"""Partitions: who owns each, under which fencing number, and how far it is committed.
+
+Rows are locked in the order of (log, id) before anything else in a transaction. Whoever only
+looks for work skips locked rows, so nobody ever waits for the batch of another router.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.domain.log import LogName, LogPosition, PartitionId, describe_partition_count
+from chatlane.errors import SchemaMismatchError
+from chatlane.postgres.columns import columns
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+    from uuid import UUID
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+
+class Tenure(NamedTuple):
+    """A partition held under a fencing number."""
+
+    partition: PartitionId
+    epoch: int
+
+
+class Claim(NamedTuple):
+    """A partition just taken, and what its last owners left.
+
+    Attributes:
+        dirty: Take-overs without hand-back since the last committed batch or since an owner had
+            read everything, this one included.
+        had_owner: Whether it was taken from a router that had not handed it back.
+    """
+
+    partition: PartitionId
+    epoch: int
+    position: LogPosition
+    dirty: int
+    had_owner: bool
+
+
+class Holding(NamedTuple):
+    """Who has a partition now.
+
+    Attributes:
+        lease_seconds: What is left of the lease by the clock of the database; None without one.
+        cursor: How far it is committed.
+    """
+
+    partition: PartitionId
+    owner: "UUID | None"
+    epoch: int
+    lease_seconds: float | None
+    cursor: int = 0
+
+
+class Advance(NamedTuple):
+    """One step of a cursor, valid only from where it says it starts.
+
+    Attributes:
+        stored_at: When the server stored the message at `cursor_to`; None when not known.
+    """
+
+    partition: PartitionId
+    epoch: int
+    cursor_from: int
+    cursor_to: int
+    stored_at: "datetime | None"
+
+
+ENSURE_SQL: Final[LiteralString] = """
+-- partitions: rows of a log that has none yet
+INSERT INTO partitions (log, id)
+SELECT $1, number FROM generate_series(0, $2 - 1) AS number
+WHERE NOT EXISTS (SELECT FROM partitions WHERE log = $1)
+ON CONFLICT DO NOTHING
+"""
+COUNT_SQL: Final[LiteralString] = """
+-- partitions: how many a log has
+SELECT count(*) FROM partitions WHERE log = $1
+"""
+
+
+async def ensure(connection: "PoolConnectionProxy", log: LogName, count: int) -> None:
+    """Insert the rows of a log that has none.
+
+    Args:
+        connection: In a transaction.
+        log: Which log.
+        count: The configured number of partitions (`router.partitions`).
+
+    Raises:
+        SchemaMismatchError: The log has another number of rows.
+    """
+    await connection.execute(ENSURE_SQL, log, count)
+    found = await connection.fetchval(COUNT_SQL, log)
+    if found != count:
+        place = f"the {log} log in the database"
+        raise SchemaMismatchError((describe_partition_count(place, found, count),))
+
+
+HOLDINGS_SQL: Final[LiteralString] = """
+-- partitions: who has them and for how long
+SELECT log, id, owner, epoch,
+    extract(epoch FROM lease_until - clock_timestamp())::float8 AS lease_seconds, cursor
+FROM partitions ORDER BY log, id
+"""
+
+
+async def holdings(connection: "PoolConnectionProxy") -> list[Holding]:
+    """Return who has each partition of both logs."""
+    return [_holding(row) for row in await connection.fetch(HOLDINGS_SQL)]
+
+
+CLAIM_FREE_SQL: Final[LiteralString] = """
+-- partitions: take free and expired ones, and own ones whose claim got no answer
+WITH free AS (
+    SELECT log, id, owner, owner IS NOT NULL AND owner <> $1 AS had_owner
+    FROM partitions
+    WHERE log = $2
+        AND id <> ALL ($3::int[])
+        AND (owner IS NULL OR owner = $1 OR lease_until < clock_timestamp())
+    ORDER BY log, id
+    LIMIT $4
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE partitions AS p
+SET owner = $1,
+    epoch = p.epoch + 1,
+    lease_until = clock_timestamp() + $5::interval,
+    dirty = p.dirty + free.had_owner::int
+FROM free
+WHERE p.log = free.log AND p.id = free.id
+RETURNING p.log, p.id, p.epoch, p.cursor, p.cursor_at, p.generation, p.dirty, free.had_owner
+"""
+
+
+async def claim_free(
+    connection: "PoolConnectionProxy",
+    router: "UUID",
+    log: LogName,
+    *,
+    except_for: Iterable[int],
+    limit: int,
+    lease: "timedelta",
+) -> list[Claim]:
+    """Take up to `limit` partitions nobody has, each under the next fencing number.
+
+    Args:
+        connection: In a transaction.
+        router: Who takes them.
+        log: Which log.
+        except_for: Numbers not to take: those already held.
+        limit: Most partitions to take.
+        lease: How long they stay ours without a renewal.
+    """
+    rows = await connection.fetch(CLAIM_FREE_SQL, router, log, list(except_for), limit, lease)
+    return sorted(map(_claim, rows))
+
+
+RENEW_IDLE_SQL: Final[LiteralString] = """
+-- partitions: renew the leases of idle ones; a locked row is in a batch, which renews it
+WITH mine AS (
+    SELECT p.log, p.id, want.is_caught_up
+    FROM partitions AS p
+    JOIN unnest($2::text[], $3::int[], $4::bigint[], $5::bool[])
+        AS want (log, id, epoch, is_caught_up)
+        ON p.log = want.log AND p.id = want.id AND p.epoch = want.epoch
+    WHERE p.owner = $1
+    ORDER BY p.log, p.id
+    FOR NO KEY UPDATE OF p SKIP LOCKED
+)
+UPDATE partitions AS p
+SET lease_until = clock_timestamp() + $6::interval,
+    dirty = CASE WHEN mine.is_caught_up THEN 0 ELSE p.dirty END
+FROM mine
+WHERE p.log = mine.log AND p.id = mine.id
+RETURNING p.log, p.id
+"""
+
+
+async def renew_idle(
+    connection: "PoolConnectionProxy",
+    router: "UUID",
+    tenures: Iterable[Tenure],
+    lease: "timedelta",
+    *,
+    caught_up: Collection[PartitionId] = (),
+) -> set[PartitionId]:
+    """Renew leases; returns those renewed.
+
+    Args:
+        connection: In a transaction.
+        router: Who holds the partitions.
+        tenures: The partitions no transaction works on.
+        lease: How long they stay ours without another renewal.
+        caught_up: Those read to their end. None of their messages ended a router, however many
+            routers died before.
+    """
+    rows = [(*tenure.partition, tenure.epoch, tenure.partition in caught_up) for tenure in tenures]
+    return await _fetch_ids(connection, RENEW_IDLE_SQL, router, *columns(rows, 4), lease)
+
+
+HAND_BACK_SQL: Final[LiteralString] = """
+-- partitions: give them up in good order, so that nobody has to wait for the lease
+WITH mine AS (
+    SELECT p.log, p.id
+    FROM partitions AS p
+    JOIN unnest($2::text[], $3::int[]) AS want (log, id) ON p.log = want.log AND p.id = want.id
+    -- The fencing number does not matter: only we change it while we are the owner.
+    WHERE p.owner = $1
+    ORDER BY p.log, p.id
+    FOR NO KEY UPDATE OF p
+)
+UPDATE partitions AS p
+SET owner = NULL, lease_until = NULL
+FROM mine
+WHERE p.log = mine.log AND p.id = mine.id
+RETURNING p.log, p.id
+"""
+
+
+async def hand_back(
+    connection: "PoolConnectionProxy", router: "UUID", partitions: Iterable[PartitionId]
+) -> set[PartitionId]:
+    """Make partitions free; returns those that were still ours."""
+    return await _fetch_ids(connection, HAND_BACK_SQL, router, *columns(partitions, 2))
+
+
+ADVANCE_SQL: Final[LiteralString] = """
+-- partitions: compare-and-set of the cursors of a batch, renewing their leases
+WITH mine AS (
+    SELECT p.log, p.id, want.cursor_to, want.stored_at
+    FROM partitions AS p
+    JOIN unnest(
+        $2::text[], $3::int[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[]
+    ) AS want (log, id, epoch, cursor_from, cursor_to, stored_at)
+        ON p.log = want.log AND p.id = want.id AND p.epoch = want.epoch
+        AND p.cursor = want.cursor_from
+    WHERE p.owner = $1
+    ORDER BY p.log, p.id
+    FOR NO KEY UPDATE OF p
+)
+UPDATE partitions AS p
+SET cursor = mine.cursor_to,
+    cursor_at = mine.stored_at,
+    lease_until = clock_timestamp() + $8::interval,
+    dirty = 0,
+    suspect_seq = NULL,
+    suspect_count = 0
+FROM mine
+WHERE p.log = mine.log AND p.id = mine.id
+RETURNING p.log, p.id
+"""
+
+
+async def advance(
+    connection: "PoolConnectionProxy",
+    router: "UUID",
+    advances: Sequence[Advance],
+    lease: "timedelta",
+) -> set[PartitionId]:
+    """Move cursors that stand where the caller believes, under the caller's fencing numbers.
+
+    The first statement of a batch. A partition that is missing from the answer was lost to
+    another router or is committed already; the caller must leave its messages out.
+
+    Returns:
+        The partitions that moved.
+    """
+    rows = [(*step.partition, *step[1:]) for step in advances]
+    return await _fetch_ids(connection, ADVANCE_SQL, router, *columns(rows, 6), lease)
+
+
+LEAST_CURSOR_SQL: Final[LiteralString] = """
+-- partitions: how far all of a log is decided, unless some partition counts in another log
+SELECT CASE WHEN bool_and(generation = $2 AND generation IS NOT NULL) THEN min(cursor) END
+FROM partitions WHERE log = $1
+"""
+
+
+async def least_cursor(
+    connection: "PoolConnectionProxy", log: LogName, generation: str
+) -> int | None:
+    """Return the least cursor of a log; None while a partition counts in none or another one."""
+    least: int | None = await connection.fetchval(LEAST_CURSOR_SQL, log, generation)
+    return least
+
+
+REWIND_SQL: Final[LiteralString] = """
+-- partitions: set a cursor anew, because the log is not the one it counted in
+UPDATE partitions
+SET cursor = $5, cursor_at = NULL, generation = $6, epoch = epoch + 1,
+    suspect_seq = NULL, suspect_count = 0
+WHERE log = $1 AND id = $2 AND owner = $3 AND epoch = $4
+RETURNING epoch
+"""
+
+
+async def rewind(
+    connection: "PoolConnectionProxy",
+    router: "UUID",
+    tenure: Tenure,
+    *,
+    cursor: int,
+    generation: str,
+) -> int | None:
+    """Set the cursor where the log now starts, under the next fencing number.
+
+    Returns:
+        The new fencing number, or None when the partition is no longer ours.
+    """
+    epoch: int | None = await connection.fetchval(
+        REWIND_SQL, *tenure.partition, router, tenure.epoch, cursor, generation
+    )
+    return epoch
+
+
+SUSPECT_SQL: Final[LiteralString] = """
+-- partitions: note which message is about to be tried, in case it ends the process
+UPDATE partitions
+SET suspect_count = CASE WHEN suspect_seq = $5 THEN suspect_count + 1 ELSE 1 END,
+    suspect_seq = $5,
+    lease_until = clock_timestamp() + $6::interval
+WHERE log = $1 AND id = $2 AND owner = $3 AND epoch = $4
+RETURNING suspect_count
+"""
+
+
+async def suspect(
+    connection: "PoolConnectionProxy",
+    router: "UUID",
+    tenure: Tenure,
+    sequence: int,
+    lease: "timedelta",
+) -> int | None:
+    """Count one try of a message before it is tried.
+
+    Returns:
+        How often it was suspected, this time included; None when the partition is no longer
+        ours.
+    """
+    count: int | None = await connection.fetchval(
+        SUSPECT_SQL, *tenure.partition, router, tenure.epoch, sequence, lease
+    )
+    return count
+
+
+def _holding(row: "Record") -> Holding:
+    return Holding(
+        _id(row),
+        row["owner"],
+        row["epoch"],
+        row["lease_seconds"],
+        row["cursor"],
+    )
+
+
+def _claim(row: "Record") -> Claim:
+    position = LogPosition(row["cursor"], row["cursor_at"], row["generation"])
+    return Claim(
+        _id(row),
+        row["epoch"],
+        position,
+        row["dirty"],
+        row["had_owner"],
+    )
+
+
+def _id(row: "Record") -> PartitionId:
+    return PartitionId(row["log"], row["id"])
+
+
+def _tenure_columns(tenures: Iterable[Tenure]) -> list[list[object]]:
+    return columns([(*tenure.partition, tenure.epoch) for tenure in tenures], 3)
+
+
+async def _fetch_ids(
+    connection: "PoolConnectionProxy", query: LiteralString, *arguments: object
+) -> set[PartitionId]:
+    rows = await connection.fetch(query, *arguments)
+    return {_id(row) for row in rows}
+
+
+POSITIONS_SQL: Final[LiteralString] = """
+-- partitions: how far each partition is committed
+SELECT log, id, cursor, cursor_at, generation FROM partitions ORDER BY log, id
+"""
+
+
+async def positions(connection: "PoolConnectionProxy") -> dict[PartitionId, LogPosition]:
+    """Return the committed position of every partition of both logs."""
+    rows = await connection.fetch(POSITIONS_SQL)
+    return {
+        PartitionId(log, number): LogPosition(*position)
+        for log, number, *position in (row.values() for row in rows)
+    }

@@ -1,0 +1,312 @@
+"""Messages that wait for a turn: the only place where they are until it is claimed."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from chatlane.domain.addressing.sources import is_of_person
+from chatlane.domain.turns.lifecycle import WaitingHead
+from chatlane.domain.turns.turn_input import SteeringHead
+from chatlane.postgres.columns import columns
+from chatlane.postgres.stored_values import read_source
+from chatlane_schemas.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from uuid import UUID
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+    from pydantic import JsonValue
+
+    from chatlane.domain.effects import WaitingRow
+    from chatlane_schemas.transcripts import Unanswered
+
+INSERT_WAITING_SQL: Final[LiteralString] = """
+-- waiting: messages of a batch
+INSERT INTO waiting (
+    session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
+    content, details, source, stored_at, busy, ready_at, awaits_files)
+SELECT session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
+       content, details, source, stored_at, busy, clock_timestamp() + ready_in, awaits_files
+FROM unnest(
+    $1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::int[],
+    $8::text[], $9::jsonb[], $10::jsonb[], $11::timestamptz[], $12::text[],
+    $13::interval[], $14::boolean[])
+    AS new (session_id, arrival, session_key, message_id, author, platform_message_id, size_bytes,
+            content, details, source, stored_at, busy, ready_in, awaits_files)
+"""
+
+
+async def insert(connection: "PoolConnectionProxy", rows: "Sequence[WaitingRow]") -> None:
+    """Add messages at the places their sessions gave them."""
+    if rows:
+        await connection.execute(INSERT_WAITING_SQL, *columns(rows, 14))
+
+
+FIND_BUSY_SQL: Final[LiteralString] = """
+-- waiting: which of these sessions have something in the line
+SELECT id FROM unnest($1::uuid[]) AS want (id)
+WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id)
+"""
+
+
+async def sessions_with_waiting(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
+) -> "set[UUID]":
+    """Return those of the locked sessions that have messages waiting."""
+    rows = await connection.fetch(FIND_BUSY_SQL, list(ids))
+    return {row[0] for row in rows}
+
+
+HEADS_SQL: Final[LiteralString] = """
+-- waiting: the first messages of each session's line
+SELECT head.session_id, head.arrival, head.session_key, head.size_bytes, head.source,
+       head.busy IS NOT DISTINCT FROM 'queue', head.album_id, head.author,
+       greatest(head.ready_at - clock_timestamp(), interval '0'), head.awaits_files, head.kind
+FROM unnest($1::uuid[]) AS want (id)
+CROSS JOIN LATERAL (
+    SELECT session_id, arrival, session_key, size_bytes, source, busy, author,
+           details ->> 'album_id' AS album_id, ready_at, awaits_files, details ->> 'kind' AS kind
+    FROM waiting
+    WHERE waiting.session_id = want.id ORDER BY arrival LIMIT $2
+) AS head
+ORDER BY head.session_id, head.arrival
+"""
+
+
+async def heads(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]", limit: int
+) -> "dict[UUID, list[WaitingHead]]":
+    """Return up to `limit` waiting messages of each session, in order, without bodies."""
+    lines: dict[UUID, list[WaitingHead]] = {}
+    for row in await connection.fetch(HEADS_SQL, list(ids), limit):
+        lines.setdefault(row[0], []).append(_head(row))
+    return lines
+
+
+def _head(row: "Record") -> WaitingHead:
+    album_id, author = row[6], row[7]
+    source = read_source(row[4], "waiting")
+    return WaitingHead(
+        arrival=row[1],
+        session_key=row[2],
+        size_bytes=row[3],
+        source=source,
+        is_alone=row[5],
+        album=None if album_id is None else (album_id, author),
+        ready_in=row[8] or timedelta(0),
+        awaits_files=row[9],
+        is_of_person=is_of_person(row[10], source),
+    )
+
+
+FIND_STEERED_SQL: Final[LiteralString] = """
+-- waiting: which of these sessions have something that a running turn may take in
+SELECT id FROM unnest($1::uuid[]) AS want (id)
+WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id AND busy = 'steer')
+"""
+
+
+async def sessions_with_steered(
+    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
+) -> "set[UUID]":
+    """Return those of the sessions in which a running turn may find something to take in."""
+    return {row[0] for row in await connection.fetch(FIND_STEERED_SQL, list(ids))}
+
+
+STEERED_HEADS_SQL: Final[LiteralString] = """
+-- waiting: the first messages that may steer a turn of one session
+SELECT arrival, size_bytes, source, details ? 'attachments' OR awaits_files, details ->> 'kind'
+FROM waiting
+WHERE session_id = $1 AND busy = 'steer' ORDER BY arrival LIMIT $2
+"""
+
+
+async def steered_heads(
+    connection: "PoolConnectionProxy", session_id: "UUID", limit: int
+) -> list[SteeringHead]:
+    """Return up to `limit` messages that may steer, in order, without bodies."""
+    rows = await connection.fetch(STEERED_HEADS_SQL, session_id, limit)
+    heads = []
+    for arrival, size_bytes, written, has_files, kind in rows:
+        source = read_source(written, "waiting")
+        person = is_of_person(kind, source)
+        heads.append(SteeringHead(arrival, size_bytes, source, has_files, is_of_person=person))
+    return heads
+
+
+FIND_ANSWERED_SQL: Final[LiteralString] = """
+-- waiting: what a result says that it answers
+SELECT arrival, source, details ->> 'kind' FROM waiting
+WHERE session_id = $1 AND message_id = ANY($2::uuid[]) ORDER BY arrival
+"""
+
+
+class AnsweredHead(NamedTuple):
+    """A waiting message that a result says it answers."""
+
+    arrival: int
+    source: Source
+    is_of_person: bool
+
+
+async def find_answered(
+    connection: "PoolConnectionProxy", session_id: "UUID", ids: "Iterable[UUID]"
+) -> list[AnsweredHead]:
+    """Return those of some messages that wait in a session, in order."""
+    rows = await connection.fetch(FIND_ANSWERED_SQL, session_id, list(ids))
+    heads = []
+    for arrival, written, kind in rows:
+        source = read_source(written, "waiting")
+        heads.append(AnsweredHead(arrival, source, is_of_person(kind, source)))
+    return heads
+
+
+LOCATE_SQL: Final[LiteralString] = """
+-- waiting: the message that waits for its files
+SELECT arrival, details FROM waiting
+WHERE session_id = $1 AND platform_message_id = $2 AND awaits_files ORDER BY arrival LIMIT 1
+"""
+
+BRING_SQL: Final[LiteralString] = """
+-- waiting: the files of a message are there
+UPDATE waiting SET details = $3::jsonb, size_bytes = size_bytes + $4,
+    ready_at = NULL, awaits_files = false
+WHERE session_id = $1 AND arrival = $2
+"""
+
+
+async def bring_files(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    platform_message_id: str,
+    attachments: "Sequence[JsonValue]",
+    size_bytes: int,
+) -> bool:
+    """Give a waiting message of a locked session its files; False if none waits for them."""
+    found = await connection.fetchrow(LOCATE_SQL, session_id, platform_message_id)
+    if found is None:
+        return False
+    details = from_json(found["details"]) | {"attachments": attachments}
+    await connection.execute(
+        BRING_SQL, session_id, found["arrival"], to_json(details).decode(), size_bytes
+    )
+    return True
+
+
+CLOSE_SQL: Final[LiteralString] = """
+-- waiting → messages: messages that will not be answered
+WITH closed AS (
+    DELETE FROM waiting
+    WHERE session_id = $1
+      AND ($4::text[] IS NULL OR author = ANY($4) OR source #>> '{sender,alt_id}' = ANY($4))
+    RETURNING *
+)
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, created_at,
+    unanswered)
+SELECT session_id, $2 - 1 + row_number() OVER (ORDER BY arrival), message_id, 'user', content,
+       details, author, platform_message_id, source, stored_at, $3
+FROM closed
+"""
+
+
+async def close(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    first_seq: int,
+    reason: "Unanswered",
+    authors: "Collection[str] | None",
+) -> int:
+    """Move waiting messages of a locked session into its transcript, marked as not answered.
+
+    Args:
+        connection: Of a transaction that has locked the session.
+        session_id: Session they wait in.
+        first_seq: Transcript place of the first of them.
+        reason: Why they are not answered.
+        authors: Platform ids of the person whose messages these are; None for all messages.
+
+    Returns:
+        How many messages were moved.
+    """
+    ids = None if authors is None else sorted(authors)
+    status = await connection.execute(CLOSE_SQL, session_id, first_seq, reason, ids)
+    return int(status.rpartition(" ")[2])
+
+
+COUNT_SQL: Final[LiteralString] = """
+-- waiting: how many messages are in the line of a session
+SELECT count(*) FROM waiting WHERE session_id = $1
+"""
+
+
+async def count(connection: "PoolConnectionProxy", session_id: "UUID") -> int:
+    """Return how many messages wait in a locked session."""
+    found: int = await connection.fetchval(COUNT_SQL, session_id)
+    return found
+
+
+TAKE_SQL: Final[LiteralString] = """
+-- waiting → messages: the turn's messages get their place in the transcript
+WITH taken AS (
+    DELETE FROM waiting USING unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[])
+        AS want (session_id, last_arrival, turn_id, first_seq)
+    WHERE waiting.session_id = want.session_id AND waiting.arrival <= want.last_arrival
+    RETURNING waiting.*, want.turn_id, want.first_seq
+)
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
+    created_at)
+SELECT session_id,
+       first_seq - 1 + row_number() OVER (PARTITION BY session_id ORDER BY arrival),
+       message_id, 'user', content, details, author, platform_message_id, source, turn_id,
+       stored_at
+FROM taken
+"""
+
+
+async def take(
+    connection: "PoolConnectionProxy",
+    takings: "Sequence[tuple[UUID, int, UUID, int]]",
+) -> int:
+    """Move the head of each session's line into its transcript.
+
+    Args:
+        connection: Of a transaction that has locked the sessions.
+        takings: (session, last arrival taken, turn, first transcript place).
+
+    Returns:
+        How many messages were moved.
+    """
+    if not takings:
+        return 0
+    status = await connection.execute(TAKE_SQL, *columns(takings, 4))
+    return int(status.rpartition(" ")[2])
+
+
+TAKE_SOME_SQL: Final[LiteralString] = """
+-- waiting → messages: what a running turn takes in
+WITH taken AS (
+    DELETE FROM waiting WHERE session_id = $1 AND arrival = ANY($2::bigint[]) RETURNING *
+)
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
+    created_at)
+SELECT session_id, $4 - 1 + row_number() OVER (ORDER BY arrival), message_id, 'user', content,
+       details, author, platform_message_id, source, $3, stored_at
+FROM taken
+"""
+
+
+async def take_some(
+    connection: "PoolConnectionProxy",
+    session_id: "UUID",
+    arrivals: "Sequence[int]",
+    turn_id: "UUID",
+    first_seq: int,
+) -> None:
+    """Move messages of a locked session's line into its transcript, as rows of a turn."""
+    await connection.execute(TAKE_SOME_SQL, session_id, list(arrivals), turn_id, first_seq)

@@ -1,0 +1,1 @@
+"""Claims and leases of workers, timed resets, and session updates."""

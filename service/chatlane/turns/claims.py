@@ -1,0 +1,418 @@
+"""Answers the claims and renewals of workers, many in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from chatlane.domain.effects import Effects
+from chatlane.domain.prompts.turn_prompt import prompted
+from chatlane.domain.sessions.session_flags import model_override_of, resume_mark_of
+from chatlane.domain.sessions.session_handoff import is_told_in, tell_agent
+from chatlane.domain.turns import claims
+from chatlane.domain.turns.debounce import put_off, rest_of_line
+from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES, claimable, void_turn
+from chatlane.errors import StoreUnavailableError
+from chatlane.failpoints import RouterPoint, hit
+from chatlane.observability.logs import get_logger
+from chatlane.postgres import blockers
+from chatlane.store import pending_messages, turns
+from chatlane.store.conversations import sessions
+from chatlane.store.history import edits, messages
+from chatlane.turns.turn_input import take_in
+from chatlane_schemas.turns import (
+    ClaimReply,
+    ClaimRequest,
+    ClaimStatus,
+    HistoryPointer,
+    Interruption,
+    RenewReply,
+    RenewRequest,
+    RenewStatus,
+    TakeReply,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.catalog import Agent
+    from chatlane.domain.states import Session, Turn
+    from chatlane.domain.turns.lifecycle import WaitingHead
+    from chatlane.postgres.pool import Store
+    from chatlane_schemas.turns import TurnMessage, TurnTake
+
+_MAX_BATCH: Final = 128
+# So often one batch waits for a lock; who comes after that asks again.
+_MOST_HELD_UP: Final = 3
+# A turn whose rows somebody else has locked is served after others for so many seconds, and waits
+# only so long for them.
+_SERVED_LAST_FOR: Final = 10.0
+_SHORT_WAIT: Final = timedelta(milliseconds=50)
+
+_log = get_logger("claims")
+_Reply = TypeVar("_Reply", ClaimReply, RenewReply)
+
+
+@dataclass(slots=True, eq=False)
+class _Claim:
+    agent: Agent
+    request: ClaimRequest
+    answer: asyncio.Future[ClaimReply]
+
+
+@dataclass(slots=True, eq=False)
+class _Renewal:
+    agent: Agent
+    request: RenewRequest
+    answer: asyncio.Future[RenewReply]
+
+
+class ClaimDesk:
+    """Claims and renewals, micro-batched: what comes while one transaction runs shares the next.
+
+    Raises (from `claim` and `renew`):
+        StoreUnavailableError: Nothing was granted as far as we know; asking again with the
+            same claim id is safe.
+    """
+
+    def __init__(self, store: Store, agents: Mapping[str, Agent]) -> None:
+        self._store = store
+        self._agents = agents
+        self._queue: list[_Claim | _Renewal] = []
+        self._wakeup = asyncio.Event()
+        self._held_up: dict[UUID, float] = {}
+
+    async def claim(self, agent: str, request: ClaimRequest) -> ClaimReply:
+        """Answer one claim of a worker of `agent`."""
+        known = self._agents.get(agent)
+        if known is None:
+            return _claim_reply(request, ClaimStatus.UNKNOWN)
+        asked = _Claim(known, request, asyncio.get_running_loop().create_future())
+        self._enqueue(asked)
+        return await asked.answer
+
+    async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
+        """Answer one renewal of a worker of `agent`."""
+        known = self._agents.get(agent)
+        if known is None:
+            return _renew_reply(request, RenewStatus.UNKNOWN, timedelta(0))
+        asked = _Renewal(known, request, asyncio.get_running_loop().create_future())
+        self._enqueue(asked)
+        return await asked.answer
+
+    async def take(self, agent: str, request: TurnTake) -> TakeReply:
+        """Let a running turn of a worker of `agent` take in what came since its claim.
+
+        Raises:
+            TransientError: To be repeated.
+        """
+        known = self._agents.get(agent)
+        if known is None:
+            now = datetime.now(UTC)
+            return TakeReply(id=request.id, at=now, status=RenewStatus.UNKNOWN)
+        return await take_in(self._store, known, request)
+
+    def _enqueue(self, asked: _Claim | _Renewal) -> None:
+        self._queue.append(asked)
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled; a failed transaction fails its askers, who ask again."""
+        while True:
+            await self._wakeup.wait()
+            batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+            if not self._queue:
+                self._wakeup.clear()
+            for part in self._apart(batch):
+                await self._serve(part)
+
+    def _apart(self, batch: list[_Claim | _Renewal]) -> list[list[_Claim | _Renewal]]:
+        """Return the batch, and after it the requests that may hold it up, each by itself."""
+        now = monotonic()
+        self._held_up = {turn: until for turn, until in self._held_up.items() if until > now}
+        if not self._held_up:
+            return [batch]
+        free = [asked for asked in batch if asked.request.turn_id not in self._held_up]
+        alone = [[asked] for asked in batch if asked.request.turn_id in self._held_up]
+        return [free, *alone] if free else alone
+
+    async def _serve(
+        self, batch: list[_Claim | _Renewal], patience: timedelta | None = None
+    ) -> None:
+        if len(batch) == 1 and batch[0].request.turn_id in self._held_up:
+            patience = _SHORT_WAIT
+        try:
+            await _Serving(self._store, batch, patience).run()
+        except StoreUnavailableError as error:
+            if error.is_held_up and len(batch) > 1:
+                await self._serve_each(batch)
+            else:
+                if error.is_held_up:
+                    self._held_up[batch[0].request.turn_id] = monotonic() + _SERVED_LAST_FOR
+                _refuse(batch, error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
+            _log.exception("claims_failed", count=len(batch))
+            if len(batch) == 1:
+                _refuse(batch, StoreUnavailableError(kind=type(error).__name__))
+            else:
+                await self._serve_each(batch)
+
+    async def _serve_each(self, batch: list[_Claim | _Renewal]) -> None:
+        """Serve one by one: one of them is at fault, and the others must not pay for it."""
+        held_up = 0
+        for place, asked in enumerate(batch, 1):
+            await self._serve([asked], _SHORT_WAIT)
+            held_up += _is_held_up(asked)
+            if held_up == _MOST_HELD_UP:
+                _refuse(batch[place:], StoreUnavailableError(kind="too many locks"))
+                return
+
+
+class _Serving:
+    """One transaction of the desk: lock, decide, write, read back, answer."""
+
+    def __init__(
+        self, store: Store, batch: list[_Claim | _Renewal], patience: timedelta | None = None
+    ) -> None:
+        self._store = store
+        self._patience = patience
+        self._claims = [asked for asked in batch if isinstance(asked, _Claim)]
+        self._renewals = [asked for asked in batch if isinstance(asked, _Renewal)]
+        self._effects = Effects()
+        self._sessions: dict[UUID, Session] = {}
+        self._changed: dict[UUID, Session] = {}
+        self._turns: dict[UUID, Turn] = {}
+        self._granted: list[_Claim] = []
+        self._answers: list[tuple[_Claim, ClaimStatus]] = []
+        self._renewed: list[tuple[_Renewal, RenewStatus]] = []
+        self._steered: set[UUID] = set()
+        self._said: dict[UUID, list[TurnMessage]] = {}
+
+    async def run(self) -> None:
+        async with self._store.transaction() as connection:
+            if self._patience is not None:
+                await blockers.shorten_wait(connection, self._patience)
+            await self._lock(connection)
+            self._renew()
+            await self._find_steered(connection)
+            await self._claim(connection)
+            await turns.update(connection, self._effects.changed_turns)
+            self._said = await messages.of_turns(
+                connection, [asked.request.turn_id for asked in self._granted]
+            )
+            if self._granted:
+                hit(RouterPoint.CLAIMS_WRITTEN)
+        if self._granted:
+            hit(RouterPoint.CLAIMS_COMMITTED)
+        self._answer()
+
+    async def _lock(self, connection: PoolConnectionProxy) -> None:
+        asked = {one.request.turn_id for one in self._claims}
+        asked |= {one.request.turn_id for one in self._renewals}
+        homes = await turns.find_sessions(connection, asked)
+        if self._claims:
+            self._sessions = await sessions.lock(connection, set(homes.values()))
+        self._turns = await turns.lock(connection, homes)
+
+    def _renew(self) -> None:
+        for asked in self._renewals:
+            request = asked.request
+            turn = self._turns.get(request.turn_id)
+            status = claims.renew(
+                turn, asked.agent, request.attempt, request.token, begun=request.begun
+            )
+            self._renewed.append((asked, status))
+            if turn is not None and status is RenewStatus.RENEWED:
+                self._effects.changed_turns.append(turn)
+
+    async def _find_steered(self, connection: PoolConnectionProxy) -> None:
+        homes = {turn.session_id for turn in self._effects.changed_turns}
+        if homes:
+            self._steered = await pending_messages.sessions_with_steered(connection, homes)
+
+    async def _claim(self, connection: PoolConnectionProxy) -> None:
+        lines = await self._lines(connection)
+        emptied = await self._emptied(connection)
+        fresh: list[_Claim] = []
+        for asked in self._claims:
+            turn = self._turns.get(asked.request.turn_id)
+            status = claims.claim_status(turn, asked.agent.name, asked.request.id)
+            if status is ClaimStatus.CLAIMED and asked.request.turn_id in emptied:
+                status = ClaimStatus.VOID
+            if turn is not None and status is ClaimStatus.CLAIMED and turn.is_unclaimed:
+                status = ClaimStatus.TAKEN if self._is_early(turn, lines) else status
+            if turn is None or status is not ClaimStatus.CLAIMED:
+                self._answers.append((asked, status))
+                continue
+            self._granted.append(asked)
+            if not claims.is_granted(turn, asked.request.id):
+                is_first = turn.attempt == 0
+                self._grant(turn, asked)
+                if is_first:
+                    fresh.append(asked)
+            elif claims.answer_again(turn, tells_begin=asked.request.tells_begin):
+                self._effects.changed_turns.append(turn)
+        takings = [self._freeze(asked, lines) for asked in fresh]
+        await pending_messages.take(connection, takings)
+        await sessions.update(connection, self._changed.values())
+
+    async def _lines(self, connection: PoolConnectionProxy) -> dict[UUID, list[WaitingHead]]:
+        """Return what waits for the turns nobody has claimed; one without messages is void."""
+        asked = (self._turns.get(one.request.turn_id) for one in self._claims)
+        unclaimed = {turn.id: turn for turn in asked if turn is not None and turn.is_unclaimed}
+        if not unclaimed:
+            return {}
+        homes = [turn.session_id for turn in unclaimed.values()]
+        lines = await pending_messages.heads(connection, homes, MAX_TURN_MESSAGES)
+        for turn in unclaimed.values():
+            if turn.session_id not in lines:
+                # Its line is empty under the session's lock, so no next turn can follow and
+                # nothing is published: the desk needs no place in the order of the outbox.
+                session = self._change(turn)
+                void_turn(turn, session, has_waiting=False, effects=self._effects)
+        return lines
+
+    async def _emptied(self, connection: PoolConnectionProxy) -> set[UUID]:
+        """Return the turns that were begun, and of which everything was deleted since.
+
+        They are only refused: what waits behind them is told by the sweep that ends them.
+        """
+        asked = (self._turns.get(claim.request.turn_id) for claim in self._claims)
+        begun = {turn.id for turn in asked if turn is not None and turn.is_live and turn.attempt}
+        return await edits.emptied(connection, begun) if begun else set()
+
+    def _is_early(self, turn: Turn, lines: dict[UUID, list[WaitingHead]]) -> bool:
+        """Return whether the turn is to rest first; it is told of again when it has."""
+        span = rest_of_line(lines.get(turn.session_id, ()), turn)
+        if span == timedelta(0):
+            return False
+        put_off(turn, span)
+        self._effects.changed_turns.append(turn)
+        return True
+
+    def _change(self, turn: Turn) -> Session:
+        """Return the session of a turn, which will be written."""
+        session = self._sessions[turn.session_id]
+        self._changed[session.id] = session
+        return session
+
+    def _grant(self, turn: Turn, asked: _Claim) -> None:
+        claims.grant(
+            turn,
+            claim_id=asked.request.id,
+            worker=asked.request.worker,
+            token=secrets.token_urlsafe(24),
+            lease=asked.agent.lease,
+            tells_begin=asked.request.tells_begin,
+        )
+        self._effects.changed_turns.append(turn)
+
+    def _freeze(
+        self, asked: _Claim, lines: dict[UUID, list[WaitingHead]]
+    ) -> tuple[UUID, int, UUID, int]:
+        """Fix what a turn answers, and give these messages their place in the transcript."""
+        turn = self._turns[asked.request.turn_id]
+        session = self._change(turn)
+        heads = claimable(
+            lines[session.id],
+            max_messages=MAX_TURN_MESSAGES,
+            max_bytes=MAX_TURN_BYTES,
+        )
+        first_seq = session.next_seq
+        session.next_seq += len(heads)
+        turn.source = heads[-1].source
+        turn.is_asked = any(head.is_of_person for head in heads)
+        tell_agent(session, turn.id)
+        return session.id, heads[-1].arrival, turn.id, first_seq
+
+    def _answer(self) -> None:
+        for asked, status in self._answers:
+            _resolve(asked.answer, _claim_reply(asked.request, status))
+        for asked in self._granted:
+            _resolve(asked.answer, self._grant_reply(asked))
+        for renewal, renewed in self._renewed:
+            turn = self._turns.get(renewal.request.turn_id)
+            if turn is None or renewed is not RenewStatus.RENEWED:
+                reply = _renew_reply(renewal.request, renewed, timedelta(0))
+            else:
+                reply = _renew_reply(renewal.request, renewed, turn.due_in).model_copy(
+                    update={
+                        "cancel": turn.cancel,
+                        "steer": turn.session_id in self._steered,
+                    }
+                )
+            _resolve(renewal.answer, reply)
+
+    def _grant_reply(self, asked: _Claim) -> ClaimReply:
+        turn = self._turns[asked.request.turn_id]
+        session = self._sessions[turn.session_id]
+        said = self._said[turn.id]
+        is_first = said[0].seq == 1
+        shown = prompted(asked.agent.prompts, turn.source, session.session_key, said)
+        is_told = is_told_in(session, turn.id, is_first=is_first)
+        return ClaimReply(
+            id=asked.request.id,
+            at=datetime.now(UTC),
+            status=ClaimStatus.CLAIMED,
+            turn_id=turn.id,
+            session_id=session.id,
+            session_key=session.session_key,
+            attempt=turn.attempt,
+            token=turn.token,
+            lease_ms=round(turn.due_in.total_seconds() * 1000),
+            source=turn.source,
+            messages=shown.messages,
+            prompt_context=shown.context,
+            history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
+            # Rows before it may be messages that no worker has seen.
+            session_is_new=is_first or is_told,
+            reset_reason=session.start_reason if is_told else None,
+            reset_had_activity=bool(is_told and session.reset_had_activity),
+            opening_note=session.opening_note if is_told else None,
+            interruption=_interruption(turn),
+            model_override=model_override_of(session),
+            resume_pending=resume_mark_of(session),
+        )
+
+
+def _interruption(turn: Turn) -> Interruption | None:
+    if turn.interrupted_at is None:
+        return None
+    return Interruption(count=turn.interruptions, last_at=turn.interrupted_at)
+
+
+def _refuse(batch: list[_Claim | _Renewal], error: StoreUnavailableError) -> None:
+    for asked in batch:
+        if not asked.answer.done():
+            asked.answer.set_exception(error)
+
+
+def _is_held_up(asked: _Claim | _Renewal) -> bool:
+    error = None if asked.answer.cancelled() else asked.answer.exception()
+    return isinstance(error, StoreUnavailableError) and error.is_held_up
+
+
+def _resolve(future: asyncio.Future[_Reply], reply: _Reply) -> None:
+    # The asker may have given up meanwhile.
+    if not future.done():
+        future.set_result(reply)
+
+
+def _claim_reply(request: ClaimRequest, status: ClaimStatus) -> ClaimReply:
+    return ClaimReply(id=request.id, at=datetime.now(UTC), status=status, turn_id=request.turn_id)
+
+
+def _renew_reply(request: RenewRequest, status: RenewStatus, lease: timedelta) -> RenewReply:
+    return RenewReply(
+        id=request.id,
+        at=datetime.now(UTC),
+        status=status,
+        lease_ms=round(lease.total_seconds() * 1000),
+    )

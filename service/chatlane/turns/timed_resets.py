@@ -1,0 +1,203 @@
+"""Ends sessions by time without waiting for a message, and says so before."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from chatlane.decisions.operations.switch_and_fork import policy_of
+from chatlane.domain.effects import Effects
+from chatlane.domain.sessions.timed_resets import look
+from chatlane.jobs import Job
+from chatlane.store import pending_messages
+from chatlane.store.conversations import sessions, timed_resets
+from chatlane.store.conversations.timed_resets import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.domain.catalog import Catalog
+    from chatlane.domain.log import LogPosition
+    from chatlane.postgres.pool import Store
+
+_AT_ONCE: Final = 200
+# Transactions in a row: many sessions end at the same hour, and batches want their turn as well.
+_ROUNDS: Final = 10
+_SEEN_AT_ONCE: Final = 2000
+# Chunks looked through in one run, so that a large table is no long transaction and no burst.
+_CHUNKS: Final = 20
+# The servers' clocks may be apart by so much.
+_SKEW: Final = timedelta(seconds=10)
+# Ids start with the time of the first message; one that is committed later may have a lower id.
+_OVERLAP_MS: Final = 10 * 60 * 1000
+_WALK_AGAIN: Final = timedelta(hours=6)
+_START: Final = UUID(int=0)
+
+
+class LogEnd(Protocol):
+    """How far the inbound log goes."""
+
+    @property
+    def generation(self) -> str:
+        """Which log it is."""
+        ...
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest message ever stored."""
+        ...
+
+
+class TimedEnds:
+    """Looks at sessions whose time may have come; any number of routers may do so at once.
+
+    Args:
+        end_of_log: How far the inbound log goes now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        catalog: Catalog,
+        end_of_log: Callable[[], Awaitable[LogEnd]],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._catalog = catalog
+        self._end_of_log = end_of_log
+        self._walked_to = _START
+        self._walk_began: datetime | None = None
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return what to do how often."""
+        return (
+            Job("timed ends", timedelta(seconds=5), self.sweep),
+            Job("sessions to watch", timedelta(seconds=30), self.arm),
+        )
+
+    async def sweep(self) -> int:
+        """Look at the sessions that are due; returns how many there were.
+
+        Raises:
+            BusUnavailableError: Next time.
+            StoreUnavailableError: Next time.
+        """
+        looked_at = 0
+        for _ in range(_ROUNDS):
+            some = await self._sweep_some()
+            looked_at += some
+            if some < _AT_ONCE:
+                break
+        return looked_at
+
+    async def _sweep_some(self) -> int:
+        async with self._store.transaction() as connection:
+            due = await timed_resets.find_due(connection, _AT_ONCE)
+            asked_at = await timed_resets.now(connection)
+        if not due:
+            return 0
+        end = await self._end_of_log()
+        async with self._writer.writing() as writing:
+            await self._look(writing, due, end, asked_at)
+        return len(due)
+
+    async def _look(
+        self, writing: Writing, due: Sequence[UUID], end: LogEnd, asked_at: datetime
+    ) -> None:
+        connection = writing.connection
+        # First how far is committed, then the sessions: what was committed before is in them.
+        until = committed_until(await timed_resets.positions(connection), end, asked_at)
+        locked = await sessions.lock_free(connection, due)
+        announced = await timed_resets.announced(connection, locked)
+        busy = await pending_messages.sessions_with_waiting(connection, locked)
+        now = await timed_resets.now(connection)
+        effects, checks = Effects(), []
+        for session in locked.values():
+            looked = look(
+                session,
+                policy_of(self._catalog, session.session_key),
+                now=now,
+                committed_until=until,
+                ending_at=announced[session.id],
+                has_waiting=session.id in busy,
+                effects=effects,
+            )
+            checks.append(Check(session.id, *looked))
+        await timed_resets.write(connection, checks)
+        ended = [session for session in locked.values() if session.ended_at is not None]
+        await writing.write(effects, sessions_of=ended)
+
+    async def arm(self) -> int:
+        """Let the sweep look at sessions that it does not know; returns how many they were.
+
+        A walk in the order of ids, which is that of age, so that no message has to tell: all of
+        them when the router starts and every few hours, and else those that are new.
+        """
+        platforms = self._timed_platforms()
+        armed = 0
+        for _ in range(_CHUNKS if platforms else 0):
+            found, is_over = await self._arm_some(platforms)
+            armed += found
+            if is_over:
+                break
+        return armed
+
+    async def _arm_some(self, platforms: Sequence[str]) -> tuple[int, bool]:
+        async with self._store.transaction() as connection:
+            now = await timed_resets.now(connection)
+            if self._walk_began is None or now - self._walk_began > _WALK_AGAIN:
+                self._walked_to, self._walk_began = _START, now
+            found, last = await timed_resets.find_unchecked(
+                connection, self._walked_to, platforms, _SEEN_AT_ONCE
+            )
+            timed = [one.id for one in found if self._is_timed(one.session_key)]
+            if timed:
+                await timed_resets.arm(connection, timed)
+        if last is not None:
+            self._walked_to = last
+            return len(timed), False
+        self._walked_to = min(self._walked_to, _before(now))
+        return len(timed), True
+
+    def _timed_platforms(self) -> list[str]:
+        classes = ("dm", "group")
+        return [
+            name
+            for name in self._catalog.platforms
+            if any(self._catalog.reset_policy_for(name, one).is_timed for one in classes)
+        ]
+
+    def _is_timed(self, session_key: str) -> bool:
+        return policy_of(self._catalog, session_key).is_timed
+
+
+def _before(now: datetime) -> UUID:
+    """Return an id below those of sessions that may still be committed."""
+    return UUID(int=max(0, round(now.timestamp() * 1000) - _OVERLAP_MS) << 80)
+
+
+def committed_until(
+    positions: Sequence[LogPosition], end: LogEnd, asked_at: datetime
+) -> datetime | None:
+    """Return a time before which every message of the inbound log is decided; None if unknown.
+
+    All partitions count, not only those of one lane: a person or a chat that has several ids
+    writes in several of them.
+
+    Args:
+        positions: Of all partitions; read after `end`.
+        end: How far the log went, asked after `asked_at`.
+        asked_at: By the clock of the database.
+    """
+    times = [_committed_until(one, end, asked_at) for one in positions]
+    known = [one for one in times if one is not None]
+    return min(known) if known and len(known) == len(times) else None
+
+
+def _committed_until(one: LogPosition, end: LogEnd, asked_at: datetime) -> datetime | None:
+    if one.generation == end.generation and one.cursor >= end.last_sequence:
+        return asked_at - _SKEW
+    return one.cursor_at
