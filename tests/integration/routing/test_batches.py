@@ -227,7 +227,7 @@ async def test_a_day_without_a_table_for_its_marks_costs_no_message(
     for day in days:
         await router.kernel.fetch(f"DROP TABLE {day[0]}")
     tries: list[str] = []
-    monkeypatch.setattr(router.kernel.metrics, "batch_repeated", tries.append)
+    monkeypatch.setattr(router.kernel.metrics, "record_repeated_batch", tries.append)
     router.hear("1", "a")
     await eventually(lambda: len(tries) > 5)
     async with router.kernel.store.transaction() as connection:
@@ -241,7 +241,9 @@ async def test_a_flood_of_commands_is_committed_in_small_parts_and_in_order(
 ) -> None:
     sizes: list[int] = []
     monkeypatch.setattr(
-        router.kernel.metrics, "batch_committed", lambda messages, _took: sizes.append(messages)
+        router.kernel.metrics,
+        "record_committed_batch",
+        lambda messages, _took: sizes.append(messages),
     )
     for number in range(40):
         router.hear("1", f"/new t{number}")
