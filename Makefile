@@ -112,16 +112,24 @@ manifests: $(READY) ## Render and check what is in deploy/kubernetes; fetches th
 
 ##@ Test
 
-# Most tests that start the whole service measure time, and have the machine for themselves.
+# Tests of the part `alone` start the whole service and depend on its leases. Files keep their order,
+# which starts with the longest.
 .PHONY: test
-test: $(READY) ## Run every test that needs no Docker engine, on real servers
-	@failed= ran=; set -- --numprocesses=$(WORKERS) --dist=loadfile; \
-	for kind in "(not acceptance or untimed)" "acceptance and not untimed"; do \
-		$(BIN)/pytest "$$@" -m "$$kind and not containers and not benchmark and not long" $(ARGS); \
+test: $(READY) ## Run the tests that need no Docker engine on real servers, in about 10 minutes
+	@failed= ran=; set -- --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder; \
+	for part in together alone; do \
+		$(BIN)/pytest "$$@" --part=$$part $(ARGS); \
 		case $$? in 0) ran=1;; 5) ;; *) failed=1;; esac; \
 		set --; \
 	done; \
 	test -z "$$failed" && test -n "$$ran"
+
+.PHONY: test-slow
+test-slow: $(READY) ## Run the tests that measure, repeat or kill for long
+	$(BIN)/pytest --part=slow $(ARGS)
+
+.PHONY: test-all
+test-all: test test-slow ## Run both; CI does the same
 
 .PHONY: test-containers
 test-containers: $(READY) ## Test the image, compose and all servers in containers (needs a Docker engine)

@@ -1,10 +1,14 @@
 """Fixtures of every tier: real servers and a database of its own for each test."""
 
+import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final
 
 import hypothesis
 import pytest
 
+from tests.support.parts import part_of
 from tests.support.servers.backends import (
     Backends,
     RunningPostgres,
@@ -16,6 +20,9 @@ from tests.support.servers.backends import (
 )
 from tests.support.servers.databases import migrated, open_database
 
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
+
 # A slow machine is no failure.
 hypothesis.settings.register_profile("chatlane", deadline=None)
 hypothesis.settings.load_profile("chatlane")
@@ -23,10 +30,66 @@ hypothesis.settings.load_profile("chatlane")
 _BACKENDS = pytest.StashKey[Backends]()
 _TOLD = pytest.StashKey[list[str]]()
 
+_COUNTS: Final = "chatlane/parts"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that the targets `test` and `test-all` divide the tests by."""
+    parser.addoption(
+        "--part",
+        choices=("together", "alone", "slow"),
+        help="run only the tests that share the machine, that need it alone, or that `make test` "
+        "leaves to `make test-all`",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the chosen part, and count those of each."""
+    chosen = config.getoption("--part")
+    if chosen is None:
+        return
+    parts = [part_of([mark.name for mark in item.iter_markers()]) for item in items]
+    # With xdist only workers collect, and only the controller prints.
+    if chosen == "together" and config.cache is not None:
+        config.cache.set(_COUNTS, dict(Counter(parts)))
+    config.hook.pytest_deselected(
+        items=[item for item, part in zip(items, parts, strict=True) if part != chosen]
+    )
+    items[:] = [item for item, part in zip(items, parts, strict=True) if part == chosen]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: "WorkerController") -> None:
+    """Print the plan once the first worker has collected."""
+    if node.gateway.id == "gw0":
+        _print_plan(node.config)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Print the plan of a run in one process."""
+    if session.items and not hasattr(session.config, "workerinput"):
+        _print_plan(session.config)
+
+
+def _print_plan(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or config.cache is None or config.getoption("--part") != "together":
+        return
+    counts = config.cache.get(_COUNTS, {})
+    together, alone = counts.get("together", 0), counts.get("alone", 0)
+    reporter.write_line(
+        f"make test: {together + alone} tests in 2 parts: {together} that share the machine, then "
+        f"{alone} that need it alone; about 10 minutes on 2 idle cores. "
+        f"`make test-all` runs {counts.get('slow', 0)} more."
+    )
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Choose the servers and say so in the first line."""
+    # A shell that runs us in the background lets us, and all that we start, ignore Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     backends = session.config.stash[_BACKENDS] = chosen_backends()
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:

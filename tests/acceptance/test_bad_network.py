@@ -18,7 +18,7 @@ from tests.support.servers.lossy_link import through
 from tests.support.service.load_users import people
 from tests.support.service.scene import Scene, open_scene, seconds_since
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 PER_SECOND: Final = 20
 # Two unanswered pings, five seconds apart, and what a busy machine takes.

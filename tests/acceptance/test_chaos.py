@@ -13,7 +13,7 @@ from tests.acceptance.conftest import Tell
 from tests.support.chaos import Plan, run_chaos
 from tests.support.nemesis import CRASH_POINT, WEIGHTS
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 MESSAGES, FAULTS = 20_000, 100
 PLAN: Final = Plan(

@@ -23,7 +23,7 @@ from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster
 from tests.support.service.load_users import people
 from tests.support.service.scene import Scene, open_scene
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 PER_SECOND: Final = 20
 STREAMS: Final = ("INBOUND", "ROUTED", "TURNS", "RESULTS", "OUTBOUND")

@@ -12,7 +12,7 @@ from chatlane.config.settings import load_settings
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
 from tests.support.command_run import started
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240), pytest.mark.slow]
 
 Tell = Callable[[str], None]
 

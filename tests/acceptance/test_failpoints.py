@@ -22,7 +22,7 @@ from tests.support.service.failpoint_scene import (
 )
 from tests.support.service.scene import Scene
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 PER_SECOND: Final = 80
 PEOPLE: Final = 30

@@ -33,7 +33,7 @@ from tests.support.service.failpoint_scene import (
 from tests.support.service.processes import Process
 from tests.support.service.scene import Scene
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180), pytest.mark.slow]
 
 PER_SECOND: Final = 40
 PEOPLE: Final = 60

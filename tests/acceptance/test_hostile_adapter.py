@@ -20,7 +20,7 @@ from tests.support.service.hostile_adapter import MARKER, attack
 from tests.support.service.processes import PLATFORM
 from tests.support.service.scene import Scene, open_scene
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300), pytest.mark.slow]
 
 HOSTILE: Final = "hostile"
 OWNER: Final = f"{PLATFORM}/{HOSTILE}"

@@ -27,7 +27,7 @@ from tests.support.service.previous_release import (
 from tests.support.service.processes import Process
 from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240), pytest.mark.slow]
 
 PER_SECOND: Final = 40
 LEASE: Final = timedelta(seconds=1)

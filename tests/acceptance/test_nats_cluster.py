@@ -15,7 +15,7 @@ from tests.support.servers.nats_users import Keys, with_keys
 from tests.support.service.processes import USERS
 from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 PER_SECOND: Final = 60
 STREAMS: Final = ("INBOUND", "ROUTED", "TURNS", "RESULTS", "OUTBOUND")

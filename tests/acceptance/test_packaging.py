@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.command_run import started
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300), pytest.mark.slow]
 
 ROOT: Final = Path(__file__).parents[2]
 UV: Final = ROOT / ".venv-tools" / "bin" / "uv"

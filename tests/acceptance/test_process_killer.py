@@ -16,7 +16,7 @@ from tests.support.service.processes import Process
 from tests.support.service.raw_publisher import publish_raw
 from tests.support.service.scene import Scene, open_scene
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 ANN: Final = Person("ann")
 EVE: Final = Person("eve")

@@ -26,6 +26,7 @@ STARTS_WITHIN = timedelta(seconds=2)
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 async def test_c17_what_was_accepted_runs_once_wherever_the_router_dies(
     nats_url: str, database_url: str, tmp_path: Path, tell: Tell
 ) -> None:

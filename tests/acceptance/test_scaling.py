@@ -11,7 +11,7 @@ from tests.acceptance.conftest import Tell
 from tests.support.service.processes import PARTITIONS, Process
 from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 PER_SECOND: Final = 60
 MOST: Final = 6

@@ -115,6 +115,7 @@ async def delivered(client: Client) -> AsyncIterator[tuple[AdapterClient, list[s
         await delivering
 
 
+@pytest.mark.slow
 async def test_everything_is_done_by_users_of_their_own(company: Company) -> None:
     operator = company.of("operator")
     async with (

@@ -21,7 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.servers.postgres_pair import PostgresPair, open_postgres_pair
 from tests.support.service.scene import Scene, open_scene, seconds_since
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 PER_SECOND: Final = 60
 LEFT_WITHIN: Final = timedelta(seconds=10)

@@ -65,6 +65,7 @@ async def _stop_amid_traffic(scene: Scene, tell: Tell) -> None:
     tell(f"handed over after {handed_over}, exit 0 after {ended}, {scene.recovery(stopped_at)}")
 
 
+@pytest.mark.slow
 async def test_a_router_that_wakes_up_after_its_lease_changes_nothing(
     nats_url: str, database_url: str, tmp_path: Path, tell: Tell
 ) -> None:

@@ -32,6 +32,7 @@ async def test_a1_every_right_with_every_reply_subject_changes_nothing_of_others
 
 
 @pytest.mark.parametrize("user", USERS)
+@pytest.mark.slow
 async def test_a1_no_server_of_a_cluster_lets_more_through(user: str) -> None:
     """Answers come from another server than the one that took the request."""
     async with open_scene(clustered=True) as scene:

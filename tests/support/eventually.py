@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Final, TypeVar, overload
 
 _POLL: Final = timedelta(milliseconds=10)
-_PATIENCE: Final = timedelta(seconds=10)
+# Long enough for a busy machine: only a test that fails waits for so long.
+_PATIENCE: Final = timedelta(seconds=60)
 
 T = TypeVar("T")
 

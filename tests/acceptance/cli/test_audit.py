@@ -60,6 +60,7 @@ def test_every_command_is_said_to_change_something_or_nothing() -> None:
     assert set(commands(typer.main.get_command(app))) == known
 
 
+@pytest.mark.slow
 async def test_commands_that_change_something_leave_lines(
     bare: Installation, empty_database_url: str
 ) -> None:

@@ -391,6 +391,7 @@ def _go(stage: Stage, way: Way) -> None:
 
 
 @pytest.mark.parametrize("broken", WAYS)
+@pytest.mark.slow
 def test_what_is_broken_is_noticed(stage: Stage, broken: str) -> None:
     way = WAYS[broken]
     _go(stage, way)

@@ -86,6 +86,7 @@ async def wipe(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("delivery", ["turns", "stream"])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 async def test_the_cuts_between_batches_decide_nothing(
     kernel_with: KernelWith, delivery: Literal["turns", "stream"], seed: int
 ) -> None:

@@ -987,6 +987,7 @@ def place(said: Say) -> Fields:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("platform", ["signal", "whatsapp"])
 @pytest.mark.parametrize("seed", range(RUNS))
+@pytest.mark.slow
 async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
     two_accounts: Service, platform: str, seed: int
 ) -> None:
