@@ -15,6 +15,7 @@ from chatlane.domain.turns.lifecycle import ArrivedResult, Question, answer_stre
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.privacy import erasure_list_sql
 from chatlane.store import pending_messages, turns
+from chatlane.store.addressing import identities
 from chatlane.store.history import messages
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason, Stage
@@ -101,7 +102,9 @@ class Settlement:
         for one in results:
             if one.is_old:
                 await self._recall(connection, one, found, asked)
-        await self._readdress(connection, results, found, asked)
+        # In most installations no id ever changes hands.
+        if await identities.has_former_ids(connection):
+            await self._readdress(connection, results, found, asked)
         busy = await self._sessions_with_waiting(connection, results)
         for one in results:
             begin = len(self._effects.publications)

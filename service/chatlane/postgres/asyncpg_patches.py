@@ -1,7 +1,7 @@
 """Lets asyncpg tell arrays from their elements by type, which is several times faster.
 
 Before it encodes an array, asyncpg asks `collections.abc.Iterable` and `Sized` about each element,
-to find arrays within arrays. A batch of 500 messages has some 40,000 elements, so that these
+to find arrays within arrays. A batch of 500 messages has up to 30,000 elements, so that these
 questions took a tenth of a router's time. There is no option for it, so the two names that
 asyncpg looks up are replaced.
 

@@ -193,6 +193,18 @@ async def are_handed_on(
     return found
 
 
+HAS_FORMER_IDS_SQL: Final[LiteralString] = """
+-- former_ids: whether any id has changed hands at some time, as the first entry of an index says
+SELECT min(platform) IS NOT NULL FROM former_ids
+"""
+
+
+async def has_former_ids(connection: "PoolConnectionProxy") -> bool:
+    """Return whether any id has changed hands at some time."""
+    found: bool = await connection.fetchval(HAS_FORMER_IDS_SQL)
+    return found
+
+
 FIND_HANDED_ON_SQL: Final[LiteralString] = """
 -- former_ids: which ids somebody else had at some time
 SELECT DISTINCT platform, account, form
