@@ -5,7 +5,7 @@ digest, a number or an id of ours.
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -111,6 +111,8 @@ def _index(number: int, kind: str) -> int:
     return number
 
 
+# The messages of a chat and the answers to them ask for the same one.
+@lru_cache(maxsize=8192)
 def chat_token(
     chat_id: str | None,
     sender_id: str | None = None,

@@ -259,10 +259,11 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
         _counted(heard, resolved) if platform.limits and not is_ignored else None,
         heard.manners,
     )
-    is_unresolved = resolved.address is heard.address and not platform.person_aliases
-    if is_unresolved and event.sender is not None and event.sender.alt_id and event.sender.id:
+    sender = event.sender
+    if sender is not None and sender.alt_id and sender.id:
+        is_unresolved = resolved.address is heard.address and not platform.person_aliases
         # Its adapter may have sent this one alone before.
-        arrived = arrived._replace(other_ids=(event.sender.id,))
+        arrived = arrived._replace(other_ids=(sender.id,)) if is_unresolved else arrived
     if heard.tells_delivery:
         # As if the message itself had come: when the platform shows it to us, it is a repeat.
         own = _digests_of(event.message_id, heard, resolved)

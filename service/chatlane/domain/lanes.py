@@ -327,7 +327,7 @@ class Placement:
         session = None if lane is None else self.sessions.get(lane.session_id)
         if session is None or session.owner is None:
             return session
-        return None if self.is_anothers(arrived, session) else session
+        return None if is_anothers(arrived, session.owner, self._owners) else session
 
     def is_anothers(self, arrived: Arrived, session: Session) -> bool:
         """Return whether a session is another person's than who wrote a message."""

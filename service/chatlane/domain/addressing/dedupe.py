@@ -87,8 +87,7 @@ def digest_of(source: Source) -> bytes:
     chat, sender = source.chat, source.sender
     people = (sender.alt_id, sender.id) if sender else ()
     place = next(filter(None, ((chat.id if chat else None), *people)), "")
-    return _digest_of_profile(
-        canonical_profile(source.profile),
+    return _digest(
         source.platform,
         source.account,
         source.scope or "",
@@ -96,12 +95,12 @@ def digest_of(source: Source) -> bytes:
         Kind.MESSAGE,
         source.message_id or "",
         "",
+        canonical_profile(source.profile),
     )
 
 
 def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> bytes:
-    return _digest_of_profile(
-        address.profile,
+    return _digest(
         address.platform,
         address.account,
         address.scope or "",
@@ -109,6 +108,7 @@ def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> 
         event.kind,
         event.message_id or "",
         _discriminator(event),
+        address.profile,
     )
 
 
@@ -123,11 +123,6 @@ def _discriminator(event: InboundEvent) -> str:
     return f"envelope:{event.id}"
 
 
-def _digest_of_profile(profile: str, *fields: str) -> bytes:
-    # The main profile is left out, so that its messages have the digests that they always had.
-    return _digest(*fields) if profile == MAIN_PROFILE else _digest(*fields, profile=profile)
-
-
 def _digest(  # noqa: PLR0917 - of every message
     platform: str,
     account: str,
@@ -136,15 +131,15 @@ def _digest(  # noqa: PLR0917 - of every message
     kind: str,
     message_id: str,
     which: str,
-    *,
-    profile: str = "",
+    profile: str = MAIN_PROFILE,
 ) -> bytes:
+    # The main profile is left out, so that its messages have the digests that they always had.
+    end = "" if profile == MAIN_PROFILE else f"{len(profile)}:{profile}"
     # Of every message: a loop over the fields would take twice as long.
     return sha256(
         f"{len(DIGEST_VERSION)}:{DIGEST_VERSION}{len(platform)}:{platform}{len(account)}:{account}"
         f"{len(scope)}:{scope}{len(chat)}:{chat}{len(kind)}:{kind}"
-        f"{len(message_id)}:{message_id}{len(which)}:{which}"
-        f"{f'{len(profile)}:{profile}' if profile else ''}".encode()
+        f"{len(message_id)}:{message_id}{len(which)}:{which}{end}".encode()
     ).digest()
 
 

@@ -1,6 +1,6 @@
 """Ids of one person or chat, and the canonical id they lead to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.addressing.aliases import (
@@ -59,7 +59,7 @@ async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId])
 
 
 async def read_book(
-    connection: "PoolConnectionProxy", wanted: Iterable[AliasId], addresses: Iterable[Address]
+    connection: "PoolConnectionProxy", wanted: Collection[AliasId], addresses: Iterable[Address]
 ) -> AliasBook:
     """Return what is known of the people and chats of events.
 
@@ -68,8 +68,7 @@ async def read_book(
         wanted: What `lookups` says of all of them.
         addresses: Of the events.
     """
-    ids = set(wanted)
-    known = await find_groups(connection, ids) if ids else []
+    known = await find_groups(connection, wanted) if wanted else []
     if handed_over := are_handed_over(known):
         more = {
             alias
@@ -77,7 +76,7 @@ async def read_book(
             if (address.platform, address.account) in handed_over
             for alias in person_lookups(address)
         }
-        known += await find_groups(connection, more - ids)
+        known += await find_groups(connection, more.difference(wanted))
     return AliasBook(known)
 
 
