@@ -1,7 +1,7 @@
-"""The connection to NATS: reconnects for ever, prints nothing, and says when it is gone for good.
+"""Keep one connection to NATS, reconnect without a limit, and signal when it is closed for good.
 
-nats-py gives a connection up when the server refuses what it was sent (a payload that is too
-large closes it for ever, endless reconnect or not); `Bus.closed` is the event to exit on.
+nats-py closes a connection permanently when the server rejects what the client sent, for example
+a payload that is too large, even with unlimited reconnects. `Bus.closed` is the event to exit on.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from chatlane_schemas.permissions import inbox_prefix
 # Half-open connections are found after two unanswered pings.
 _PING_INTERVAL: Final = timedelta(seconds=5)
 _MAX_OUTSTANDING_PINGS: Final = 2
-# Past this the client waits for the socket, so a burst of large publishes blocks nobody else.
+# Above this the client waits for the socket, so a burst of large publishes blocks no other caller.
 _PENDING_BYTES: Final = 16 * 1024 * 1024
 _FLUSH_TIMEOUT: Final = timedelta(seconds=2)
 
@@ -44,16 +44,17 @@ Told = str | Callable[[], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusOptions:
-    """How to reach NATS, and as whom.
+    """Addresses and credentials of a NATS connection.
 
     Attributes:
         url: One address, or several separated by commas.
         name: Shown on the server's monitoring port.
-        user: Like password and token, what returns it is asked at every connect and reconnect.
+        user: A value or a callable, like password and token. The client calls a callable at every
+            connect and reconnect.
         creds_file: JWT and key; read again at every reconnect.
         nkey_seed_file: Seed of a key; read again at every reconnect.
-        principal: The name that our permissions are bound to. It gives the prefix of reply
-            subjects, so that nobody reads another's replies.
+        principal: The name that our permissions are bound to. It sets the prefix of reply
+            subjects, so that no principal can read the replies of another.
     """
 
     url: str
@@ -69,7 +70,7 @@ class BusOptions:
     reconnect_wait: timedelta = timedelta(milliseconds=250)
 
     def connect_arguments(self) -> dict[str, Any]:
-        """Return them as nats-py takes them."""
+        """Return the options as keyword arguments of nats-py."""
         return {
             "servers": [part.strip() for part in self.url.split(",") if part.strip()],
             "name": self.name,
@@ -88,19 +89,19 @@ class BusOptions:
 
 
 class Bus:
-    """One connection and what happens to it.
+    """One connection to NATS and its state.
 
     Attributes:
         client: The nats-py client.
-        closed: Set when the connection is gone for good although nobody closed it.
-        refusal: What NATS refused last, None when nothing.
+        closed: Set when the connection is lost for good without a call of `close`.
+        refusal: The last refusal by NATS; None if there was none.
     """
 
     def __init__(self, on_refused: OnRefused | None = None) -> None:
-        """Make one that is not connected yet.
+        """Create a bus that is not connected yet.
 
         Args:
-            on_refused: Called with all that NATS does not let this connection do.
+            on_refused: Called with every operation that NATS denies to this connection.
         """
         harden()
         self.client = Client()
@@ -115,16 +116,16 @@ class Bus:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the server can be talked to now."""
+        """Return True if the client is connected to a server now."""
         return bool(self.client.is_connected)
 
     def listen(
         self, *, disconnected: Callback | None = None, reconnected: Callback | None = None
     ) -> Callback:
-        """Have callbacks run when the connection is lost and when it is back.
+        """Register callbacks for a lost and a restored connection.
 
         Returns:
-            What takes them away again.
+            A callable that removes the callbacks.
         """
         pairs = ((self._on_disconnected, disconnected), (self._on_reconnected, reconnected))
         added = [(group, callback) for group, callback in pairs if callback]
@@ -138,7 +139,7 @@ class Bus:
         return remove
 
     async def connect(self, options: BusOptions) -> None:
-        """Connect, and keep trying for ever: a server that refuses us may change its mind.
+        """Connect and retry without a limit: a server that rejects us may accept us later.
 
         Raises:
             BusUnavailableError: The address, the key or the certificates cannot be used.
@@ -147,7 +148,7 @@ class Bus:
             await self.client.connect(
                 **options.connect_arguments(),
                 max_reconnect_attempts=-1,
-                # The publisher checks what it sends, and more strictly; all else is built here.
+                # The publisher validates its subjects more strictly; we build all other subjects.
                 skip_subject_validation=True,
                 pending_size=_PENDING_BYTES,
                 flush_timeout=_seconds(_FLUSH_TIMEOUT),
@@ -160,9 +161,9 @@ class Bus:
             raise BusUnavailableError(type(exc).__name__) from exc
 
     def move_on(self) -> None:
-        """Connect to another server of the cluster, if there is one.
+        """Reconnect to another server of the cluster, if there is one.
 
-        A server that is cut off from the others keeps its clients and answers nothing.
+        A server that is partitioned from the others keeps its clients but answers no request.
         """
         if len(self.client.servers) > 1 and self._moving is None:
             self._moving = task = asyncio.create_task(self.client.force_reconnect())
@@ -174,7 +175,7 @@ class Bus:
             _log.warning("bus_error_reported", kind=type(task.exception()).__name__)
 
     async def close(self) -> None:
-        """Close the connection; what was published is flushed first."""
+        """Flush what was published, then close the connection."""
         self._is_closing = True
         await self.client.close()
 
@@ -214,11 +215,11 @@ class Bus:
 
 
 def forget_unsent(client: Client) -> None:
-    """Throw away what the client would send after a reconnect.
+    """Discard what the client would send after a reconnect.
 
-    A publish that waited there longer than the duplicate window would be stored a second
-    time; whoever sent it gets no acknowledgement and repeats it. Subscriptions are safe: the
-    client sends them anew. There is no public way to say this (a test pins the two names).
+    A publish that waited there longer than the duplicate window would be stored a second time,
+    because its sender gets no acknowledgement and repeats it. Subscriptions are safe: the client
+    sends them again. nats-py has no public API for this (a test pins the two names).
     """
     client._pending.clear()  # noqa: SLF001
     client._pending_data_size = 0  # noqa: SLF001
@@ -226,7 +227,7 @@ def forget_unsent(client: Client) -> None:
 
 @asynccontextmanager
 async def open_bus(options: BusOptions, on_refused: OnRefused | None = None) -> AsyncIterator[Bus]:
-    """Connect, however long it takes, and close at the end of the block.
+    """Connect without a time limit, and close the connection at the end of the block.
 
     Raises:
         BusUnavailableError: The address, the key or the certificates cannot be used.

@@ -1,7 +1,7 @@
-"""JetStream's API as JSON, and the reply subjects of deliveries.
+"""Send requests of the JetStream API as JSON, and parse the reply subjects of deliveries.
 
-Requests are written by hand, because the server refuses unknown fields and nats-py has no field
-for some that we need.
+The requests are written by hand, because the server rejects unknown fields and nats-py lacks some
+fields that we need.
 """
 
 import base64
@@ -36,8 +36,8 @@ class ApiRefusedError(BusUnavailableError):
     """JetStream answered a request with an error.
 
     Attributes:
-        code: As of HTTP.
-        err_code: JetStream's own number.
+        code: Status code as in HTTP.
+        err_code: Error code of JetStream.
     """
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
@@ -47,7 +47,7 @@ class ApiRefusedError(BusUnavailableError):
 
 
 class Delivery(NamedTuple):
-    """What the reply subject of a delivered message says."""
+    """Metadata of a delivered message, parsed from its reply subject."""
 
     stream_sequence: int
     consumer_sequence: int
@@ -56,16 +56,16 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream as the server has it.
+    """Configuration and state of a stream as the server reports them.
 
     Attributes:
-        config: As JetStream writes it.
-        created: The server's text.
-        first_sequence: Of the oldest message; one past the last when there is none.
-        last_sequence: Of the newest message ever stored; 0 when there never was one.
-        last_stored_at: When the newest was stored.
-        deleted: How many are missing between the oldest and the newest.
-        told_at: When the server said so, by the clock that messages get their times from.
+        config: In the format of JetStream.
+        created: Creation time, as the server writes it.
+        first_sequence: Of the oldest message; one past the last if the stream is empty.
+        last_sequence: Of the newest message ever stored; 0 if there was none.
+        last_stored_at: When the newest message was stored.
+        deleted: Number of messages that are missing between the oldest and the newest.
+        told_at: When the server answered, by the clock that sets the times of messages.
     """
 
     config: Mapping[str, Any]
@@ -78,7 +78,7 @@ class StreamState:
 
     @property
     def generation(self) -> str:
-        """Which log this is: another one after a re-creation or a restore."""
+        """Return the identity of the log, which changes with a re-creation or a restore."""
         metadata = self.config.get("metadata") or {}
         return f"{metadata.get(GENERATION_KEY, '-')}@{self.created}"
 
@@ -93,7 +93,7 @@ class StoredMessage(NamedTuple):
 
 
 class JetStream:
-    """The requests we send.
+    """Client of the JetStream API requests that the service needs.
 
     Args:
         client: A connected client.
@@ -106,14 +106,14 @@ class JetStream:
 
     @property
     def max_payload(self) -> int:
-        """Most bytes of headers and body that the server takes in one message."""
+        """Return the largest message, headers and body, that the server accepts, in bytes."""
         return int(self._client.max_payload)
 
     async def request(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send one request.
 
         Raises:
-            ApiRefusedError: The server says no.
+            ApiRefusedError: The server answered with an error.
             BusUnavailableError: No answer in time.
         """
         if not self._client.is_connected:
@@ -135,7 +135,7 @@ class JetStream:
         return decoded
 
     async def find(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """Send one request; None when there is no such thing."""
+        """Send one request; return None if its object does not exist."""
         try:
             return await self.request(verb, body)
         except ApiRefusedError as error:
@@ -144,7 +144,7 @@ class JetStream:
             raise
 
     async def find_stream(self, stream: str) -> StreamState | None:
-        """Return the state of a stream."""
+        """Return the state of a stream, or None if there is no such stream."""
         info = await self.find(f"STREAM.INFO.{stream}")
         return stream_state(info) if info else None
 
@@ -157,34 +157,34 @@ class JetStream:
         return stream_state(await self.request(f"STREAM.INFO.{stream}"))
 
     async def find_message(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return the message with this sequence, asked of the stream's leader."""
+        """Return the message with this sequence from the stream's leader."""
         return _stored_message(await self.find(f"STREAM.MSG.GET.{stream}", {"seq": sequence}))
 
     async def find_next_message(
         self, stream: str, sequence: int, subject: str
     ) -> StoredMessage | None:
-        """Return the first message from `sequence` on with this subject or filter."""
+        """Return the first message at or after `sequence` that matches a subject or filter."""
         return _stored_message(
             await self.find(f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject})
         )
 
     async def find_last_message(self, stream: str, subject: str) -> StoredMessage | None:
-        """Return the newest message on a subject or filter, asked of the stream's leader."""
+        """Return the newest message on a subject or filter from the stream's leader."""
         return _stored_message(
             await self.find(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         )
 
 
 def nanoseconds(span: timedelta) -> int:
-    """Return the span as JetStream counts it."""
+    """Return a time span in nanoseconds, the unit of JetStream."""
     return span // timedelta(microseconds=1) * _NANOSECONDS_PER_MICROSECOND
 
 
 def parse_delivery(reply: str) -> Delivery | None:
-    """Return what a reply subject says about a delivery, or None when it is of another kind.
+    """Parse the reply subject of a delivery; return None for any other subject.
 
-    Does what `Msg.metadata` of nats-py does in a fifth of the time, and keeps the stored time
-    exact to the microsecond, which a float of nanoseconds is not.
+    This does the work of `Msg.metadata` of nats-py in a fifth of the time, and keeps the stored
+    time exact to the microsecond, which a float of nanoseconds is not.
     """
     tokens = reply.split(".")
     if len(tokens) == _V1_TOKENS:
@@ -202,12 +202,12 @@ def parse_delivery(reply: str) -> Delivery | None:
 
 
 def stream_state(info: Mapping[str, Any]) -> StreamState:
-    """Return what the server says of a stream."""
+    """Build a `StreamState` from the server's answer to STREAM.INFO."""
     state = info["state"]
     return StreamState(
         config=info["config"],
         created=info["created"],
-        # A stream that never held a message says 0.
+        # A stream that never held a message reports 0.
         first_sequence=max(int(state["first_seq"]), 1),
         last_sequence=int(state["last_seq"]),
         last_stored_at=parse_time(state["last_ts"]),
@@ -217,7 +217,7 @@ def stream_state(info: Mapping[str, Any]) -> StreamState:
 
 
 def told_at(info: Mapping[str, Any]) -> datetime:
-    """Return when the server answered, by its own clock; by ours if it does not say."""
+    """Return when the server answered, by its clock, or by ours if the answer has no time."""
     text = info.get("ts")
     return parse_time(text) if text else datetime.now(UTC)
 
@@ -235,5 +235,5 @@ def _stored_message(answer: Mapping[str, Any] | None) -> StoredMessage | None:
 
 
 def parse_time(text: str) -> datetime:
-    """Return the server's time; nanoseconds are cut, as `parse_delivery` cuts them."""
+    """Parse a time of the server, truncated to microseconds like those of `parse_delivery`."""
     return datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""The two logs as the routing sees them: inspect, read, look at the end."""
+"""Give routers access to the two logs: inspect them, read partitions, find their ends."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FILTERS: Final[Mapping[LogName, Callable[[int], str]]] = {
 
 
 class LogAccess:
-    """Opens readers on partitions and answers what their logs look like.
+    """Opens readers on partitions and inspects their logs.
 
     Args:
         bus: The connection.
         partition_count: The configured number of partitions of each log.
-        limits: Of every reader.
-        buffer_bytes: Most bytes of bodies in memory of all readers together, if this process
-            reads all partitions of both logs; overrules the limit of each.
+        limits: Limits of every reader.
+        buffer_bytes: Maximum bytes of bodies in memory for all readers together, if this process
+            reads all partitions of both logs. It overrides the limit of each reader.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class LogAccess:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the server can be talked to now."""
+        """Return True if the client is connected to a server now."""
         return self._bus.is_connected
 
     async def inspect(self, log: LogName, position: LogPosition) -> Inspection:
         """Compare a committed position with the log.
 
         Args:
-            log: Which log.
-            position: How far one of its partitions is committed.
+            log: The log.
+            position: The committed position of one of its partitions.
 
         Raises:
             BusUnavailableError: No answer in time, or no such stream.
@@ -75,17 +75,17 @@ class LogAccess:
         start_sequence: int,
         on_arrival: Callable[[], None],
     ) -> LogReader:
-        """Open a reader.
+        """Open a reader on a partition.
 
         Args:
-            partition: What to read.
+            partition: The partition to read.
             epoch: Fencing number of the reading router; part of the consumer's name.
-            attempt: Tells the readers of one epoch apart.
+            attempt: Number of the reader within its epoch; part of the consumer's name.
             start_sequence: The first sequence to read.
-            on_arrival: Called for every message; must not take long.
+            on_arrival: Called for every message; must return quickly.
 
         Raises:
-            BusUnavailableError: It could not be created.
+            BusUnavailableError: The reader could not be created.
         """
         section = Section(
             partition=partition,
@@ -97,7 +97,7 @@ class LogAccess:
         return await open_reader(self._bus, section, on_arrival, self._limits)
 
     async def get_state(self, log: LogName) -> StreamState:
-        """Return how far a log goes.
+        """Return the stream state of a log.
 
         Raises:
             BusUnavailableError: No answer in time, or no such stream.
@@ -105,7 +105,7 @@ class LogAccess:
         return await self._jetstream.get_stream(LOG_STREAMS[log])
 
     async def find_last_sequence(self, partition: PartitionId) -> int | None:
-        """Return the sequence of the newest message of a partition, asked of the leader.
+        """Return the sequence of the newest message of a partition, read from the leader.
 
         Raises:
             BusUnavailableError: No answer in time.
@@ -116,7 +116,7 @@ class LogAccess:
         return newest.sequence if newest else None
 
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
-        """Return when the first message of a partition after a sequence was stored.
+        """Return the stored time of the first message of a partition after a sequence.
 
         Raises:
             BusUnavailableError: No answer in time.

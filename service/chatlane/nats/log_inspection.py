@@ -1,4 +1,4 @@
-"""Checks that a log is still the one a cursor counts in, before anything is read from it."""
+"""Check that a log is still the one that a cursor refers to, before a reader opens on it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,16 +12,16 @@ Reason = Literal["generation", "tail_lost", "time_at_cursor"]
 
 @dataclass(frozen=True, slots=True)
 class LogIntact:
-    """Everything above the cursor is there."""
+    """The log holds everything above the cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogUnbound:
-    """The cursor never counted in any log; this is the first.
+    """The cursor does not refer to any log yet; this is its first.
 
     Attributes:
-        cursor: Where to start.
-        generation: The log it will count in.
+        cursor: The position to start from.
+        generation: The log that the cursor will refer to.
     """
 
     cursor: int
@@ -30,12 +30,13 @@ class LogUnbound:
 
 @dataclass(frozen=True, slots=True)
 class LogReplaced:
-    """The log was made anew, restored, or lost its tail.
+    """The log was re-created or restored, or it lost its tail.
 
     Attributes:
-        reason: What gave it away.
-        cursor: Before the first message there is; what was seen before is recognised.
-        generation: The log there is now.
+        reason: The check that failed.
+        cursor: The position before the first message of the log. The dedupe marks recognise
+            messages that were already decided.
+        generation: The current log.
     """
 
     reason: Reason
@@ -45,11 +46,11 @@ class LogReplaced:
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """Messages above the cursor are gone.
+    """Messages above the cursor are missing from the log.
 
     Attributes:
-        first_missing: Sequence of the first that may have been ours.
-        cursor: The last one missing; reading goes on after it.
+        first_missing: First missing sequence that may belong to the partition.
+        cursor: Last missing sequence; the reader continues after it.
         generation: The log, which is still the same.
     """
 
@@ -60,10 +61,10 @@ class LogTruncated:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCountDiffers:
-    """The stream has another number of partitions than the configuration.
+    """The stream and the configuration have different numbers of partitions.
 
     Attributes:
-        count: The stream's; None when its subjects have no partition number.
+        count: Number of the stream; None if its subjects have no partition number.
     """
 
     count: int | None
@@ -78,9 +79,9 @@ async def inspect_log(
     """Compare a committed position with the log.
 
     Args:
-        jetstream: Where the log is.
-        stream: Its name.
-        position: Of one of its partitions.
+        jetstream: The server that holds the log.
+        stream: Name of the log's stream.
+        position: Committed position of one of the log's partitions.
         partition_count: The configured number of partitions.
 
     Raises:
@@ -110,7 +111,7 @@ async def _mismatch(
         return "tail_lost"
     if position.cursor_at is None or position.cursor < state.first_sequence:
         return None
-    # A single deleted message leaves nothing to compare with.
+    # If the message at the cursor was deleted, there is nothing to compare.
     at_cursor = await jetstream.find_message(stream, position.cursor)
     if at_cursor is not None and at_cursor.stored_at != position.cursor_at:
         return "time_at_cursor"

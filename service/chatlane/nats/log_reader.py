@@ -1,8 +1,8 @@
-"""Reads one partition of a log, from one position on, until something is out of order.
+"""Read one partition of a log from a position on, and stop at the first irregularity.
 
 A reader is one ephemeral consumer with ack policy none. It does not repair itself: on a gap, a
-lost consumer, a lost connection or silence it breaks, and its owner opens another one at the
-committed cursor. What it holds in memory is bounded.
+lost consumer, a lost connection or silence it breaks, and its owner opens another reader at the
+committed cursor. Its memory is bounded.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _MESSAGE_ID: Final = "Nats-Msg-Id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderLimits:
-    """How much a reader holds, and how soon it notices silence.
+    """Limits of a reader's buffer, and the timing that detects a silent consumer.
 
     Attributes:
-        max_messages: Most messages in memory.
-        max_bytes: Most bytes of bodies in memory, one larger message excepted.
-        pull_expires: Life of one request for messages.
-        heartbeat: Pause between two signs of life of an idle consumer.
+        max_messages: Maximum number of messages in memory.
+        max_bytes: Maximum bytes of bodies in memory; one single message may be larger.
+        pull_expires: Lifetime of one pull request.
+        heartbeat: Interval of the heartbeats of an idle consumer.
     """
 
     max_messages: int = 512
@@ -55,17 +55,17 @@ class ReaderLimits:
 
     @property
     def longest_silence(self) -> timedelta:
-        """Silence that means the consumer is gone: two heartbeats lost and some slack."""
+        """Return the silence that means a lost consumer: two lost heartbeats and some slack."""
         return 2.5 * self.heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What a reader reads.
+    """The part of a log that a reader reads.
 
     Attributes:
-        name: Of the consumer; never used twice.
-        filter_subject: What the partition's messages are stored under.
+        name: Name of the consumer; never used twice.
+        filter_subject: Subject filter of the partition's messages.
         start_sequence: The first sequence to read.
     """
 
@@ -77,16 +77,16 @@ class Section:
 
 
 class LogReader:
-    """An open consumer and the messages that came in.
+    """An open consumer and its buffer of received messages.
 
-    One request for messages is open at a time. Several would overlap, and then nobody could
-    tell from a status message how many are still to come; the pause of one round trip per
-    half-buffer costs nothing against the time a batch takes.
+    One pull request is open at a time. Several would overlap, and then a status message would not
+    show how many messages are still to come. The pause of one round trip per half-buffer is
+    negligible against the time that a batch takes.
 
     Attributes:
-        messages: What came in and was not dropped yet, in order.
-        last_sequence: The stream sequence of the newest message that came in.
-        broken: Set when the reader will never deliver again.
+        messages: Received messages that were not dropped yet, in order.
+        last_sequence: The stream sequence of the newest received message.
+        broken: Set when the reader will not deliver any more.
     """
 
     def __init__(
@@ -114,23 +114,23 @@ class LogReader:
         self._is_wanted = asyncio.Event()
         self._subscription: Subscription | None = None
         self._puller: asyncio.Task[None] | None = None
-        # The consumer may survive a short loss of the connection, but what it sent meanwhile
-        # does not, and the server it is found on may have another log.
+        # The consumer may survive a short loss of the connection, but the messages that it sent
+        # meanwhile are lost, and the server after the reconnect may hold another log.
         self._stop_listening = bus.listen(disconnected=partial(self.break_off, "disconnected"))
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether a request waits for messages and none is in memory."""
+        """Return True if a pull request waits for messages and the buffer is empty."""
         return self._outstanding > 0 and not self.messages and not self.broken.is_set()
 
     async def open(self, jetstream: JetStream) -> None:
         """Create the consumer and start reading.
 
         Raises:
-            BusUnavailableError: The consumer may or may not exist; it ends by itself.
+            BusUnavailableError: The consumer may or may not exist; the server expires it.
         """
         try:
-            # Without limits of its own: what may come in is bounded by what is asked for.
+            # The subscription needs no limits: the pull requests bound what can arrive.
             self._subscription = await self._client.subscribe(
                 self._inbox, cb=self._received, pending_msgs_limit=0, pending_bytes_limit=0
             )
@@ -144,7 +144,7 @@ class LogReader:
         self._puller = asyncio.create_task(self._keep_pulling())
 
     async def close(self) -> None:
-        """End the consumer; what is in memory stays where it is."""
+        """Delete the consumer; the buffered messages stay in memory."""
         self.break_off("closed")
         self._stop_listening()
         if self._puller is not None:
@@ -153,7 +153,7 @@ class LogReader:
             if self._subscription is not None:
                 await self._subscription.unsubscribe()
             if self._client.is_connected:
-                # No answer is waited for: a consumer nobody reads ends by itself.
+                # Do not wait for an answer: the server expires a consumer without a reader.
                 await self._client.publish(
                     f"$JS.API.CONSUMER.DELETE.{self._section.stream}.{self._section.name}"
                 )
@@ -161,14 +161,14 @@ class LogReader:
             return
 
     def drop(self, count: int) -> None:
-        """Forget the first `count` messages in memory, and ask for more when there is room."""
+        """Remove the first `count` messages from the buffer, and pull more if there is room."""
         for _ in range(count):
             self._buffered_bytes -= len(self.messages.popleft().body)
         if self._outstanding == 0:
             self._is_wanted.set()
 
     def break_off(self, reason: str) -> None:
-        """Stop for good; the first reason stays."""
+        """Stop the reader for good; keep the first reason."""
         if not self.broken.is_set():
             self.break_reason = reason
             self.broken.set()
@@ -231,13 +231,12 @@ class LogReader:
             case "409" if description == "Batch Completed":
                 self._request_ended()
             case "409" if "MaxBytes" in description and "Exceeded" not in description:
-                # What comes next does not fit: it is asked for alone once there is nothing
-                # else in memory.
+                # The next message does not fit. Request it alone once the buffer is empty.
                 self._takes_large = True
                 self._request_ended()
             case status:
-                # 503: nobody answers for the consumer. 409: it was deleted, its leader
-                # changed, the server shuts down.
+                # 503: no server answers for the consumer. 409: it was deleted, its leader
+                # changed, or the server shuts down.
                 self.break_off(f"status {status} {description}".rstrip())
 
     def _request_ended(self) -> None:
@@ -255,7 +254,7 @@ class LogReader:
             self.break_off(f"pull {type(exc).__name__}")
 
     async def _wait_until_wanted(self) -> None:
-        """Wait for room or an ended request; break off when an open request stays silent."""
+        """Wait for room or the end of a request; break off if an open request stays silent."""
         if self._outstanding == 0:
             await self._is_wanted.wait()
             return
@@ -282,7 +281,7 @@ class LogReader:
         )
 
     def _next_request(self) -> dict[str, int] | None:
-        """Return what to ask for, or None while more than half of the room is taken."""
+        """Return the next pull request, or None while more than half of the buffer is taken."""
         room = self._limits.max_messages - len(self.messages)
         free_bytes = self._limits.max_bytes - self._buffered_bytes
         times = {
@@ -305,7 +304,7 @@ async def open_reader(
     """Create a reader and start it.
 
     Raises:
-        BusUnavailableError: It could not be created.
+        BusUnavailableError: The reader could not be created.
     """
     reader = LogReader(bus, section, limits or ReaderLimits(), on_arrival)
     try:

@@ -1,4 +1,4 @@
-"""Measures what each account or agent holds of a log, and purges the oldest of it."""
+"""Measure the share of a log that each account or agent holds, and purge its oldest messages."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogName
 
 UNPARTITIONED: Final = "unpartitioned"
-"""Stands for the owner of all that was published with a wildcard for a chat."""
+"""The owner of all events that were published with a wildcard in place of a chat."""
 
-# The server stores an event under a partition, but for those with a wildcard for a token.
+# The server stores an event under a partition, unless a token of its subject is a wildcard.
 NOT_PARTITIONED: Final = f"{subjects.ROOT}.inbound.>"
 
-# Messages that are read to find owners that are not declared (any more).
+# Number of messages that are read to find owners that are not declared, or not any longer.
 _OWNER_SAMPLES: Final = 32
-# Messages of one owner that are read to estimate the size of all of them.
+# Number of messages of one owner that are read to estimate the mean size.
 _SIZE_SAMPLES: Final = 8
-# What the server adds to a message on disk, headers of a publish included; about right is enough.
+# Approximate bytes that the server adds to a message on disk, including the publish headers.
 _OVERHEAD_BYTES: Final = 120
 _INACTIVE: Final = timedelta(seconds=10)
 _PATIENCE: Final = timedelta(seconds=30)
 
 
 class LogSize(NamedTuple):
-    """How full a log is; `max_bytes` is 0 without a limit."""
+    """Size of a log; `max_bytes` is 0 if there is no limit."""
 
     state: StreamState
     held_bytes: int
@@ -44,22 +44,22 @@ class LogSize(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What one owner holds of a log; the number of messages is exact, their size an estimate."""
+    """Share of a log that one owner holds: an exact message count and an estimated mean size."""
 
     messages: int
     message_bytes: int
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes all of it has."""
+        """Return the estimated total size in bytes."""
         return self.messages * self.message_bytes
 
 
 class LogShares:
-    """Asks the server about parts of a log that have one owner.
+    """Measures and purges the messages of one owner in a log.
 
-    Nothing is remembered between two questions: what is measured includes what no router has
-    read yet, and stays right whatever was purged or restored.
+    It keeps no state between two calls. The figures therefore include messages that no router has
+    read yet, and stay correct after a purge or a restore.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -69,7 +69,7 @@ class LogShares:
         self._jetstream = JetStream(client, _PATIENCE)
 
     async def find_size(self, log: LogName) -> LogSize | None:
-        """Return how full a log is, or None when there is no such stream."""
+        """Return the size of a log, or None if there is no such stream."""
         info = await self._jetstream.find(f"STREAM.INFO.{LOG_STREAMS[log]}")
         if info is None:
             return None
@@ -79,13 +79,13 @@ class LogShares:
     async def measure(
         self, log: LogName, state: StreamState, declared: Iterable[str]
     ) -> Mapping[str, Holding]:
-        """Return what each owner holds; who holds nothing is absent.
+        """Return the share of each owner; owners without messages are absent.
 
         Args:
-            log: Which log.
-            state: How far it goes.
-            declared: Owners that are asked for in any case; others are found by chance, the
-                more surely the more messages they have.
+            log: The log.
+            state: State of its stream.
+            declared: Owners that are always measured. Sampling finds other owners, with a
+                probability that grows with the number of their messages.
         """
         owners = set(declared)
         for _ in range(_OWNER_SAMPLES):
@@ -104,14 +104,14 @@ class LogShares:
         return found.sequence if found else None
 
     async def purge(self, log: LogName, owner: str, below: int) -> int:
-        """Purge the messages of an owner before a sequence; returns how many there were."""
+        """Purge the messages of an owner before a sequence; return their number."""
         answer = await self._jetstream.request(
             f"STREAM.PURGE.{LOG_STREAMS[log]}", {"filter": _filter(log, owner), "seq": below}
         )
         return int(answer["purged"])
 
     async def _count(self, log: LogName, owner: str) -> int:
-        # A consumer that reads nothing: the list of subjects would have an entry for each chat.
+        # Create a consumer for its pending count. The subject list would hold an entry per chat.
         stream, name, subject = LOG_STREAMS[log], f"shares-{uuid4().hex}", _filter(log, owner)
         config = {
             "name": name,
@@ -131,13 +131,13 @@ class LogShares:
 
     async def _mean_bytes(self, log: LogName, state: StreamState, owner: str) -> int:
         found = [await self._sample(log, state, _filter(log, owner)) for _ in range(_SIZE_SAMPLES)]
-        sizes = [size for one in found if one is not None for size in one[1:]]
+        sizes = [size for sample in found if sample is not None for size in sample[1:]]
         return sum(sizes) // len(sizes) if sizes else _OVERHEAD_BYTES
 
     async def _sample(
         self, log: LogName, state: StreamState, subject: str
     ) -> tuple[str, int] | None:
-        """Return subject and size of a message somewhere in a log."""
+        """Return subject and size of a random message of a log."""
         if state.first_sequence > state.last_sequence:
             return None
         sequence = random.randint(state.first_sequence, state.last_sequence)  # noqa: S311 # a sample

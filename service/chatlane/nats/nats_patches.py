@@ -1,15 +1,16 @@
-"""Makes nats-py read on, whatever bytes a publisher puts into a subject, a reply or headers.
+"""Patch nats-py so that it survives arbitrary bytes and enforces TLS.
 
-The server takes any bytes but blanks there. nats-py 2.16 decodes subjects strictly and parses
-headers on trust: an exception there ends its read loop without a word, and a form feed in a
-subject is a protocol error to it. A router then hears nothing, or reconnects for ever, because
-the log gives it the same message again. And it would talk in plain text to whoever does not ask
-for TLS. There is no hook for any of this, and FastStream makes clients of its own, so the class
-itself is mended.
+The server accepts any bytes except blanks in a subject, a reply or headers. nats-py 2.16 decodes
+subjects strictly and does not validate headers: an exception there ends its read loop silently,
+and it takes a form feed in a subject for a protocol error. A router then receives nothing, or
+reconnects without end, because the log delivers the same message again. nats-py would also talk in
+plain text to a server that does not ask for TLS. It has no hook for any of this, and FastStream
+creates its clients itself, so this module patches the class.
 
-It also waits for ever for the end of an attempt to connect that could not be encrypted, half a
-minute for the goodbye of an encrypted server that says nothing more, and forgets the socket of
-every attempt that the server refused, four a second for as long as a password is wrong.
+Further faults of nats-py that the patches fix: it waits without a limit for the end of a connection
+attempt that could not be encrypted. It waits half a minute for the close of an encrypted server
+that is silent. It leaks the socket of every attempt that the server rejects, four per second while
+a password is wrong.
 """
 
 import re
@@ -21,8 +22,8 @@ from nats.protocol import parser
 
 from chatlane_client.secured import come_up, require_encryption
 
-# As the server writes them: only blanks end a subject, and there are two where a reply is empty,
-# as in some answers of JetStream.
+# The format of the server: only blanks end a subject, and two blanks stand for an empty reply, as
+# in some answers of JetStream.
 _MESSAGE: Final = re.compile(rb"\AMSG ([^ \t\r\n]+) (\d+) +(([^ \t\r\n]+) )?(\d+)\r\n")
 _MESSAGE_WITH_HEADERS: Final = re.compile(
     rb"\AHMSG ([^ \t\r\n]+) (\d+) +(([^ \t\r\n]+) )?(\d+) (\d+)\r\n"
@@ -37,8 +38,8 @@ _process_connect_init = Client._process_connect_init  # noqa: SLF001
 
 @wraps(_process_headers)
 async def _headers_or_none(self: Client, headers: bytes) -> Any:  # noqa: ANN401 # as nats-py has it
-    """Return the headers, or none where there is nothing that nats-py can read."""
-    # Nearly all have one header, which nats-py would take apart byte by byte.
+    """Return the headers, or None if nats-py cannot parse them."""
+    # Nearly all messages have this single header, which nats-py would parse byte by byte.
     if headers and (only := _ONLY_THE_ID.fullmatch(headers)):
         return {"Nats-Msg-Id": only[1].decode()}
     try:
@@ -55,7 +56,7 @@ def _message(  # noqa: PLR0917 # as nats-py calls it
     data: bytes,
     headers: dict[str, str] | None,
 ) -> object:
-    """Build a message; what is no text in its subject becomes U+FFFD, which no subject of ours has."""
+    """Build a message; replace undecodable subject bytes by U+FFFD, which our subjects never hold."""
     return self.msg_class(
         subject=subject.decode(errors="replace"),
         reply=reply.decode(errors="replace"),
@@ -68,20 +69,20 @@ def _message(  # noqa: PLR0917 # as nats-py calls it
 
 @wraps(_process_connect_init)
 async def _connected_or_let_go(self: Client) -> None:
-    """Say who we are, and leave a connection that does not come up."""
+    """Send the handshake, and close a connection that does not come up."""
     await come_up(self, partial(_process_connect_init, self))
 
 
 @wraps(_connect_command)
 def _encrypted_or_nothing(self: Client) -> bytes:
-    """Say who we are, unless that would be in plain text although it was to be encrypted."""
+    """Return the CONNECT command; raise if encryption is required and the connection lacks it."""
     require_encryption(self)
     command: bytes = _connect_command(self)
     return command
 
 
 def harden() -> None:
-    """Mend nats-py for this process; once is enough, more does no harm."""
+    """Patch nats-py for this process; repeated calls have no further effect."""
     parser.MSG_RE = _MESSAGE
     parser.HMSG_RE = _MESSAGE_WITH_HEADERS
     Client._process_headers = _headers_or_none  # type: ignore[method-assign]  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The slots of stream agents: what is still to be delivered through them, and their pauses."""
+"""Read and pause the durables of stream agents, one per slot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatlane.nats.jetstream import StoredMessage
 
 _STREAM: Final = StreamName.ROUTED
-# Should we die, nobody reads the slot for so long.
+# If this process dies, the slot stays paused for so long.
 _PAUSE: Final = timedelta(seconds=5)
 _RECHECK_INTERVAL: Final = timedelta(milliseconds=10)
 _RECHECKS: Final = 100
@@ -30,7 +30,7 @@ _log = get_logger("routed_slots")
 
 
 class RoutedSlots:
-    """Looks at the durables of stream agents and at what waits in ROUTED for them.
+    """Reads the state of stream agents' durables and their pending messages in ROUTED.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -39,13 +39,13 @@ class RoutedSlots:
         self._jetstream = JetStream(client)
 
     async def newest(self, session_id: UUID) -> StoredMessage | None:
-        """Return the newest message of a session, whatever agent and slot it is for."""
+        """Return the newest message of a session, for any agent and slot."""
         return await self._jetstream.find_last_message(_STREAM, f"chat.v1.routed.*.*.{session_id}")
 
     async def delivered(self, durable: str) -> int | None:
-        """Return the sequence of the newest message that workers were given.
+        """Return the sequence of the newest message that was delivered to workers.
 
-        0 if they were given none, None if there is no such durable.
+        Return 0 if none was delivered, None if there is no such durable.
         """
         info = await self._jetstream.find(f"CONSUMER.INFO.{_STREAM}.{durable}")
         return None if info is None else int(info["delivered"]["stream_seq"])
@@ -63,9 +63,10 @@ class RoutedSlots:
 
     @asynccontextmanager
     async def paused(self, durable: str) -> AsyncIterator[None]:
-        """Have the server deliver nothing through a durable for the length of the block.
+        """Pause delivery through a durable for the length of the block.
 
-        The time is the server's: our clock may be another. It goes on by itself should we die.
+        The deadline uses the server's clock, which may differ from ours. If this process dies, the
+        server resumes delivery at the deadline.
         """
         verb = f"CONSUMER.PAUSE.{_STREAM}.{durable}"
         info = await self._jetstream.request(f"CONSUMER.INFO.{_STREAM}.{durable}")
@@ -78,7 +79,7 @@ class RoutedSlots:
             await self._resume(verb)
 
     async def _until_paused(self, durable: str) -> None:
-        """Wait until the server that leads the durable knows of the pause."""
+        """Wait until the leader of the durable has applied the pause."""
         for _ in range(_RECHECKS):
             info = await self._jetstream.request(f"CONSUMER.INFO.{_STREAM}.{durable}")
             if info.get("paused"):
@@ -90,5 +91,5 @@ class RoutedSlots:
         try:
             await self._jetstream.request(verb, {})
         except (ApiRefusedError, BusUnavailableError) as error:
-            # It goes on when its pause ends.
+            # The server resumes delivery when the pause ends.
             _log.warning("slot_not_resumed", reason=str(error))

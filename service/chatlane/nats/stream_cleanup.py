@@ -1,4 +1,4 @@
-"""What keeps streams tidy: purging the logs, and the advisories of messages nobody acknowledged."""
+"""Purge the logs, and read the advisories about messages that no worker acknowledged."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NO_MESSAGES: Final = "404"
 
 
 class Undelivered(NamedTuple):
-    """A message that was delivered as often as allowed, and never acknowledged.
+    """A message that reached its maximum number of deliveries without an acknowledgement.
 
     Attributes:
-        durable: Whose readers gave up on it.
-        sequence: Of the message, in ROUTED.
-        deliveries: How often they got it.
-        noticed_at: When the server said so.
-        message: What they could not deal with; None when it is gone by now.
+        durable: The durable that delivered it.
+        sequence: Sequence of the message in ROUTED.
+        deliveries: Number of deliveries.
+        noticed_at: When the server published the advisory.
+        message: The message; None if it is no longer in the stream.
     """
 
     durable: str
@@ -45,10 +45,10 @@ class Undelivered(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """An advisory in our hands; it comes again unless it is acknowledged.
+    """A received advisory; the server delivers it again unless it is acknowledged.
 
     Attributes:
-        undelivered: What it says; None when it says nothing we know.
+        undelivered: The message that it reports; None if the advisory could not be parsed.
     """
 
     undelivered: Undelivered | None
@@ -56,7 +56,7 @@ class Notice(NamedTuple):
 
 
 class LogUpkeep:
-    """Looks at the logs and purges them.
+    """Reads the state of the logs and purges them.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -65,16 +65,16 @@ class LogUpkeep:
         self._jetstream = JetStream(client)
 
     async def get_state(self, log: LogName) -> StreamState:
-        """Return how far a log goes."""
+        """Return the stream state of a log."""
         return await self._jetstream.get_stream(LOG_STREAMS[log])
 
     async def find_stored_at(self, log: LogName, sequence: int) -> datetime | None:
-        """Return when a message was stored, if it is still there."""
+        """Return the stored time of a message, or None if it is no longer there."""
         message = await self._jetstream.find_message(LOG_STREAMS[log], sequence)
         return message.stored_at if message else None
 
     async def purge_below(self, log: LogName, sequence: int) -> int:
-        """Delete every message before `sequence`; returns how many there were."""
+        """Delete every message before `sequence`; return their number."""
         answer = await self._jetstream.request(
             f"STREAM.PURGE.{LOG_STREAMS[log]}", {"seq": sequence}
         )
@@ -82,7 +82,7 @@ class LogUpkeep:
 
 
 class AdvisoryQueue:
-    """The advisories about ROUTED, shared by all routers.
+    """Queue of the advisories about ROUTED; all routers share it.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -92,10 +92,10 @@ class AdvisoryQueue:
         self._jetstream = JetStream(client)
 
     async def next(self) -> Notice | None:
-        """Return the next advisory with the message it is about, or None while there is none."""
+        """Return the next advisory with its message, or None if there is none."""
         try:
-            # Delivered messages carry their own subject, by which the shared inbox of the new
-            # style knows no request.
+            # A delivered message carries its original subject, which the shared inbox of the new
+            # request style cannot match to a request.
             raw = await self._client.request(
                 _NEXT_SUBJECT, _NEXT, timeout=REQUEST_TIMEOUT.total_seconds(), old_style=True
             )
@@ -118,7 +118,7 @@ class AdvisoryQueue:
         return Undelivered(durable, sequence, deliveries, noticed_at, message)
 
     async def acknowledge(self, notice: Notice) -> None:
-        """Say that an advisory is dealt with; if that gets lost, it comes again."""
+        """Acknowledge a handled advisory; if the ack is lost, the server delivers it again."""
         try:
             await notice.raw.ack()
         except (NatsError, OSError) as exc:
@@ -126,7 +126,7 @@ class AdvisoryQueue:
 
 
 def _expect_nothing_new(status: Msg) -> None:
-    """Tell "no messages" from "no such durable" and the like."""
+    """Raise BusUnavailableError unless the status means that there are no messages."""
     code = (status.headers or {}).get("Status", "")
     if code != _NO_MESSAGES:
         raise BusUnavailableError(f"advisories status {code}")

@@ -1,4 +1,4 @@
-"""Reads messages of a stream once, through a throw-away consumer that acknowledges nothing."""
+"""Read the messages of a stream once, through an ephemeral consumer without acknowledgements."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from chatlane.nats.jetstream import Delivery, JetStream
 
 _UNLIMITED: Final = 0
-# A request ended: there is nothing, or nothing came in time. Which of the two is asked.
+# A request ended: the stream has no more messages, or none came in time. The caller checks which.
 _REQUEST_ENDED: Final = frozenset({"404", "408"})
 
 
 class OnePass:
-    """One reading of a stream.
+    """One pass over a stream.
 
     Attributes:
-        pending: How many messages there were to read when it began.
+        pending: Number of messages to read when the pass began.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class OnePass:
     async def read(
         self, count: int, *, at_once: int, within: timedelta
     ) -> AsyncIterator[list[tuple[Msg, Delivery]]]:
-        """Yield the next messages in pieces; while one is looked at the next is on its way.
+        """Yield the next messages in batches; prefetch one batch while the caller handles another.
 
         Args:
-            count: How many at most; they are fewer where others went while they were read.
-            at_once: How many a piece has.
+            count: Maximum number of messages; fewer if some were deleted during the pass.
+            at_once: Number of messages in a batch.
             within: Longest wait for each message.
 
         Raises:
-            BusUnavailableError: One did not come in time, or got lost on its way.
+            BusUnavailableError: A message did not arrive in time, or was lost on the way.
         """
         try:
             came_at = monotonic()
@@ -77,7 +77,7 @@ class OnePass:
                 count -= len(got)
                 if got:
                     came_at = monotonic()
-                # A slow server ends requests early; only that nothing is left is the end.
+                # A slow server ends requests early, so check the stream before stopping.
                 if len(got) < batch and not await self._is_any_left():
                     count = 0
                 if count > 0 and monotonic() - came_at > within.total_seconds():
@@ -85,7 +85,7 @@ class OnePass:
                 await self._ask(min(count, at_once))
                 if got:
                     yield got
-                    # The time that the caller took is not the server's.
+                    # Do not count the time that the caller took against the server.
                     came_at = monotonic()
         except (NatsError, OSError, TimeoutError) as exc:
             raise BusUnavailableError(f"reading {type(exc).__name__}") from exc
@@ -115,7 +115,7 @@ class OnePass:
         return got
 
     async def _is_any_left(self) -> bool:
-        """Return whether the stream holds a message behind the last one that was read."""
+        """Return True if the stream holds a message after the last one that was read."""
         following = await self._jetstream.find_next_message(
             self._stream, self._last + 1, self._subject
         )
@@ -123,10 +123,10 @@ class OnePass:
 
 
 def _require_ended(headers: Mapping[str, str]) -> None:
-    """Return where a status says that a request ended; else the rest cannot be read.
+    """Raise unless a status says that a request ended.
 
     Raises:
-        BusUnavailableError: The consumer is gone, or its server.
+        BusUnavailableError: The consumer or its server is gone.
     """
     if (status := headers.get("Status", "")) not in _REQUEST_ENDED:
         described = headers.get("Description", "")
@@ -134,7 +134,7 @@ def _require_ended(headers: Mapping[str, str]) -> None:
 
 
 class _Inbox:
-    """Where messages arrive; a timer runs only while there is none."""
+    """Buffer of received messages; a timer runs only while it is empty."""
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
@@ -162,14 +162,14 @@ async def open_pass(
     *,
     inactive: timedelta,
 ) -> AsyncIterator[OnePass]:
-    """Make the consumer for the length of the block; the server forgets one that nobody deletes.
+    """Create a consumer for the length of the block; the server expires it if it is not deleted.
 
     Args:
-        client: Whose connection it is.
-        jetstream: Over the same connection.
-        stream: Of which stream.
-        config: Name, filter, and where it begins.
-        inactive: After so long without a request the server forgets it.
+        client: The client of the connection.
+        jetstream: API over the same connection.
+        stream: The stream to read.
+        config: Name, filter and start of the consumer.
+        inactive: The server deletes the consumer after so long without a request.
 
     Raises:
         BusUnavailableError: There is no answer in time.
@@ -201,7 +201,7 @@ async def open_pass(
 async def _open_inbox(client: Client) -> AsyncIterator[_Inbox]:
     inbox = _Inbox(client.new_inbox())
     try:
-        # No more comes than a batch that was asked for.
+        # The requested batch bounds what can arrive.
         subscription = await client.subscribe(
             inbox.subject,
             cb=inbox.received,

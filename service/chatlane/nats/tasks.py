@@ -1,4 +1,4 @@
-"""Ends tasks that talk to NATS, which takes more than a cancellation."""
+"""Run and end tasks that use NATS, for which one cancellation may not be enough."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _PATIENCE_SECONDS: Final = 0.05
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended; its result or error is dropped."""
+    """Cancel a task until it has ended; discard its result or error."""
     await _end([task])
 
 
 async def run_together(parts: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
-    """Run parts that go on until they are cancelled; where one fails, end the others and raise.
+    """Run coroutines until they are cancelled; if one fails, end the others and raise its error.
 
-    A task group cancels its tasks once, and waits for ever for one in which that got lost.
+    A task group cancels its tasks once, and never ends if a task loses that cancellation.
 
     Args:
-        parts: Each with the name of its task.
+        parts: The coroutines, each with the name of its task.
     """
     tasks = [asyncio.create_task(part, name=name) for name, part in parts]
     try:
@@ -35,10 +35,10 @@ async def run_together(parts: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel tasks until all have ended, also while who waits for that is cancelled, too.
+    """Cancel tasks until all have ended, even if the caller itself is cancelled meanwhile.
 
-    One cancellation may get lost: nats-py swallows one that meets its flush, and
-    `asyncio.wait_for` of Python 3.11 one that comes together with the answer.
+    A cancellation may get lost: nats-py swallows one during its flush, and `asyncio.wait_for` of
+    Python 3.11 swallows one that coincides with the answer.
     """
     was_cancelled = False
     while unfinished := [task for task in tasks if not task.done()]:

@@ -1,6 +1,7 @@
-"""Streams and durables: applied by the admin job, verified by every process that starts.
+"""Create, update and verify the declared streams and durables.
 
-`apply` creates and updates and never destroys; `verify` only looks.
+The admin job calls `apply`, which creates and updates but never deletes. Every process calls
+`verify` at its start, which changes nothing.
 """
 
 import re
@@ -19,7 +20,7 @@ LOG_STREAMS: Final[Mapping[LogName, StreamName]] = {
 }
 
 _PARTITION_CALL: Final = re.compile(r"\{\{partition\((\d+),")
-# What a consumer keeps from its creation on; a difference needs an operator's decision.
+# Fields that cannot change after the creation; a difference needs an operator's decision.
 _FIXED_OF_DURABLE: Final = frozenset({"ack_policy", "deliver_policy"})
 _FIXED_OF_STREAM: Final = frozenset({"retention", "storage", "subject_transform"})
 
@@ -27,13 +28,13 @@ _FIXED_OF_STREAM: Final = frozenset({"retention", "storage", "subject_transform"
 async def apply(
     jetstream: JetStream, streams: Iterable[StreamSpec], durables: Iterable[DurableSpec]
 ) -> list[str]:
-    """Create what is missing and update what differs.
+    """Create missing streams and durables, and update those that differ.
 
-    Nothing is deleted, and what only a re-creation could change is left as it is: `verify`
-    reports it.
+    It deletes nothing. It leaves fields that only a re-creation could change; `verify` reports
+    them.
 
     Returns:
-        What was done, one sentence each; nothing the second time.
+        One sentence for each change; empty if nothing changed.
 
     Raises:
         ApiRefusedError: The server does not accept a declaration.
@@ -47,10 +48,10 @@ async def apply(
 async def verify(
     jetstream: JetStream, streams: Iterable[StreamSpec], durables: Iterable[DurableSpec]
 ) -> list[str]:
-    """Compare the server with what is declared, and with what every release needs.
+    """Compare the server with the declarations and with the requirements of every release.
 
     Returns:
-        The differences, one sentence each; empty when all is as declared.
+        One sentence for each difference; empty if there is none.
 
     Raises:
         BusUnavailableError: No answer in time.
@@ -71,14 +72,14 @@ def _server_differences(jetstream: JetStream) -> list[str]:
 
 
 def find_partition_count(config: Mapping[str, Any]) -> int | None:
-    """Return the number of partitions in the subject transform of a stream, if it has any."""
+    """Return the partition count in the subject transform of a stream, or None without one."""
     transform = config.get("subject_transform") or {}
     call = _PARTITION_CALL.search(transform.get("dest", ""))
     return int(call[1]) if call else None
 
 
 def stream_config(spec: StreamSpec) -> dict[str, Any]:
-    """Return the declaration as JetStream takes it."""
+    """Convert a declaration to the configuration format of JetStream."""
     config: dict[str, Any] = {
         "name": spec.name.value,
         "subjects": list(spec.subjects),
@@ -99,7 +100,7 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
 
 
 def durable_config(spec: DurableSpec) -> dict[str, Any]:
-    """Return the declaration as JetStream takes it."""
+    """Convert a declaration to the configuration format of JetStream."""
     return {
         "name": spec.name,
         "durable_name": spec.name,
@@ -126,7 +127,7 @@ async def _apply_stream(jetstream: JetStream, spec: StreamSpec) -> str | None:
     )
     if not changed and not needs_generation:
         return None
-    # An update replaces the whole configuration, so what we do not declare goes back as it is.
+    # An update replaces the whole configuration, so send undeclared fields back unchanged.
     updated = {**state.config, **{name: declared[name] for name in changed}}
     if needs_generation:
         updated["metadata"] = {**updated.get("metadata", {}), GENERATION_KEY: str(uuid4())}
@@ -200,7 +201,7 @@ def _changed(
 
 
 def _is_same(declared: object, actual: object) -> bool:
-    # The server leaves out what is zero.
+    # The server omits zero values.
     if not declared and not actual:
         return True
     return declared == actual

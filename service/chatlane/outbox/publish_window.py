@@ -1,8 +1,8 @@
-"""Publishes rows with many in flight, but never two of one session on one stream.
+"""Publish rows with many in flight, but never two of one session on one stream.
 
-Knows no database: what it cannot decide alone (rows it has held for too long, rows that no
-stream will ever take) it puts aside for the relay. Nothing here awaits per row, so thousands
-of rows a second cost little more than the publishes themselves.
+The module does not use the database. It puts rows aside for the relay that it cannot decide alone:
+rows that it has held for too long, and rows that no stream will ever accept. It never awaits per
+row, so thousands of rows a second cost little more than the publishes themselves.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from chatlane.outbox.publisher import Ack
     from chatlane.store.outbox import OutboxRow
 
-# Beyond what is in flight at once, more does not make the server faster.
+# A larger window does not make the server faster.
 DEFAULT_WINDOW: Final = 256
-# What a row occupies besides its payload, measured.
+# Measured memory of a row in addition to its payload.
 _ROW_BYTES: Final = 1000
-# The pump lets acknowledgements in between so many publishes.
+# The pump yields to the event loop after so many publishes, so that acknowledgements get handled.
 _BREATH: Final = 32
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
-# What is said here the database has as well, in full. A word that finds no room is dropped: kept, it
-# would take the room in memory that everything else needs on its way.
+# The database also holds the full content of these messages. If the stream is full, they are
+# dropped: kept, they would take the memory that all other messages need.
 _DISPENSABLE: Final = frozenset({StreamName.DEAD})
-# An error that is in none of our classes is a bug: tried again, but not for ever.
+# An error of an unknown class is a bug: retry the publish, but only so many times.
 _MOST_UNKNOWN_ERRORS: Final = 5
 
 _log = get_logger("relay")
@@ -58,16 +58,16 @@ Key = tuple["UUID", str]
 
 
 class Publisher(Protocol):
-    """What a pipeline needs of the bus."""
+    """Interface to the bus that a pipeline needs."""
 
     async def publish(
         self, subject: str, payload: bytes, message_id: str, trace: Trace | None = None
     ) -> asyncio.Future[Ack]:
-        """Send one message; the future ends within a short, fixed time, well or not.
+        """Send one message; the future ends within a short, fixed time with an ack or an error.
 
         Raises (here or in the future):
-            TransientError: Unknown whether it was stored; repeat with the same id.
-            PermanentError: No stream will ever take this message.
+            TransientError: It is unknown whether it was stored; repeat with the same id.
+            PermanentError: No stream will ever accept this message.
         """
         ...
 
@@ -77,8 +77,8 @@ class Batch:
     """Rows that were committed together.
 
     Attributes:
-        known_since: Monotonic time at which the database last said that they are ours.
-        unpublished: How many are not acknowledged yet.
+        known_since: Monotonic time at which the database last confirmed that we own them.
+        unpublished: Number of rows that are not acknowledged yet.
     """
 
     known_since: float
@@ -87,7 +87,7 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One row on its way."""
+    """One row that is to be published, and its publish attempts."""
 
     row: OutboxRow
     key: Key | None
@@ -97,15 +97,15 @@ class Item:
 
 @dataclass(slots=True)
 class _Outlet:
-    """What goes to one stream; each has its own window, so a full stream delays no other.
+    """Rows of one stream. Each stream has its own window, so a full stream delays no other.
 
     Attributes:
-        in_flight: Publishes without an answer, and failed ones that wait for their next try:
-            while a stream refuses, this bounds how hard we knock.
-        is_full: Whether the stream said so in its last answer.
-        held: How many rows are in memory, those behind others of their session included.
-        held_bytes: What they take in memory.
-        dropped: Rows that found no room and are not worth waiting for it.
+        in_flight: Publishes without an answer, and failed ones that wait for their next attempt.
+            This bounds the load on a stream that rejects messages.
+        is_full: True if the last answer of the stream was that it is full.
+        held: Number of rows in memory, including those queued behind others of their session.
+        held_bytes: Memory of these rows.
+        dropped: Number of rows that were dropped because the stream was full.
     """
 
     ready: deque[Item] = field(default_factory=deque)
@@ -119,14 +119,14 @@ class _Outlet:
 
 
 class Pipeline:
-    """The rows in memory and how far each of them is.
+    """The rows in memory and the publish state of each.
 
     Args:
-        publisher: Sends them.
-        stale_after: A row that was not confirmed by the database for so long may have been
-            published by somebody else, long enough ago for the stream to have forgotten.
+        publisher: Sends the rows.
+        stale_after: If the database has not confirmed a row for so long, another router may have
+            published it, and the duplicate window of the stream may have passed since.
         window: Publishes in flight for each stream.
-        jitter: Spreads repeats, so that routers do not knock in step.
+        jitter: Spreads retries, so that routers do not retry at the same time.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Pipeline:
         self._window = window
         self._jitter = jitter
         self._outlets: dict[str, _Outlet] = {}
-        # A key is here while one of its rows is under way; the rows behind that one, if any.
+        # Holds a key while one of its rows is being published; the value queues the rows behind it.
         self._lines: dict[Key, deque[Item] | None] = {}
         self._later: list[tuple[float, int, Item]] = []
         self._tie = count()
@@ -160,10 +160,10 @@ class Pipeline:
         self.row_count = 0
 
     def enqueue(self, rows: Sequence[OutboxRow], known_since: float) -> None:
-        """Take rows in the order of their ids.
+        """Queue rows in the order of their ids.
 
         Args:
-            rows: Committed, and ours.
+            rows: Committed rows that this router owns.
             known_since: Monotonic time from before they were read or written.
         """
         if not rows:
@@ -210,8 +210,8 @@ class Pipeline:
                 await self._pump(outlet)
 
     async def _pump(self, outlet: _Outlet) -> None:
-        # Half a window at a time: otherwise each acknowledgement lets one publish out, and each
-        # publish is a write of its own to the socket.
+        # Refill half a window at a time. Otherwise each acknowledgement releases one publish, and
+        # each publish is a separate write to the socket.
         if outlet.in_flight > self._window // 2:
             return
         for sent in count(1):
@@ -234,7 +234,7 @@ class Pipeline:
             acknowledgement = await self._publisher.publish(
                 row.subject, row.payload, row.message_id, row.trace
             )
-        except Exception as error:  # noqa: BLE001 - a row must not get lost to a bug
+        except Exception as error:  # noqa: BLE001 - a bug must not lose a row
             self._failed(item, outlet, error)
         else:
             hit(RouterPoint.PUBLISHED)
@@ -252,7 +252,7 @@ class Pipeline:
         self._done(item)
 
     def _done(self, item: Item) -> None:
-        """Have the row deleted."""
+        """Mark a row as acknowledged, so that the relay deletes it."""
         if not self._acknowledged:
             self.some_acknowledged.set()
         self._acknowledged.append(item.row.id)
@@ -262,7 +262,7 @@ class Pipeline:
         self.let_go(item)
 
     def let_go(self, item: Item) -> None:
-        """Forget a row; the next one of its session may go."""
+        """Drop a row from memory and release the next row of its session."""
         self.row_count -= 1
         outlet = self._outlet(item)
         outlet.held -= 1
@@ -318,7 +318,7 @@ class Pipeline:
             self._alarm = asyncio.get_running_loop().call_later(delay, self._wakeup.set)
 
     def _move_due(self) -> None:
-        """Let failed rows whose time has come go first again."""
+        """Put failed rows whose retry is due at the front of their queues."""
         now = time.monotonic()
         due: list[Item] = []
         while self._later and self._later[0][0] <= now:
@@ -330,48 +330,48 @@ class Pipeline:
         self._set_alarm()
 
     def hurry(self) -> None:
-        """Try failed rows now instead of at their time: the server is back."""
+        """Retry failed rows now instead of at their due time, because the server is back."""
         self._later = [(0.0, tie, item) for _, tie, item in self._later]
         heapq.heapify(self._later)
         self._wakeup.set()
 
     def take_acknowledged(self, limit: int) -> list[int]:
-        """Hand over ids of published rows, to be deleted."""
+        """Return and remove ids of published rows for deletion."""
         taken, self._acknowledged = self._acknowledged[:limit], self._acknowledged[limit:]
         if not self._acknowledged:
             self.some_acknowledged.clear()
         return taken
 
     def restore_acknowledged(self, ids: Iterable[int]) -> None:
-        """Take ids back that were not deleted after all."""
+        """Put back ids whose rows were not deleted."""
         self._acknowledged.extend(ids)
         if self._acknowledged:
             self.some_acknowledged.set()
 
     @property
     def acknowledged_count(self) -> int:
-        """How many published rows are still in the table."""
+        """Return the number of published rows that are still in the table."""
         return len(self._acknowledged)
 
     def take_stale(self, limit: int) -> list[Item]:
-        """Hand over rows whose fate has to be read again."""
+        """Return and remove rows whose owner has to be read from the database again."""
         taken, self.stale = self.stale[:limit], self.stale[limit:]
         if not self.stale:
             self.some_stale.clear()
         return taken
 
     def put_back_stale(self, items: Iterable[Item]) -> None:
-        """Take rows back that could not be read again now."""
+        """Put back rows that could not be read again now."""
         self.stale.extend(items)
         self.some_stale.set()
 
     def behind(self, item: Item, limit: int) -> list[Item]:
-        """Return the next rows of the same session and stream."""
+        """Return the rows that are queued behind a row of the same session and stream."""
         line = self._lines[item.key] if item.key is not None else None
         return list(islice(line, limit)) if line else []
 
     def resume(self, items: Iterable[Item], known_since: float) -> None:
-        """Publish rows that are still ours after all, or ask about them again."""
+        """Queue stale rows again after the database confirmed that this router owns them."""
         for item in items:
             item.batch = Batch(known_since, 1)
             self._outlet(item).ready.append(item)
@@ -379,7 +379,7 @@ class Pipeline:
 
     @property
     def full_streams(self) -> frozenset[str]:
-        """The streams that refuse what is new for want of room, as far as rows wait for them."""
+        """Return the streams that reject new messages because they are full and have rows waiting."""
         return frozenset(
             stream
             for stream, outlet in self._outlets.items()
@@ -387,18 +387,18 @@ class Pipeline:
         )
 
     def streams_holding(self, max_bytes: int) -> frozenset[str]:
-        """Return the streams whose rows take more memory than this."""
+        """Return the streams whose rows take more memory than `max_bytes`."""
         return frozenset(
             stream for stream, outlet in self._outlets.items() if outlet.held_bytes > max_bytes
         )
 
     def rows_of(self, stream: str) -> int:
-        """Return how many rows of a stream are in memory."""
+        """Return the number of rows of a stream in memory."""
         outlet = self._outlets.get(stream)
         return outlet.held if outlet else 0
 
     def take_counts(self) -> dict[str, tuple[int, int]]:
-        """Return by stream how many were acknowledged and repeated since the last call."""
+        """Return, by stream, the numbers of acknowledged and repeated rows since the last call."""
         counts = {
             stream: (outlet.published, outlet.repeated)
             for stream, outlet in self._outlets.items()
@@ -409,13 +409,15 @@ class Pipeline:
         return counts
 
     def take_dropped(self) -> dict[str, int]:
-        """Return by stream how many found no room and were dropped since the last call."""
-        dropped = {stream: its.dropped for stream, its in self._outlets.items() if its.dropped}
+        """Return, by stream, the number of rows dropped since the last call for lack of room."""
+        dropped = {
+            stream: outlet.dropped for stream, outlet in self._outlets.items() if outlet.dropped
+        }
         for stream in dropped:
             self._outlets[stream].dropped = 0
         return dropped
 
     def take_times(self) -> list[float]:
-        """Return how many seconds each batch took to its last acknowledgement, since the last call."""
+        """Return the seconds to the last acknowledgement of each batch since the last call."""
         taken, self._times = self._times, []
         return taken

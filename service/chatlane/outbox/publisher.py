@@ -1,7 +1,7 @@
-"""Publishes to streams with many messages in flight, and knows the fate of every one.
+"""Publish to streams with many messages in flight, and track the outcome of each.
 
-nats-py's own asynchronous publish neither resolves nor fails a future whose acknowledgement was
-lost with a connection, loses error answers, and costs twice as much time.
+The asynchronous publish of nats-py neither resolves nor fails a future whose acknowledgement was
+lost with a connection. It also loses error answers and takes twice as much time.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _SUBJECT: Final = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
 _MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,256}")
 _MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 _NO_RESPONDERS: Final = "503"
-# What a stream answers that has no room: for its own limit, the account's or the disk's.
+# Error codes of a full stream: its own limit, the limit of the account, or the disk.
 _FULL: Final = frozenset({10023, 10047, 10077})
 # "NATS/1.0", the name and separators of the one header, and the blank line.
 _HEADER_BYTES: Final = len(f"NATS/1.0\r\n{_MESSAGE_ID_HEADER}: \r\n\r\n")
 
 
 class Ack(NamedTuple):
-    """The server has the message.
+    """Acknowledgement that the server has stored a message.
 
     Attributes:
-        sequence: In the stream; that of the first copy when it is a duplicate.
-        is_duplicate: The server had it before.
+        sequence: Sequence in the stream; that of the first copy for a duplicate.
+        is_duplicate: The server had stored the message before.
     """
 
     sequence: int
@@ -61,10 +61,10 @@ class Ack(NamedTuple):
 
 
 class Publisher:
-    """Sends messages and hands out a future for each acknowledgement.
+    """Sends messages and returns a future for each acknowledgement.
 
-    Every future ends: with an `Ack`, or at the deadline, or when the connection is lost. A
-    `BusUnavailableError` in it means *unknown*: repeat with the same id.
+    Every future ends: with an `Ack`, at the deadline, or when the connection is lost. A
+    `BusUnavailableError` in it means that the outcome is unknown: repeat with the same id.
 
     Args:
         bus: The connection.
@@ -78,7 +78,7 @@ class Publisher:
         self._inbox = self._client.new_inbox()
         self._token_at = len(self._inbox) + 1
         self._count = 0
-        # In the order of their deadlines, since all wait equally long: one timer serves all.
+        # Sorted by deadline, because all have the same timeout. So one timer serves all of them.
         self._pending: dict[str, tuple[float, asyncio.Future[Ack]]] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -87,7 +87,7 @@ class Publisher:
 
     @property
     def pending(self) -> int:
-        """How many acknowledgements are awaited."""
+        """Return the number of outstanding acknowledgements."""
         return len(self._pending)
 
     async def publish(
@@ -96,10 +96,10 @@ class Publisher:
         """Send one message; the order of calls is the order on the wire.
 
         Args:
-            subject: Of a stream.
+            subject: A subject of a stream.
             payload: The body.
-            message_id: Recognised by the stream within its duplicate window.
-            trace: Headers that go with it.
+            message_id: The stream drops a repeat of this id within its duplicate window.
+            trace: Headers to add.
 
         Returns:
             A future that ends within the timeout.
@@ -114,7 +114,7 @@ class Publisher:
         if trace:
             headers.update(trace)
         if not self._bus.is_connected:
-            # The client would keep it and send it after the reconnect, however late.
+            # The client would buffer the message and send it after the reconnect, at any later time.
             raise BusUnavailableError("disconnected")
         self._count += 1
         token = str(self._count)
@@ -135,10 +135,10 @@ class Publisher:
         return future
 
     async def tell(self, subject: str, payload: bytes, message_id: str | None = None) -> None:
-        """Say something small to whoever listens now; without a connection it is dropped.
+        """Publish a small message to current subscribers; drop it without a connection.
 
         Args:
-            message_id: Where a stream keeps it as well, and only once.
+            message_id: Set if a stream also stores the message, which then stores it once.
         """
         if not self._bus.is_connected:
             return
@@ -147,7 +147,7 @@ class Publisher:
             await self._client.publish(subject, payload, headers=headers)
 
     async def wait(self, futures: Iterable[asyncio.Future[Ack]]) -> None:
-        """Return when all of these have ended, well or not: within the timeout."""
+        """Wait until all futures have ended, successfully or not, which the timeout bounds."""
         waited_for = list(futures)
         if waited_for:
             await asyncio.wait(waited_for)
@@ -172,7 +172,7 @@ class Publisher:
         )
 
     async def close(self) -> None:
-        """Stop; what was not acknowledged is unknown."""
+        """Stop; the outcome of unacknowledged messages stays unknown."""
         self._stop_listening()
         if self._timer is not None:
             self._timer.cancel()
@@ -207,11 +207,11 @@ class Publisher:
             future.set_result(outcome)
         else:
             future.set_exception(outcome)
-            # Somebody who gave up waiting is no bug to be reported.
+            # Mark the exception as retrieved: a caller that stopped waiting is not a bug to report.
             future.exception()
 
     def _expire(self) -> None:
-        """Fail what is overdue and set the timer for the next."""
+        """Fail overdue futures and set the timer for the next deadline."""
         self._timer = None
         now = self._loop.time()
         for token, (deadline, future) in list(self._pending.items()):
@@ -231,7 +231,7 @@ class Publisher:
 async def open_publisher(
     bus: Bus, ack_timeout: timedelta = DEFAULT_TIMEOUT
 ) -> AsyncIterator[Publisher]:
-    """Yield a publisher that is ready; close it at the end of the block.
+    """Open a publisher, yield it, and close it at the end of the block.
 
     Raises:
         BusUnavailableError: There is no connection.
@@ -251,15 +251,15 @@ def _trace_bytes(trace: Trace) -> int:
 def _fail(future: asyncio.Future[Ack], kind: str) -> None:
     if not future.done():
         future.set_exception(BusUnavailableError(kind))
-        # Somebody who gave up waiting is no bug to be reported.
+        # Mark the exception as retrieved: a caller that stopped waiting is not a bug to report.
         future.exception()
 
 
 def _outcome(message: Msg) -> Ack | BusUnavailableError | None:
-    """Return the acknowledgement, or why there is none; None for what is neither.
+    """Parse an answer to a publish: an ack, an error, or None if it is neither.
 
-    Whoever listens on the subject without JetStream sees our reply address and may answer to
-    it; the word of the stream is then still to come.
+    A subscriber of the subject sees our reply address and may answer to it. The answer of the
+    stream is then still to come.
     """
     if not message.data:
         is_refused = (message.headers or {}).get("Status") == _NO_RESPONDERS
@@ -268,7 +268,7 @@ def _outcome(message: Msg) -> Ack | BusUnavailableError | None:
         answer = from_json(message.data)
     except ValueError:
         return None
-    # One for each publish: a match statement over these shapes takes three times as long.
+    # This runs for every publish, and a match statement over these shapes takes three times as long.
     if not isinstance(answer, dict):
         return None
     error, sequence = answer.get("error"), answer.get("seq")

@@ -1,4 +1,4 @@
-"""Brings dead letters back on their way, or drops them, because a person decided so."""
+"""Retry or drop dead letters at the request of an operator."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ _STREAMS: Final[Mapping[str, StreamName]] = {
 
 
 _LOGGED: Final = frozenset({Stage.INBOUND, Stage.RESULTS})
-# Tokens of a subject in a log before that of the partition.
+# Number of tokens before the partition token in a subject of a log.
 _BEFORE_PARTITION: Final = 3
 
 
 class NotRetriedError(ChatlaneError):
-    """A dead letter stays where it is; the text says why."""
+    """A dead letter was not retried or dropped; the text gives the reason."""
 
 
 class Handed(NamedTuple):
-    """A letter on its way again.
+    """A dead letter that was handed over for publishing.
 
     Attributes:
-        outbox_id: Of the row that a router publishes now; None when it is published.
+        outbox_id: Id of the outbox row that a router will publish; None if it is published.
     """
 
     letter: DeadRow
@@ -63,17 +63,17 @@ class Handed(NamedTuple):
 
 
 class Retrying:
-    """Settles letters one by one.
+    """Retries and drops dead letters one by one.
 
-    What a router had said goes to the outbox in the transaction that deletes the letter, and the
-    sweep of any router publishes it. A message of a log is published here, as its publisher would,
-    and the letter deleted after that: should we die in between, it is published again under the
-    same id, and what has had its effect is known by it.
+    A message of a router goes to the outbox in the transaction that deletes the letter, and the
+    sweep of any router publishes it. A message of a log is published here, as its publisher would
+    do, and the letter is deleted afterwards. If this process dies in between, the next attempt
+    publishes it again under the same id, and the routers drop the duplicate.
 
     Args:
-        publish: Returns once a stream has the message; what it raises keeps the letter.
-        actor: Who does it, for the audit.
-        slots: How many slots a `stream` agent's messages are spread over.
+        publish: Returns once a stream has stored the message; if it raises, the letter stays.
+        actor: The operator, for the audit.
+        slots: Number of slots for the messages of a `stream` agent.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class Retrying:
         self._publish = publish
 
     async def retry(self, letter_id: UUID, *, out_of_order: bool = False) -> Handed:
-        """Hand a letter over.
+        """Hand a letter over for publishing.
 
-        A message of a log is published on it again, and so comes after everything its chat has
-        said since. Older letters of the same chat or session go first.
+        A message of a log is appended to that log, so it comes after everything that its chat has
+        sent since. Older letters of the same chat or session must go first.
 
         Raises:
-            NotRetriedError: It cannot be tried again, or not now; others may.
+            NotRetriedError: This letter cannot be retried, or not now; others may.
             StoreUnavailableError: Nothing changed.
         """
         async with self._store.transaction() as connection:
@@ -113,7 +113,7 @@ class Retrying:
         return Handed(letter, outbox_id)
 
     async def drop(self, letter_id: UUID) -> DeadRow:
-        """Delete a letter; what is left is an entry of the audit, without the body.
+        """Delete a letter; an audit entry without the body remains.
 
         Raises:
             NotRetriedError: There is no such letter.
@@ -127,7 +127,7 @@ class Retrying:
         return letter
 
     async def is_published(self, handed: Handed) -> bool:
-        """Tell whether what was handed over is published."""
+        """Return True if a letter that was handed over is published."""
         if handed.outbox_id is None:
             return True
         async with self._store.transaction() as connection:
@@ -143,7 +143,7 @@ class Retrying:
             return None
         publication = _publication(letter)
         if letter.session_id is not None:
-            # The ids of the outbox are the order of the session, under its lock.
+            # Outbox ids set the order of the session's messages, so insert under its lock.
             locked = await sessions.lock(connection, {letter.session_id})
             if letter.session_id not in locked:
                 raise NotRetriedError("its conversation is removed")
@@ -152,7 +152,7 @@ class Retrying:
         return await outbox.leave(connection, publication)
 
     def _routed(self, publication: Publication, session: Session) -> Publication:
-        """Return what goes to where the session's messages go now: slots may have become others."""
+        """Readdress a message to the session's current slot, since the slot count may have changed."""
         _require_agent(session, publication.subject.split(".")[3])
         slot = subjects.slot_of(session.id, self._slots)
         return publication._replace(subject=subjects.routed(session.agent, slot, session.id))
@@ -160,9 +160,9 @@ class Retrying:
     async def _reopen_turn(self, connection: PoolConnectionProxy, letter: DeadRow) -> int:
         pointer = from_json(letter.body or b"{}")
         turn_id = pointer.get("turn_id")
-        homes = await turns.find_sessions(connection, [turn_id] if turn_id else [])
-        locked = await sessions.lock(connection, set(homes.values()))
-        found = await turns.lock(connection, homes)
+        session_ids = await turns.find_sessions(connection, [turn_id] if turn_id else [])
+        locked = await sessions.lock(connection, set(session_ids.values()))
+        found = await turns.lock(connection, session_ids)
         if not found:
             raise NotRetriedError("its turn is gone")
         (turn,) = found.values()
@@ -198,7 +198,7 @@ class Retrying:
 
 
 async def _require_same_people(connection: PoolConnectionProxy, letter: DeadRow) -> None:
-    """Check that a message will not be taken for one of who has an id of its author by now."""
+    """Raise if an id of the message's author belongs to another person now."""
     if letter.stage != Stage.INBOUND or letter.stored_at is None or letter.body is None:
         return
     try:
@@ -218,7 +218,7 @@ def _require_agent(session: Session, agent: str) -> None:
 
 
 async def _find_older(connection: PoolConnectionProxy, letter: DeadRow) -> UUID | None:
-    """Return an older letter of the same conversation: of its chat in a log, else of its session."""
+    """Return an older letter of the same chat (in a log) or of the same session (otherwise)."""
     if letter.stage not in _LOGGED:
         return await dead_letters.find_older_of_session(connection, letter.id)
     if letter.subject is None:
@@ -227,7 +227,7 @@ async def _find_older(connection: PoolConnectionProxy, letter: DeadRow) -> UUID 
 
 
 def _wherever(subject: str) -> Sequence[str]:
-    """Return the subjects of a chat or session in its log, however that was divided then."""
+    """Return the subjects of a chat or session in its log, for any number of partitions."""
     match subject.split(".", 4):
         case [*head, _, tail] if len(head) == _BEFORE_PARTITION:
             return [".".join((*head, str(number), tail)) for number in range(MOST_PARTITIONS)]
@@ -236,7 +236,7 @@ def _wherever(subject: str) -> Sequence[str]:
 
 
 def _publication(letter: DeadRow) -> Publication:
-    """Return what is published: with an id of its own, for the old one may still be known."""
+    """Build the publication with a new id, because a stream may still recognise the old one."""
     if not letter.body or letter.subject is None:
         raise NotRetriedError("there is nothing of it to try again: its body is gone")
     if letter.stage not in tuple(Stage):
@@ -250,7 +250,7 @@ def _publication(letter: DeadRow) -> Publication:
 
 
 def _place(stage: Stage, subject: str) -> tuple[StreamName, str]:
-    """Return the stream and the subject as its publisher wrote it."""
+    """Return the stream, and the subject as the original publisher wrote it."""
     match stage:
         case Stage.INBOUND:
             event = parse_log(subject)

@@ -1,9 +1,12 @@
-"""Publishes the outbox rows of this router: in order, again after failures, once they are committed.
+"""Publish the committed outbox rows of this router in order, and retry after failures.
 
-What it promises: on ROUTED and OUTBOUND the messages of one session appear in the order of
-their rows. Three things together keep it. All transactions of a process that write rows run one
-after the other until their rows are queued here; the insert leaves a row to the sweep when an
-older one of its session is not ours; and at most one publish of a session is unacknowledged.
+The relay guarantees that the messages of one session appear on ROUTED and OUTBOUND in the order of
+their rows. Three rules ensure this:
+
+- All transactions of a process that write rows run one after the other until the relay has queued
+  their rows.
+- The insert leaves a row to the sweep if this router does not own an older row of its session.
+- At most one publish of a session is unacknowledged.
 """
 
 from __future__ import annotations
@@ -40,15 +43,16 @@ if TYPE_CHECKING:
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
-# A batch deletes what was published before it; only when none came for so long does the relay.
+# A batch deletes rows that were published before it. The relay deletes them only if no batch came
+# for so long.
 _IDLE: Final = timedelta(milliseconds=200)
-# Rows of one stream beyond this stay in the table until there is room. A limit for each stream, not
-# one for all: rows of a stream that is gone would take the room of all others.
+# Rows of one stream above this limit stay in the table until there is room. The limit is per
+# stream: otherwise the rows of a missing stream would take the memory of all others.
 DEFAULT_STREAM_BYTES: Final = 16 * 1024 * 1024
 _DELETED_AT_ONCE: Final = 2000
 _ADOPTED_AT_ONCE: Final = 500
 _REREAD_AT_ONCE: Final = 1000
-# Longer than any transaction of ours can hang in the server.
+# Longer than any of our transactions can hang in the server.
 _DOUBT_SECONDS: Final = 300.0
 _RETRY_PAUSE: Final = timedelta(milliseconds=500)
 _REPORT_EVERY: Final = timedelta(seconds=1)
@@ -60,10 +64,10 @@ class OutboxWriter:
     """Writes outbox rows inside one transaction; see `Relay.ordered`.
 
     Args:
-        router_id: Who publishes the rows.
+        router_id: The router that publishes the rows.
         doubtful: As for `outbox.insert`.
         crowded: Streams whose rows are left to the sweep.
-        take_published: Hands over ids of published rows.
+        take_published: Returns and removes ids of published rows.
     """
 
     def __init__(
@@ -83,10 +87,10 @@ class OutboxWriter:
     async def insert(
         self, connection: PoolConnectionProxy, publications: Sequence[Publication]
     ) -> None:
-        """Write rows under the locks of their sessions, in the order given.
+        """Write rows under the locks of their sessions, in the given order.
 
-        Deletes what was published before in the same round trip. May be called more than
-        once in the transaction.
+        The same round trip deletes rows that were published before. The method may be called more
+        than once in the transaction.
         """
         published = self._take_published(_DELETED_AT_ONCE)
         self.published += published
@@ -104,16 +108,16 @@ class Relay:
     """The publishing half of a router.
 
     Args:
-        publisher: Its futures end within a few seconds; on that rests the whole retry.
-        transaction: Opens one.
-        router_id: As in `routers`; new at every start of the process.
-        metrics: Of this process.
-        jitter: Chance for the spread of repeats.
-        duplicate_window: For how long a stream recognises a message id.
+        publisher: Its futures end within a few seconds; all retries depend on that.
+        transaction: Opens a transaction.
+        router_id: Id in `routers`; new at every start of the process.
+        metrics: Metrics of this process.
+        jitter: Random source that spreads retries.
+        duplicate_window: How long a stream recognises a message id.
         window: Publishes in flight for each stream.
-        full_rows: How many rows may wait in memory and table for a stream that is full, before
-            what leads to it is better left in its log.
-        stream_bytes: How much may wait in memory for each stream; what is more waits in the table.
+        full_rows: Number of rows, in memory and table, that may wait for a full stream before the
+            router stops reading the messages that lead to it from the log.
+        stream_bytes: Bytes that may wait in memory for each stream; further rows stay in the table.
     """
 
     def __init__(
@@ -139,28 +143,28 @@ class Relay:
             publisher, stale_after=duplicate_window / 4, jitter=jitter, window=window
         )
         self._lock = asyncio.Lock()
-        # Ids of rows whose transaction may or may not have been committed, until when.
+        # Ids of rows whose transaction may or may not have committed, with the end of the doubt.
         self._doubts: dict[int, float] = {}
         self._deleted_at = 0.0
 
     @property
     def backlog(self) -> int:
-        """How many rows this process has committed and not yet published."""
+        """Return the number of rows that this process has committed and not yet published."""
         return self._pipeline.row_count
 
     @property
     def crowded_streams(self) -> frozenset[str]:
-        """The streams whose new rows stay in the table for now, for want of memory for them."""
+        """Return the streams whose new rows stay in the table, because their memory is used up."""
         return self._pipeline.streams_holding(self._stream_bytes)
 
     @property
     def full_streams(self) -> frozenset[str]:
-        """The streams that have no room now."""
+        """Return the streams that are full now."""
         return self._pipeline.full_streams
 
     @property
     def overfull_streams(self) -> frozenset[str]:
-        """The full streams that so much waits for that what leads to them stays in its log."""
+        """Return the full streams with so many waiting rows that their log is held back."""
         return frozenset(
             stream
             for stream in self._pipeline.full_streams
@@ -168,7 +172,7 @@ class Relay:
         )
 
     async def count_left(self) -> None:
-        """Count what waits in the table for full streams.
+        """Count the rows that wait in the table for full streams.
 
         Raises:
             StoreUnavailableError: Try again later.
@@ -181,11 +185,11 @@ class Relay:
             self._left = await outbox.count_left(connection, full, self._full_rows)
 
     def hurry(self) -> None:
-        """Repeat failed publishes at once; for when the connection came back."""
+        """Retry failed publishes at once, for example after a reconnect."""
         self._pipeline.hurry()
 
     async def run(self) -> None:
-        """Publish until cancelled; rows that are not published by then stay in the table."""
+        """Publish until cancelled; unpublished rows stay in the table."""
         pipeline = self._pipeline
         await run_together(
             [
@@ -199,7 +203,7 @@ class Relay:
 
     @asynccontextmanager
     async def ordered(self) -> AsyncIterator[OutboxWriter]:
-        """Hold back all other writers of this process while the block runs one transaction.
+        """Block all other writers of this process while the block runs one transaction.
 
         The transaction begins and commits inside the block:
 
@@ -207,9 +211,9 @@ class Relay:
                 ...
                 await outbox.insert(connection, publications)
 
-        When the block ends well, its rows are queued. When the database fails in it, nobody
-        knows whether it was committed; its rows are adopted if they turn up in the table, and
-        until that is settled newer rows of their sessions wait for the sweep.
+        If the block succeeds, the relay queues its rows. If the database fails in it, the outcome
+        of the commit is unknown. The relay then adopts the rows if they turn up in the table, and
+        newer rows of their sessions wait for the sweep until that is settled.
         """
         async with self._lock:
             known_since = time.monotonic()
@@ -228,7 +232,7 @@ class Relay:
 
     def _doubt(self, rows: Iterable[OutboxRow], error: BaseException) -> None:
         if isinstance(error, Exception) and not isinstance(error, StoreUnavailableError):
-            # Raised by the block itself, before anything could have been committed.
+            # The block itself raised this, before anything could have been committed.
             return
         until = time.monotonic() + _DOUBT_SECONDS
         self._doubts.update((row.id, until) for row in rows)
@@ -240,23 +244,23 @@ class Relay:
         return list(self._doubts)
 
     def enqueue(self, rows: Sequence[OutboxRow]) -> None:
-        """Publish rows that a transaction in `ordered` has committed and did not hand to it."""
+        """Queue rows that a transaction in `ordered` committed without passing them to its writer."""
         self._pipeline.enqueue(rows, time.monotonic())
 
     def take_acknowledged(self, limit: int) -> list[int]:
-        """Hand over ids of published rows, for deletion in a transaction of the caller's."""
+        """Return and remove ids of published rows, which the caller deletes in its transaction."""
         self._deleted_at = time.monotonic()
         return self._pipeline.take_acknowledged(limit)
 
     def restore_acknowledged(self, ids: Iterable[int]) -> None:
-        """Take back ids whose deletion was not committed, as far as known."""
+        """Put back ids whose deletion was not committed, or may not have been."""
         self._pipeline.restore_acknowledged(ids)
 
     async def adopt_orphans(self) -> int:
-        """Take over rows that nobody publishes, until none is left that there is memory for.
+        """Adopt rows that no router publishes, as far as memory permits.
 
         Returns:
-            How many were taken.
+            The number of adopted rows.
 
         Raises:
             StoreUnavailableError: Try again later.
@@ -266,7 +270,9 @@ class Relay:
         while streams := streams - self.crowded_streams:
             by_stream = Counter(row.stream for row in await self._adopt_some(streams))
             adopted += by_stream.total()
-            streams = frozenset(its for its in by_stream if by_stream[its] >= _ADOPTED_AT_ONCE)
+            streams = frozenset(
+                stream for stream in by_stream if by_stream[stream] >= _ADOPTED_AT_ONCE
+            )
         if adopted:
             self._metrics.record_adopted_rows(adopted)
             _log.info("outbox_rows_adopted", count=adopted)
@@ -292,13 +298,13 @@ class Relay:
         return rows
 
     async def drain(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - a graceful end has one
-        """Publish what is queued, for so long at most, and delete what was published.
+        """Publish the queued rows within a timeout, and delete the published ones.
 
-        For a graceful stop: nothing writes rows any more, and `run` still runs. What is left
-        waits in the table for another router's sweep.
+        This is for a graceful stop: all writers have stopped and `run` still runs. The remaining
+        rows wait in the table for the sweep of another router.
 
         Returns:
-            Whether everything was published.
+            True if everything was published.
         """
         try:
             async with asyncio.timeout(timeout.total_seconds()):
@@ -314,7 +320,7 @@ class Relay:
         return self.backlog == 0
 
     async def _tend(self, has_work: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
-        """Do a piece of work whenever there is some; a failed one is done again."""
+        """Run a job whenever there is work for it; retry it after a failure."""
         while True:
             await has_work.wait()
             try:
@@ -322,7 +328,7 @@ class Relay:
             except TransientError as error:
                 _log.warning("relay_held_up", reason=str(error))
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
-            except Exception:  # noqa: BLE001 - logged, and tried again
+            except Exception:  # noqa: BLE001 - logged and retried
                 _log.exception("relay_failed")
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
 
@@ -343,7 +349,7 @@ class Relay:
             raise
 
     async def _reread(self) -> None:
-        """Drop what another router has taken over while we were away; publish the rest."""
+        """Drop stale rows that another router has adopted meanwhile; publish the rest."""
         heads = self._pipeline.take_stale(_REREAD_AT_ONCE)
         room = max(1, _REREAD_AT_ONCE // max(1, len(heads)))
         behind = [item for head in heads for item in self._pipeline.behind(head, room)]

@@ -1,4 +1,7 @@
-"""Routed messages that no worker acknowledged: dead letters, from the advisories of the server."""
+"""Turn routed messages that no worker acknowledged into dead letters.
+
+The advisories of the server report these messages.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +31,21 @@ _log = get_logger("undeliverable")
 
 
 class Notices(Protocol):
-    """Where the advisories come from."""
+    """Source of the advisories."""
 
     async def next(self) -> Notice | None:
-        """Return the next one, or None while there is none."""
+        """Return the next advisory, or None if there is none."""
         ...
 
     async def acknowledge(self, notice: Notice) -> None:
-        """Say that it is dealt with."""
+        """Acknowledge a handled advisory."""
         ...
 
 
 class UndeliverableMessages:
-    """Sets aside what the workers of a `stream` agent could not deal with.
+    """Dead-letters the messages that the workers of a `stream` agent did not acknowledge.
 
-    An advisory may come twice, and to two routers: the dead letter's id follows from the
+    An advisory may come twice, and to two routers. The id of the dead letter is derived from the
     message, so there is one letter and one announcement.
     """
 
@@ -57,11 +60,11 @@ class UndeliverableMessages:
         self._metrics = metrics
 
     async def collect(self) -> int:
-        """Deal with all advisories there are; returns how many dead letters came of them.
+        """Handle all pending advisories; return the number of new dead letters.
 
         Raises:
-            BusUnavailableError: The rest waits.
-            StoreUnavailableError: The rest waits.
+            BusUnavailableError: The remaining advisories wait.
+            StoreUnavailableError: The remaining advisories wait.
         """
         count = 0
         while notice := await self._notices.next():
@@ -82,7 +85,7 @@ class UndeliverableMessages:
                 await messages.give_up(connection, UUID(routed.id))
             is_new = bool(await dead_letters.insert(connection, effects.dead))
             if is_new:
-                # No place in any order, so the sweep may publish it.
+                # The announcement has no place in any order, so the sweep may publish it.
                 await outbox.insert(connection, None, effects.publications)
         if is_new:
             self._metrics.record_decisions(effects.counts)
@@ -114,7 +117,7 @@ def _bury(effects: Effects, undelivered: Undelivered, routed: RoutedMessage | No
 
 
 def _routed(undelivered: Undelivered) -> RoutedMessage | None:
-    """Return the message, if the stream still has it and it can be read."""
+    """Return the decoded message, or None if it is gone or malformed."""
     if undelivered.message is None:
         return None
     try:
