@@ -55,7 +55,7 @@ class Heard(NamedTuple):
 
     @property
     def is_ignored(self) -> bool:
-        """Whether a bot wrote it that may not speak here; our own echo never may.
+        """Return whether a bot wrote it that may not speak here; our own echo never may.
 
         What another bot says without asking anything counts as well: nothing, a notice, or a
         command. Two bots that answer each other's notices never end.
@@ -77,12 +77,12 @@ class Heard(NamedTuple):
 
     @property
     def tells_delivery(self) -> bool:
-        """Whether it says which id the platform gave to a message of ours."""
+        """Return whether it says which id the platform gave to a message of ours."""
         return self.event.kind is Kind.RECEIPT and bool(self.event.delivered)
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether what a bot says is empty, a notice, or a command."""
+        """Return whether what a bot says is empty, a notice, or a command."""
         text = self.event.text or ""
         if is_blank(text):
             return not self.event.attachments
@@ -97,7 +97,7 @@ class Heard(NamedTuple):
 
     @property
     def opens_thread(self) -> bool:
-        """Whether it tells that a thread was opened on a message: our own answer there does."""
+        """Return whether it tells that a thread was opened on a message: our own answer there does."""
         sender, event = self.event.sender, self.event
         if self.address.thread_id is None or not event.reply_to:
             return False
@@ -107,7 +107,7 @@ class Heard(NamedTuple):
 
     @property
     def is_of_bot(self) -> bool:
-        """Whether another bot says something that could start a turn."""
+        """Return whether another bot says something that could start a turn."""
         sender, event = self.event.sender, self.event
         if sender is None or not is_bot(sender):
             return False

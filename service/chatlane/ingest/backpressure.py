@@ -1,7 +1,7 @@
-"""Leaves messages in their log while the stream they lead to has no room.
+"""Leave messages in their log while the stream that they lead to is full.
 
-What is not read costs nothing: the log keeps it, and when the log itself is full its publishers
-are told. What is decided and cannot be published would grow in memory and database instead.
+An unread message costs nothing: the log keeps it, and a full log rejects its publishers. A
+decided message that cannot be published would take memory and database space instead.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def parted(
     batch: Batch, known: Mapping[LogMessage, Decoded], full: Collection[str]
 ) -> tuple[Batch, Batch]:
-    """Return what of a batch can go on, and what has to wait.
+    """Split a batch into the messages that can proceed and those that have to wait.
 
-    The order of a partition stays: behind a message that waits everything waits.
+    The order within a partition is kept: every message after a waiting message waits as well.
     """
     on: list[Slice] = []
     held: list[Slice] = []
@@ -45,12 +45,12 @@ def parted(
 
 
 def _leads_to(message: Decoded) -> StreamName | None:
-    """Return the stream that fills up with what follows from a message."""
+    """Return the stream to which the outcome of a message is published."""
     content = message.content
     if isinstance(content, ArrivedResult):
         return StreamName.OUTBOUND
     if not isinstance(content, Prepared):
-        # Dead letters are rows; their announcements are few and small.
+        # Dead letters are database rows; their announcements are few and small.
         return None
     heard = content.heard
     if heard.event.kind not in STARTS_TURN or heard.is_ignored:

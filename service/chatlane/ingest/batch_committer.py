@@ -1,8 +1,8 @@
-"""Commits batches of the two logs: one transaction each, retried until it is over.
+"""Commit batches of the two logs, each in one transaction that is retried until it commits.
 
-A batch that fails is retried in place, so the order of its partitions cannot change. What fails
-for good is found by splitting: first by partition, so that the others go on, then in halves down
-to the one message, which becomes a dead letter.
+A failed batch is retried in place, so the order within its partitions cannot change. A message
+that always fails is found by splitting the batch: first by partition, so that the others
+proceed, then in halves down to the one message, which becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ if TYPE_CHECKING:
 _log = get_logger("batch")
 
 _FIRST_DELAY: Final = 0.02
-# While the database is away; everybody waits so long once it is back.
+# Longest pause while the database is unavailable, and longest wait once it is back.
 _LONGEST_DELAY: Final = 0.5
-# Of a partition whose rows somebody else has locked.
+# Pause of a partition whose rows another transaction has locked.
 _HELD_UP_FOR: Final = timedelta(seconds=1)
-# Its batches are tried by themselves for so many seconds, and wait only so long for a lock: while
-# they do, no other transaction of this router can write.
+# Batches of such a partition are tried alone for this many seconds, and wait at most _SHORT_WAIT
+# for a lock: while they wait, no other transaction of this router can write.
 _TRIED_APART_FOR: Final = 10.0
 _SHORT_WAIT: Final = timedelta(milliseconds=50)
 _LOOK_FOR_BLOCKER_EVERY: Final = 0.01
-# Nobody is beaten by another router so often in a row: the rows themselves must be at odds.
+# More conflicts than this in a row mean corrupt state, not contention.
 _MOST_RACES: Final = 30
-# A message that fails as often as this alone in its transaction is set aside.
+# A message that fails this often alone in its transaction becomes a dead letter.
 _TRIES_ALONE: Final = 3
-# Decoding lets the transaction before it go on after so many messages, about 0.1 ms.
+# Decoding yields to the running transaction after this many messages, about 0.1 ms.
 _BREATH: Final = 8
 
-# How soon a message is looked at again whose stream is full.
+# Pause before a message whose stream is full is tried again.
 _ROOM_AFTER: Final = timedelta(milliseconds=500)
 _HELD_BACK_SAID_EVERY: Final = 10.0
-# Seconds: longer than a worker goes on with a turn that it cannot renew.
+# Seconds; longer than a worker continues a turn that it cannot renew.
 _RECALLED_FOR: Final = 300.0
 
-# Commands take statements of their own; so many at once still fit well into a lease.
+# Each command takes extra statements; this many in one transaction still fit well into a lease.
 _COMMANDS: Final = 16
 
 _Ready = tuple["Batch", "Mapping[LogMessage, Decoded]"]
 
 
 class LostPartitionsError(TransientError):
-    """The compare-and-set did not move these partitions: somebody else owns them now."""
+    """The compare-and-set did not move these partitions: another router owns them now."""
 
     def __init__(self, lost: set[PartitionId]) -> None:
         self.lost = lost
@@ -91,12 +91,12 @@ class LostPartitionsError(TransientError):
 
 @dataclass(slots=True)
 class _HeldUp:
-    """A partition with a message whose rows somebody else has locked.
+    """A partition with a message whose rows another transaction has locked.
 
     Attributes:
-        until: Monotonic time until which it is tried apart from others.
-        sequence: Of the message, once it is known; everything before it is committed.
-        is_reported: Whether the log says who has the lock.
+        until: Monotonic time until which the partition is tried apart from others.
+        sequence: Sequence of the message, once known; everything before it is committed.
+        is_reported: Whether the holder of the lock has been logged.
     """
 
     until: float
@@ -105,17 +105,18 @@ class _HeldUp:
 
 
 class Batches:
-    """Takes batches from the intake and commits them, one after the other.
+    """Take batches from the intake and commit them, one after the other.
 
     Args:
-        lease: What each committed batch renews its partitions to.
+        lease: The lease to which each committed batch renews its partitions.
         slots: How many slots a `stream` agent's messages are spread over.
-        full_streams: Says for which streams too much waits already; what leads to them is not read.
-        inbound_is_read: Says whether all that was stored until some time is decided; without it
-            that is taken for granted.
-        erasure_key: Of the erasure list; None where nobody was ever erased.
-        began_at: When this router started, by the clock of the logs; None takes its own.
-        find_blocker: Says who keeps a backend of the database waiting.
+        full_streams: Returns the streams that are full; messages that lead to them are not read.
+        inbound_is_read: Returns whether every inbound message stored until a time is decided;
+            without it the answer is always yes.
+        erasure_key: The key of the erasure list; None if no person was ever erased.
+        began_at: When this router started, by the clock of the logs; None means now, by the
+            clock of this process.
+        find_blocker: Returns the session that blocks a backend of the database.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class Batches:
 
     @property
     def has_held_up(self) -> bool:
-        """Whether a partition waits for a row that somebody else has locked."""
+        """Return whether a partition waits for a row that another transaction has locked."""
         return any(self._is_held_up(partition) for partition in self._held_up)
 
     def _is_held_up(self, partition: PartitionId) -> bool:
@@ -167,13 +168,14 @@ class Batches:
         return held_up is not None and held_up.until > monotonic()
 
     def expect_forgotten_claims(self) -> None:
-        """Treat results for some time as older than this router: the database went back."""
+        """Treat results as older than this router for some time, after a database regression."""
         self._recalls_until = monotonic() + _RECALLED_FOR
 
     async def run(self) -> None:
-        """Commit batches until cancelled; while one is in the database the next is decoded.
+        """Commit batches until cancelled; decode the next batch while one is in the database.
 
-        Hand the partitions back first: then no batch is running that a cancellation could cut.
+        Hand the partitions back before cancelling: then no batch is running that the
+        cancellation could interrupt.
         """
         ahead: _Ready | None = None
         while True:
@@ -185,7 +187,7 @@ class Batches:
                 ahead = await self._decode_ahead()
 
     async def _decode_ahead(self) -> _Ready | None:
-        """Decode the next batch if it is full already; a small one had better grow meanwhile."""
+        """Decode the next batch if it is already full; a smaller one is left to grow."""
         await asyncio.sleep(0)
         batch = self._intake.full_batch(self._max_messages)
         return None if batch is None else (batch, await self._decode(batch))
@@ -217,12 +219,12 @@ class Batches:
         for part in self._apart(batch):
             await self._settle(part, known)
         if held:
-            # Only now: whatever is taken back voids what else is out of its partition.
+            # Not earlier: taking messages back invalidates the other slices of their partition.
             self._intake.failed(held, _ROOM_AFTER)
             self._report_held_back(full, len(held.messages))
 
     def _apart(self, batch: Batch) -> list[Batch]:
-        """Return the batch, and after it the partitions that may hold it up, each by itself."""
+        """Split a batch: first the free partitions, then each that may wait for a lock."""
         free = Batch(tuple(one for one in batch.slices if not self._is_held_up(one.partition)))
         alone = [Batch((one,)) for one in batch.slices if self._is_held_up(one.partition)]
         return [free, *alone] if free else alone
@@ -236,7 +238,7 @@ class Batches:
             _log.warning("messages_held_back", stream=sorted(full), messages=messages)
 
     async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
-        """Retry until committed; split when the error is not one that waiting cures."""
+        """Commit a batch: retry transient errors, split the batch on any other error."""
         if len(batch.messages) > 1 and self._has_many_commands(batch, known):
             for part in _parts(batch):
                 await self._settle(part, known)
@@ -251,7 +253,7 @@ class Batches:
 
     @staticmethod
     def _has_many_commands(batch: Batch, known: Mapping[LogMessage, Decoded]) -> bool:
-        # All that were decoded are counted faster than those of the batch are found.
+        # Counting all decoded messages is faster than looking up those of the batch.
         return (
             commands_in(known.values()) > _COMMANDS
             and commands_in(map(known.get, batch.messages)) > _COMMANDS
@@ -293,7 +295,7 @@ class Batches:
                 return
 
     async def _settle_in_time(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
-        """Find the result that answers what is not known, and let it wait while that may come."""
+        """Find the result whose question is unknown, and let it wait while that may arrive."""
         if len(batch.messages) > 1:
             for part in _parts(batch):
                 await self._persist(part, known)
@@ -316,9 +318,9 @@ class Batches:
             return False
 
     async def _part(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
-        """Commit each partition by itself; the one that is held up waits, the others do not.
+        """Commit each partition alone, so that only the partition with locked rows waits.
 
-        Of that one everything before the message whose rows are locked is committed.
+        In that partition, everything before the message whose rows are locked is committed.
         """
         until = monotonic() + _TRIED_APART_FOR
         for one in batch.slices:
@@ -337,12 +339,12 @@ class Batches:
     async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
         """Commit the messages and the cursors after them, or nothing.
 
-        The compare-and-set comes first: it also tells whether an earlier attempt, whose
-        commit was never answered, went through after all.
+        The compare-and-set comes first: it also detects that an earlier attempt was committed
+        although its commit was never confirmed.
 
         Raises:
-            LostPartitionsError: Some partitions are not ours at these positions.
-            TransientError: Trying again may help.
+            LostPartitionsError: This router does not own some partitions at these positions.
+            TransientError: A retry may help.
         """
         async with self._writer.writing() as writing, self._shortened(batch, writing.connection):
             writing.lap("wait")
@@ -365,7 +367,7 @@ class Batches:
     async def _shortened(
         self, batch: Batch, connection: PoolConnectionProxy
     ) -> AsyncIterator[None]:
-        """Wait little for locks where they are known to be held, and find out who holds them."""
+        """Shorten the lock wait of a partition with locked rows, and log the holder."""
         if len(batch.slices) > 1 or not self._is_held_up(batch.slices[0].partition):
             yield
             return
@@ -407,7 +409,7 @@ class Batches:
         for _ in range(1, _TRIES_ALONE):
             try:
                 await self._persist(batch, known)
-            except Exception as error:  # noqa: BLE001 - counted, then set aside with its name
+            except Exception as error:  # noqa: BLE001 - counted, then dead-lettered with its name
                 reason = type(error).__name__
             else:
                 return
@@ -437,9 +439,9 @@ class Batches:
 
 
 def _parts(batch: Batch) -> list[Batch]:
-    """Return smaller batches: one per partition, or the two halves of a single one.
+    """Split a batch into smaller ones: one per partition, or two halves of a single partition.
 
-    The newer half is valid only once the older one is committed.
+    The newer half is valid only after the older half is committed.
     """
     if len(batch.slices) > 1:
         return [Batch((one,)) for one in batch.slices]

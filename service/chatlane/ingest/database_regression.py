@@ -1,9 +1,9 @@
-"""Notices that the database went back to an earlier moment while routers run.
+"""Detect that the database went back to an earlier state while routers run.
 
 That happens when an asynchronous standby is promoted that had not received everything, or when a
 backup is restored under running processes. A router knows what the database has confirmed to it:
-its own sign of life, and how far partitions were committed. When the database says less, it has
-forgotten that, and more that nobody can see.
+its own heartbeat, and how far partitions were committed. A database that is behind that has lost
+these commits, and others that no router can see.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from chatlane.store.logs.partitions import Holding
     from chatlane.store.logs.routers import Heartbeat
 
-# Rows of routers that were not heard for long are deleted; ours may be among them after a pause.
+# Rows of routers without a recent heartbeat are deleted, after a pause also that of this router.
 _PRUNED_AFTER_SECONDS: Final = 300.0
 
 
 class KnownPosition(NamedTuple):
-    """How far a partition was committed, as the database has confirmed.
+    """A committed position of a partition that the database has confirmed.
 
     Attributes:
-        epoch: The fencing number under which it was held then; it only grows.
+        epoch: The fencing number under which the partition was held then; it only grows.
     """
 
     epoch: int
@@ -34,14 +34,14 @@ class KnownPosition(NamedTuple):
 
 
 def has_moved_back(known: Mapping[PartitionId, KnownPosition], holdings: Iterable[Holding]) -> bool:
-    """Tell whether a partition stands before what is known of it.
+    """Return whether a partition is behind its known position.
 
-    A cursor goes back under a new epoch only, where its log was replaced; that is no step back of
+    A cursor goes back only under a new epoch, when its log was replaced; that is no regression of
     the database.
 
     Args:
-        known: As it was before the holdings were read.
-        holdings: What the database says now.
+        known: The positions known before the holdings were read.
+        holdings: The current rows of the database.
     """
     return any(
         (row.epoch, row.cursor if row.epoch == its.epoch else its.cursor) < its
@@ -51,25 +51,22 @@ def has_moved_back(known: Mapping[PartitionId, KnownPosition], holdings: Iterabl
 
 
 class HeartbeatCheck:
-    """Compares each sign of life with the one before, as the database has it."""
+    """Compare each heartbeat with the previous one that the database has stored."""
 
     def __init__(self) -> None:
         self._written: datetime | None = None
         self._noted_at = 0.0
 
     def forget(self) -> None:
-        """Expect nothing of the next one; for when this router withdrew its sign of life."""
+        """Skip the comparison for the next heartbeat, after this router withdrew its row."""
         self._written = None
 
     def is_behind(self, beat: Heartbeat, now: float) -> bool:
-        """Note a sign of life that is committed.
+        """Record a committed heartbeat and return whether the database lost the previous one.
 
         Args:
-            beat: What it wrote, and what it found.
+            beat: The time it wrote, and the time it found.
             now: Monotonic time in seconds.
-
-        Returns:
-            Whether the database had forgotten the one before.
         """
         written, noted_at = self._written, self._noted_at
         self._written, self._noted_at = beat.written, now

@@ -1,7 +1,7 @@
-"""Looks after partitions in which nothing happens.
+"""Advance the cursors of idle partitions.
 
-A partition without messages would keep its cursor where its last message was: the log could not
-be purged past it, and nobody could tell a quiet partition from a reader that fell silent.
+Otherwise the cursor of a partition without messages would stay at its last message: the log could
+not be purged past it, and an idle partition would look like a reader that receives nothing.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from chatlane.nats.log_access import LogAccess
 
 DEFAULT_INTERVAL: Final = timedelta(seconds=10)
-# How long a message may be on its way from the leader's log through a reader.
+# How long a message may take from the leader's log through a reader.
 _DELIVERY_PATIENCE: Final = timedelta(seconds=1)
 
 _log = get_logger("idle_check")
 
 
 class IdleCheck:
-    """Moves the cursors of idle partitions to the end of their log.
+    """Move the cursors of idle partitions to the end of their log.
 
     Args:
-        router: Who holds the partitions.
-        lease: How long they stay ours without a renewal.
+        router: The id of the router that holds the partitions.
+        lease: How long this router keeps them without a renewal.
         intake: Holds the partitions.
-        access: The logs.
+        access: Gives access to the logs.
         transaction: Opens a transaction of the store.
-        interval: Pause between two checks; a partition that moved in between is left alone.
+        interval: Pause between two checks; a partition that moved in between is skipped.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class IdleCheck:
         self._cursors: dict[PartitionId, int] = {}
 
     async def run(self) -> None:
-        """Check again and again, until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await asyncio.sleep(self._interval_seconds)
             try:
@@ -74,7 +74,7 @@ class IdleCheck:
                 _log.debug("idle_check_failed", reason=str(error))
 
     async def check(self) -> None:
-        """Check every partition that stood still since the last time.
+        """Check every partition whose cursor has not moved since the last check.
 
         Raises:
             TransientError: NATS or Postgres did not answer.
@@ -93,13 +93,13 @@ class IdleCheck:
 
     async def _check_log(self, log: LogName, feeds: Sequence[PartitionFeed]) -> None:
         cursors = {feed.partition: feed.position.cursor for feed in feeds}
-        # First the end of the log, then the partitions: what lies between can only be newer.
+        # Read the end of the log before the partitions: messages in between can only be newer.
         state = await self._access.get_state(log)
         for feed in feeds:
-            # A log that lost its tail would be read on only past what it will hold again.
+            # Without this a log that lost its tail is read only once it has passed the cursor.
             if cursors[feed.partition] > state.last_sequence:
                 feed.break_off("tail_lost")
-            # What was purged before it was read is told of, not passed over.
+            # Messages that were purged before they were read are reported, not skipped.
             if feed.position.cursor < state.first_sequence - 1:
                 feed.break_off("truncated")
         behind = [feed for feed in feeds if feed.position.cursor < state.last_sequence]
@@ -109,7 +109,7 @@ class IdleCheck:
             await self._advance(done, state)
 
     async def _has_finished(self, feed: PartitionFeed, state: StreamState) -> bool:
-        """Tell whether the log holds nothing of this partition above its cursor."""
+        """Return whether the log holds no message of this partition after its cursor."""
         if state.generation != feed.position.generation:
             feed.break_off("log_replaced")
             return False
@@ -123,7 +123,7 @@ class IdleCheck:
         return False
 
     async def _advance(self, feeds: Sequence[PartitionFeed], state: StreamState) -> None:
-        # Meanwhile a message may have taken one past this end of the log, or to another log.
+        # Meanwhile a partition may have moved past this end of the log, or to another log.
         idle = [
             feed
             for feed in feeds

@@ -1,9 +1,9 @@
-"""Merges the partitions a router holds into batches, and keeps what is not committed yet.
+"""Merge the partitions of a router into batches, and keep messages until they are committed.
 
-A batch is handed out once. Each of its slices then ends in one of three ways: `committed`, or
-`failed` (its messages are first in line again), or its partition is `lost`. Several batches may
-be out at a time, so that one is decoded while another is in the database; a slice that became
-void meanwhile is taken out by `current`.
+A batch is handed out once. Each of its slices then ends in one of three ways: it is `committed`,
+it `failed` (its messages are handed out first again), or its partition is `lost`. Several batches
+may be handed out at a time, so that one is decoded while another is in the database; `current`
+removes slices that have become invalid meanwhile.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from chatlane.nats.log_access import LogAccess
     from chatlane.store.logs.partitions import Claim, Tenure
 
-# A partition gets at most one in so many places of a batch, unless there are fewer: who writes
-# into another one while it is flooded waits for two batches at most, and those are short.
+# A partition gets at most a quarter of a batch, or an equal share if there are fewer partitions:
+# while one partition is flooded, a message in another waits for at most two short batches.
 _SHARES: Final = 4
-# Bodies of one transaction: they are in memory several times while it runs.
+# Size of the bodies of one transaction: they are in memory several times while it runs.
 DEFAULT_BATCH_BYTES: Final = 8 * 1024 * 1024
 
 _log = get_logger("intake")
@@ -45,10 +45,10 @@ class Slice:
     """The next messages of one partition.
 
     Attributes:
-        cursor: Where the cursor must stand for these messages to be the next.
-        messages: In the order of the log; never empty.
-        is_process_killer: The one message must be set aside without being looked into.
-        token: Tells whether this is still what the intake believes to be out.
+        cursor: The cursor that the partition must have for these messages to be the next.
+        messages: Messages in log order; never empty.
+        is_process_killer: Whether the only message must be dead-lettered without decoding it.
+        token: The slice is valid while the feed of its partition has the same token.
     """
 
     partition: PartitionId
@@ -61,7 +61,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Slices of different partitions, in the order their rows are locked."""
+    """Slices of different partitions, in the order in which their rows are locked."""
 
     slices: tuple[Slice, ...]
 
@@ -70,35 +70,35 @@ class Batch:
 
     @property
     def messages(self) -> list[LogMessage]:
-        """All messages; in order within a partition."""
+        """All messages, in log order within a partition."""
         return [message for one in self.slices for message in one.messages]
 
     @property
     def positions(self) -> dict[PartitionId, Slice]:
-        """What the compare-and-set on each partition expects: an epoch and a cursor."""
+        """The slices by partition, with the epoch and cursor the compare-and-set expects."""
         return {one.partition: one for one in self.slices}
 
     def is_process_killer(self, message: LogMessage) -> bool:
-        """Tell whether a message must be set aside without being looked into."""
+        """Return whether a message must be dead-lettered without decoding it."""
         # Such a message is always alone in its batch.
         first = self.slices[0]
         return first.is_process_killer and message in first.messages
 
 
 class Intake:
-    """The partitions held by this router and the batches made of them.
+    """Hold the partitions of this router and hand out batches of their messages.
 
     Args:
-        router: Who holds the partitions.
-        lease: How long they stay ours without a renewal.
-        access: The logs.
+        router: The id of the router that holds the partitions.
+        lease: How long this router keeps them without a renewal.
+        access: Gives access to the logs.
         transaction: Opens a transaction of the store.
-        on_truncated: Writes the dead letter of a loss, in the transaction that goes past it.
-        metrics: Counts what is taken, lost and read anew.
-        jitter: Chance.
+        on_truncated: Writes the dead letter of a lost range, in the transaction that skips it.
+        metrics: Counts partitions taken and lost, and readers opened again.
+        jitter: Source of randomness.
 
     Attributes:
-        lost_some: Set whenever a partition was lost; whoever takes partitions may look at once.
+        lost_some: Set whenever a partition was lost, so that the ownership can check at once.
     """
 
     def __init__(
@@ -134,10 +134,10 @@ class Intake:
             tries={},
         )
 
-    # What the ownership calls.
+    # Called by the ownership.
 
     def hold(self, claims: Iterable[Claim]) -> None:
-        """Start reading partitions just taken."""
+        """Start reading partitions that were just claimed."""
         for claim in claims:
             self._feeds[claim.partition] = PartitionFeed(claim, self._dependencies)
             self._metrics.record_takeover(
@@ -147,29 +147,29 @@ class Intake:
 
     @property
     def tenures(self) -> list[Tenure]:
-        """What is held."""
+        """The claims to the partitions held."""
         return [feed.tenure for feed in self._feeds.values()]
 
     @property
     def feeds(self) -> Sequence[PartitionFeed]:
-        """The partitions held, in the order their rows are locked."""
+        """The partitions held, in the order in which their rows are locked."""
         return [self._feeds[partition] for partition in sorted(self._feeds)]
 
     def positions(self) -> Mapping[PartitionId, KnownPosition]:
-        """Return how far the database has confirmed each partition, those held before included."""
+        """Return the confirmed position of each partition that is or was held."""
         for feed in self._feeds.values():
             self._note_position(feed)
         return self._known
 
     def forget_positions(self) -> None:
-        """Forget what was confirmed; for when the database has forgotten it, too."""
+        """Forget the confirmed positions, after the database has lost them."""
         self._known.clear()
 
     def _note_position(self, feed: PartitionFeed) -> None:
         self._known[feed.partition] = KnownPosition(feed.epoch, feed.position.cursor)
 
     async def release(self, partitions: Iterable[PartitionId]) -> None:
-        """Stop reading partitions, after the batch they are in; then they can be handed back."""
+        """Stop reading partitions after their current batch, so that they can be handed back."""
         await asyncio.gather(*map(self._release, list(partitions)))
 
     async def _release(self, partition: PartitionId) -> None:
@@ -184,7 +184,7 @@ class Intake:
             await feed.close()
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
-        """Drop partitions that are another router's, or whose cursor is not where we believed."""
+        """Drop partitions that another router owns, or whose cursor is not the expected one."""
         gone = [self._feeds.pop(one) for one in partitions if one in self._feeds]
         for feed in gone:
             self._note_position(feed)
@@ -202,26 +202,26 @@ class Intake:
             self._metrics.record_owned_partitions(log, logs[log])
 
     async def close(self) -> None:
-        """Stop reading everything; what is out is void."""
+        """Stop reading all partitions; handed-out messages become invalid."""
         feeds = list(self._feeds.values())
         self._feeds.clear()
         await asyncio.gather(*(feed.close() for feed in feeds), *self._tasks)
 
-    # What the batches call.
+    # Called by the batch committer.
 
     async def next_batch(
         self, max_messages: int, linger: timedelta, max_bytes: int = DEFAULT_BATCH_BYTES
     ) -> Batch:
         """Wait for messages and hand out a batch of them.
 
-        Every partition gets the same chance: one with a long backlog takes only what the
-        others leave, and never more than a quarter, or its equal share where there are fewer.
-        A partition under suspicion is handed out alone, one message at a time.
+        Every partition gets the same share. A partition with a long backlog takes only what the
+        others leave, and never more than a quarter of the batch, or an equal share if there are
+        fewer partitions. A suspect partition is handed out alone, one message at a time.
 
         Args:
-            max_messages: Most messages.
-            linger: How long to wait for more once there is something.
-            max_bytes: Most bytes of bodies, one larger message excepted.
+            max_messages: Maximum number of messages.
+            linger: How long to wait for more messages once there are some.
+            max_bytes: Maximum size of the bodies; a single message may be larger.
         """
         while True:
             self._changed.clear()
@@ -242,40 +242,40 @@ class Intake:
                 await self._changed.wait()
 
     def full_batch(self, max_messages: int, max_bytes: int = DEFAULT_BATCH_BYTES) -> Batch | None:
-        """Hand out a batch now, if there are enough messages for a full one and no suspects."""
+        """Return a batch now if there are enough messages to fill one and no suspects."""
         if self._exclusive is not None:
             return None
         suspects, ready = self._survey()
         return None if suspects or ready < max_messages else self._assemble(max_messages, max_bytes)
 
     def current(self, batch: Batch) -> Batch:
-        """Return what of a batch is still valid."""
+        """Return the slices of a batch that are still valid."""
         return Batch(tuple(one for one in batch.slices if self._find(one) is not None))
 
     def committed(self, batch: Batch, except_for: Collection[PartitionId] = ()) -> None:
-        """Note that the cursors of a batch have moved, but for those of some partitions."""
+        """Record that the cursors of a batch have moved, except those of some partitions."""
         for one in batch.slices:
             if one.partition not in except_for and (feed := self._find(one)):
                 feed.commit(one.messages[-1].sequence, one.messages[-1].stored_at)
 
     def failed(self, batch: Batch, delay: timedelta) -> None:
-        """Put the messages of a batch first in line again, for after `delay`.
+        """Take the messages of a batch back, to hand them out first again after `delay`.
 
-        Later batches that are out lose their slices of these partitions.
+        Later batches that are handed out lose their slices of these partitions.
         """
         for one in batch.slices:
             if feed := self._find(one):
                 feed.fail(delay)
 
     def _find(self, one: Slice) -> PartitionFeed | None:
-        """Return the feed of a slice that is still valid."""
+        """Return the feed of a slice, or None if the slice is no longer valid."""
         feed = self._feeds.get(one.partition)
         if feed is None or feed.epoch != one.epoch or feed.token != one.token:
             return None
         return feed
 
     def _survey(self) -> tuple[list[PartitionFeed], int]:
-        """Return the suspects that have something, and how many messages the others have."""
+        """Return the suspects that have messages, and the number of messages of all feeds."""
         now = self._loop.time()
         suspects: list[PartitionFeed] = []
         ready = 0
@@ -290,7 +290,7 @@ class Intake:
         return any(not feed.is_quiet for feed in self._feeds.values())
 
     async def _suspect_batch(self, feed: PartitionFeed) -> Batch | None:
-        """Hand out one message alone, so that whatever it does hits nobody else's."""
+        """Hand out one message alone, so that a crash affects no other message."""
         is_killer = await feed.suspect_next()
         if is_killer is None or not feed.available(self._loop.time()):
             return None
@@ -309,7 +309,7 @@ class Intake:
         return Batch(tuple(sorted(slices, key=lambda one: one.partition)))
 
     def _allotments(self, max_messages: int) -> list[tuple[PartitionFeed, int]]:
-        """Deal out the room of a batch: who has less than an equal share leaves the rest."""
+        """Distribute a batch among the feeds; the others share what a small feed leaves."""
         now = self._loop.time()
         feeds = list(self._feeds.values())
         self._turn = (self._turn + 1) % max(1, len(feeds))
@@ -332,7 +332,7 @@ class Intake:
 
 
 def _slice(feed: PartitionFeed, count: int, max_bytes: int) -> Slice:
-    """Hand out the next messages of a feed: at least one, of which there must be one."""
+    """Hand out the next messages of a feed: at least one, so the feed must have one."""
     cursor = feed.handed_cursor
     messages = tuple(feed.peek(count, max_bytes))
     feed.hand_out(len(messages))

@@ -1,4 +1,4 @@
-"""Purges the two logs: what every cursor has passed and nobody can ask to be read again."""
+"""Purge messages from the two logs that every cursor has passed and no replay can request."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _log = get_logger("retention")
 
 
 def purge_sequence(first_sequence: int, bounds: PurgeBounds) -> int | None:
-    """Return the sequence below which a log may be purged, or None when there is nothing to do.
+    """Return the sequence below which a log may be purged, or None if there is nothing to purge.
 
-    The message at the least cursor stays: whoever opens a reader there compares its time.
+    The message at the least cursor stays: a reader that is opened there compares its time.
 
     Args:
-        first_sequence: Of the oldest message there is.
-        bounds: The least cursor, and what is older than the replay window.
+        first_sequence: The sequence of the oldest message in the log.
+        bounds: The least cursor, and the sequence that is older than the replay window.
     """
     if bounds.least_cursor is None or bounds.marked_sequence is None:
         return None
@@ -40,14 +40,14 @@ def purge_sequence(first_sequence: int, bounds: PurgeBounds) -> int | None:
 
 
 class Logs(Protocol):
-    """The logs as the retention sees them."""
+    """Access to the logs that the retention needs."""
 
     async def get_state(self, log: LogName) -> StreamState:
-        """Return how far a log goes."""
+        """Return the state of a log."""
         ...
 
     async def find_stored_at(self, log: LogName, sequence: int) -> datetime | None:
-        """Return when a message was stored, if it is still there."""
+        """Return when a message was stored, or None if it no longer exists."""
         ...
 
     async def purge_below(self, log: LogName, sequence: int) -> int:
@@ -56,15 +56,15 @@ class Logs(Protocol):
 
 
 class LogRetention:
-    """Notes once an hour how far each log has come, and purges by what was noted days ago.
+    """Record the end of each log once an hour, and purge by the records of days ago.
 
-    Any number of routers may do this at once: marks are written once, and a purge that was
-    done already does nothing.
+    Several routers may do this at once: marks are written once, and a repeated purge does
+    nothing.
 
     Args:
-        logs: The logs.
-        transaction: Opens one.
-        replay_window: For how long everything is kept, read or not.
+        logs: Access to the logs.
+        transaction: Opens a transaction.
+        replay_window: How long every message is kept, read or not.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class LogRetention:
         self._replay_window = replay_window
 
     async def keep(self) -> int:
-        """Do what is due for both logs; returns how many messages were purged.
+        """Mark and purge both logs; return how many messages were purged.
 
         Raises:
-            BusUnavailableError: Next time.
-            StoreUnavailableError: Next time.
+            BusUnavailableError: The next run retries.
+            StoreUnavailableError: The next run retries.
         """
         return sum([await self._keep(log) for log in LOGS])
 
@@ -106,6 +106,6 @@ class LogRetention:
             return await log_marks.read_bounds(connection, log, generation, self._replay_window)
 
     async def _is_old(self, log: LogName, sequence: int, now: datetime) -> bool:
-        """Ask the log itself: after a loss of its tail the sequences of a mark are used again."""
+        """Check the age in the log itself: a log that lost its tail reuses marked sequences."""
         stored_at = await self._logs.find_stored_at(log, sequence)
         return stored_at is None or stored_at <= now - self._replay_window

@@ -1,8 +1,8 @@
-"""Makes room in a log that is filling: whoever holds most of it loses the oldest first.
+"""Make room in a log that is filling up: purge the oldest messages of its largest owners.
 
-Without this one adapter could fill INBOUND, and every other account would be refused until the
+Without this one adapter could fill INBOUND, and NATS would reject every other account until the
 end of the replay window. Only messages before the least cursor are purged: all of them are
-decided. The price is a shorter replay window, for the owner of the messages alone.
+decided. The cost is a shorter replay window, and only for the owner of the messages.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _EVERY: Final = timedelta(seconds=1)
-# Of the mark: more than is needed goes, so that this is not repeated for every few messages.
+# Part of the limit to trim to: more than necessary, so that few new messages do not trim again.
 _TRIMMED_TO: Final = 0.8
-# While the server purges, nothing else is stored. A purge costs much by itself and little for each
-# message, so few large ones are better; between two of them others have as long as one took.
+# While the server purges, it stores nothing else. A purge has a high fixed cost and a low cost for
+# each message, so few large purges are better; a pause after each lets the server store as long.
 _PLACES_AT_ONCE: Final = 50_000
 _LEAST_PLACES: Final = 10
 
@@ -46,16 +46,16 @@ _log = get_logger("log_trimmer")
 
 
 class Shares(Protocol):
-    """The logs as this sees them."""
+    """Access to the sizes of the logs that the trimmer needs."""
 
     async def find_size(self, log: LogName) -> LogSize | None:
-        """Return how full a log is, or None when there is no such stream."""
+        """Return how full a log is, or None if there is no such stream."""
         ...
 
     async def measure(
         self, log: LogName, state: StreamState, declared: Iterable[str]
     ) -> Mapping[str, Holding]:
-        """Return what each owner holds."""
+        """Return how much of a log each owner holds."""
         ...
 
     async def find_first(self, log: LogName, owner: str) -> int | None:
@@ -68,16 +68,16 @@ class Shares(Protocol):
 
 
 class LogTrimmer:
-    """Purges decided messages early while a log is filling.
+    """Purge decided messages early while a log is filling up.
 
-    Any number of routers may do this at once: what another one has purged is not there any more.
+    Several routers may do this at once: a router does not find what another one has purged.
 
     Args:
-        shares: The logs.
-        transaction: Opens one.
-        metrics: Where the shares and what was purged are shown.
+        shares: Access to the logs.
+        transaction: Opens a transaction.
+        metrics: Exports the shares and the number of purged messages.
         owners: The declared accounts and agents, by log.
-        trim_above: The part of its size limit from which on a log is trimmed.
+        trim_above: A log is trimmed when it exceeds this part of its size limit.
     """
 
     def __init__(
@@ -92,20 +92,20 @@ class LogTrimmer:
         self._shares = shares
         self._transaction = transaction
         self._metrics = metrics
-        # What is in no partition is nobody's, and can fill a log as well.
+        # Messages outside all partitions have no owner, and can fill a log as well.
         self._owners = {log: {*names, UNPARTITIONED} for log, names in owners.items()}
         self._trim_above = trim_above
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return what to do how often."""
+        """Return the periodic jobs."""
         return (Job("log trimming", _EVERY, self.run),)
 
     async def run(self) -> int:
-        """Trim the logs that are filling; returns how many messages were purged.
+        """Trim the logs that are filling up; return how many messages were purged.
 
         Raises:
-            BusUnavailableError: Next time.
-            StoreUnavailableError: Next time.
+            BusUnavailableError: The next run retries.
+            StoreUnavailableError: The next run retries.
         """
         shares: dict[tuple[str, ...], float] = {}
         purged = sum([await self._trim(log, shares) for log in LOGS])
@@ -132,25 +132,25 @@ class LogTrimmer:
         return purged
 
     async def _find_bound(self, log: LogName, generation: str) -> int | None:
-        """Return the least cursor; None where some partition counts in another log."""
+        """Return the least cursor, or None if a partition has a cursor in another generation."""
         async with self._transaction() as connection:
             return await partitions.least_cursor(connection, log, generation)
 
     async def _trim_owner(
         self, log: LogName, owner: str, wanted: int, below: int, generation: str
     ) -> int:
-        """Purge the oldest messages of an owner, until about so many are gone."""
+        """Purge the oldest messages of an owner until about `wanted` are purged."""
         purged = 0
         first_purged = last_purged = 0
         while purged < wanted:
             first = await self._shares.find_first(log, owner)
             if first is None or first >= below:
                 break
-            # A place holds one message at most, so this is hardly ever more than wanted.
+            # A sequence holds one message at most, so this rarely purges more than wanted.
             places = max(_LEAST_PLACES, min(wanted - purged, _PLACES_AT_ONCE))
             end = min(first + places, below)
             trim = Trim(log, generation, owner, first, end - 1)
-            # Noted before: whoever finds them missing has to find out why.
+            # Recorded before the purge, so that a reader that misses them finds the reason.
             async with self._transaction() as connection:
                 await log_trims.note(connection, trim)
             began = monotonic()

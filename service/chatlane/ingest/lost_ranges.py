@@ -1,4 +1,4 @@
-"""Messages that were gone from a log before anybody read them: said aloud, once."""
+"""Report a range of messages that was lost from a log before it was read, once."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _log = get_logger("losses")
 async def bury_loss(
     connection: PoolConnectionProxy, partition: PartitionId, loss: LogTruncated
 ) -> bool:
-    """Write the dead letter of a range that is missing, in the transaction that passes it.
+    """Write the dead letter of a missing range, in the transaction that skips it.
 
-    Nobody knows what was in it; the body of the dead letter says where it was. Not where all of
-    it was deleted on purpose, because its people were forgotten.
+    The content is unknown; the body of the dead letter holds the sequences. A range that was
+    deleted entirely by erasures gets no dead letter.
 
     Returns:
         Whether something was lost.
@@ -56,7 +56,7 @@ async def bury_loss(
         sequence=loss.first_missing,
     )
     await dead_letters.insert(connection, effects.dead)
-    # The reader holds no place in the order of the outbox, so the sweep publishes this.
+    # The reader has no place in the order of the outbox, so the sweep publishes this row.
     await outbox.insert(connection, None, effects.publications)
     _log.critical(
         "log_truncated", log=partition.log, partition=partition.number, sequence=loss.first_missing

@@ -1,7 +1,7 @@
-"""Takes, renews and hands back partitions, so that each is read by one router and none by two.
+"""Claim, renew and hand back partitions, so that exactly one router reads each.
 
-The decision is always Postgres's: a router that was frozen or cut off may believe what it likes,
-its fencing numbers no longer match. Both logs are shared out by the same rule, independently.
+Postgres always decides: the fencing numbers of a router that was frozen or cut off no longer
+match, whatever its own state says. Both logs are distributed by the same rule, independently.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 _STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
-# How many looks the others are given after an outage; theirs come no later than ours.
+# How many poll intervals the other routers get to renew after an outage; theirs are not longer.
 _LOOKS_LEFT_TO_OTHERS: Final = 2
-# An expiry is looked at just after it, not just before.
+# The next check comes just after a lease expires, not just before.
 _SLACK_SECONDS: Final = 0.002
 
 _log = get_logger("ownership")
 
 
 class Holder(Protocol):
-    """What keeps the partitions that are held; see `Intake`."""
+    """Keep the partitions that are held; see `Intake`."""
 
     lost_some: asyncio.Event
 
@@ -54,25 +54,25 @@ class Holder(Protocol):
         """Start reading partitions."""
 
     async def release(self, partitions: Iterable[PartitionId]) -> None:
-        """Stop reading partitions, after the batch they are in."""
+        """Stop reading partitions after their current batch."""
 
     def positions(self) -> Mapping[PartitionId, KnownPosition]:
-        """Return how far the database has confirmed each partition, those held before included."""
+        """Return the confirmed position of each partition that is or was held."""
 
     def forget_positions(self) -> None:
-        """Forget what was confirmed; for when the database has forgotten it, too."""
+        """Forget the confirmed positions, after the database has lost them."""
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
-        """Drop partitions that are another router's."""
+        """Drop partitions that another router owns."""
 
 
 def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> int:
-    """Return how many partitions are ours: the first routers take what does not divide.
+    """Return the number of partitions for this router; the first routers take the remainder.
 
     Args:
-        partition_count: Partitions of one log.
-        live_routers: In id order.
-        me: Who asks; not alive, nothing is due.
+        partition_count: Number of partitions of one log.
+        live_routers: The live routers in id order.
+        me: The id of this router; its share is zero if it is not live.
     """
     if me not in live_routers:
         return 0
@@ -81,21 +81,21 @@ def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> 
 
 
 class Ownership:
-    """Keeps this router's share of the partitions.
+    """Keep this router's share of the partitions.
 
     Args:
-        router: Our id, new in every process.
-        version: Shown in the table of routers.
+        router: The id of this router, new in every process.
+        version: The version shown in the table of routers.
         partition_count: The configured number of partitions of each log.
-        holder: Reads what is held.
+        holder: Reads the partitions held.
         transaction: Opens a transaction of the store.
-        is_log_reachable: Whether the logs can be talked to.
-        on_unreadable: Called when partitions are given up because they cannot be read here.
-        on_taken_over: Called when partitions were taken from a router that is gone.
-        on_database_regressed: Called when the database has forgotten what it had confirmed.
+        is_log_reachable: Returns whether the connection to the logs is up.
+        on_unreadable: Called when partitions are given up because this router cannot read them.
+        on_taken_over: Called when partitions were taken over from a router that has stopped.
+        on_database_regressed: Called when the database has lost what it had confirmed.
         lease: How long a partition stays with a router that no longer renews.
-        renew_interval: Pause between renewals of idle partitions and between signs of life.
-        poll_interval: Longest pause between two looks.
+        renew_interval: Pause between renewals of idle partitions and between heartbeats.
+        poll_interval: Longest pause between two checks.
     """
 
     def __init__(
@@ -145,14 +145,15 @@ class Ownership:
 
     @property
     def can_read(self) -> bool:
-        """Whether no partition was given up because its log cannot be read here.
+        """Return whether this router can read its partitions.
 
-        True again once all partitions held are read.
+        False after it gave up a partition that it could not read, and true again once all
+        partitions held are read.
         """
         return not self._cannot_read
 
     async def run(self) -> None:
-        """Look again and again, until `stop`."""
+        """Check the partitions periodically until `stop` is called."""
         self._stopped.clear()
         try:
             while not self._is_stopping:
@@ -162,12 +163,12 @@ class Ownership:
             self._stopped.set()
 
     async def stop(self, patience: timedelta = _STOP_PATIENCE) -> None:
-        """Hand everything back, after the batches that run, and no longer count as alive.
+        """Hand all partitions back after their current batches, and withdraw this router.
 
-        `run` returns. What cannot be handed back in time ends with its lease.
+        `run` returns. The lease of a partition that cannot be handed back in time expires.
 
         Args:
-            patience: How long this may take, for a batch may wait for a database that is away.
+            patience: Longest duration, because a batch may wait for an unavailable database.
         """
         self._is_stopping = True
         self._holder.lost_some.set()
@@ -189,14 +190,14 @@ class Ownership:
             report("ownership_look_failed", reason=str(error))
             self._is_outage = True
             self._next_look = self._loop.time() + self._poll_seconds
-        except Exception:  # noqa: BLE001 # a bug here must not cost the partitions held
+        except Exception:  # noqa: BLE001 # a bug here must not lose the partitions held
             _log.exception("ownership_look_failed")
             self._next_look = self._loop.time() + _PAUSE_AFTER_BUG.total_seconds()
         else:
             self._is_outage = False
 
     async def _pause(self) -> None:
-        """Wait for the next look; a lost partition is looked at once."""
+        """Wait until the next check is due or a partition is lost."""
         try:
             async with asyncio.timeout_at(self._next_look):
                 await self._holder.lost_some.wait()
@@ -209,7 +210,7 @@ class Ownership:
         self._give_up_unreadable()
         known = dict(self._holder.positions())
         async with self._transaction() as connection:
-            # Whatever is due by now, however long it took to reach the database.
+            # Taken here, so that it counts the time that connecting to the database took.
             now = self._loop.time()
             held = {feed.partition for feed in self._holder.feeds}
             seen_at, is_away, beat = await self._show_life(connection, now)
@@ -222,13 +223,13 @@ class Ownership:
                 claims = await self._claim(connection, holdings, peers, held | self._releasing)
         if claims:
             hit(RouterPoint.PARTITIONS_CLAIMED)
-        # What was written counts from before it was sent, and only once it is committed.
+        # The heartbeat counts from before it was sent, and only once it is committed.
         self._seen_at, self._is_away = seen_at, is_away
         self._looked_at = now
         is_behind = beat is not None and self._heartbeats.is_behind(beat, now)
         if is_behind or has_moved_back(known, holdings):
-            # What was decided since is read and decided again, from the cursors of the database.
-            # Partitions claimed in this look are found as our own in the next one.
+            # Messages that were decided since are read and decided again, from the cursors of the
+            # database. The next check finds partitions claimed in this one as this router's.
             self._on_database_regressed()
             self._holder.lost(held)
             self._holder.forget_positions()
@@ -243,11 +244,11 @@ class Ownership:
         self._next_look = self._loop.time() + self._time_to_next_event(holdings, peers)
 
     def _leaves_time_to_others(self) -> bool:
-        """Tell whether leases may have ended only because nobody could renew them.
+        """Return whether leases may have expired only because no router could renew them.
 
-        Who is the first to reach the database again would take what the others still read, and
-        have to give it back a moment later. The time that this look itself has waited for the
-        database counts: the others wait for it, too.
+        The first router to reach the database again would claim partitions that the others still
+        read, and would have to hand them back at once. The time that this check itself has
+        waited for the database counts, because the other routers wait for it as well.
         """
         now = self._loop.time()
         if now - self._looked_at >= self._lease.total_seconds() - self._renew_seconds:
@@ -255,13 +256,13 @@ class Ownership:
         return now < self._reserved_until
 
     def _require_partition_count(self, holdings: Sequence[Holding]) -> None:
-        """Read nothing while the database has another number of partitions.
+        """Drop all partitions while the database has another number of partitions.
 
-        A router checks that at its start. A database that is restored while the router runs may
-        be older than the streams.
+        A router checks the number at its start. A database that is restored while the router
+        runs may be older than the streams.
 
         Raises:
-            PartitionCountError: It has.
+            PartitionCountError: The number differs.
         """
         counts = Counter(row.partition.log for row in holdings)
         for log in LOGS:
@@ -273,7 +274,7 @@ class Ownership:
                 )
 
     def _give_up_unreadable(self) -> None:
-        """Let others have what we cannot read, and stay away for a lease."""
+        """Give up partitions that this router cannot read, and claim none for one lease."""
         now = self._loop.time()
         lease = self._lease.total_seconds()
         if self._is_log_reachable():
@@ -289,16 +290,17 @@ class Ownership:
             self._start_release(unreadable)
             self._on_unreadable()
         elif self._cannot_read and (self._holder.feeds or now >= self._away_until + lease):
-            # Not over when new ones are taken, only when these are read.
+            # Claiming new partitions is not enough; they have to be read.
             self._cannot_read = any(feed.unreadable_for(now) for feed in self._holder.feeds)
 
     async def _show_life(
         self, connection: PoolConnectionProxy, now: float
     ) -> tuple[float, bool, Heartbeat | None]:
-        """Count as alive, or not while we are away.
+        """Write a heartbeat if one is due; withdraw this router's row while it stays away.
 
         Returns:
-            When we were last seen, whether we are away, and the sign of life that was written.
+            The time of the last heartbeat, whether this router stays away, and the heartbeat
+            that was written.
         """
         if now < self._away_until:
             if not self._is_away:
@@ -362,7 +364,7 @@ class Ownership:
             for row in holdings
             if row.partition in held
             and row.owner != self._router
-            # One that is being handed back is free already, or will be.
+            # A partition that is being handed back is free already, or will be.
             and row.partition not in self._releasing
         )
 
@@ -386,7 +388,7 @@ class Ownership:
         return row.owner is None or is_forgotten or (has_expired and row.partition not in held)
 
     def _time_to_next_event(self, holdings: Sequence[Holding], peers: Sequence[Peer]) -> float:
-        """Return the seconds to the next end of somebody's lease, at most the poll interval."""
+        """Return the seconds until another router's next lease expires, or the poll interval."""
         ends = [peer.seconds_left for peer in peers if peer.id != self._router]
         ends += [row.lease_seconds or 0 for row in holdings if row.owner != self._router]
         return min([self._poll_seconds, *(end + _SLACK_SECONDS for end in ends if end > 0)])
@@ -416,5 +418,5 @@ class Ownership:
 
 
 def _by_log(holdings: Sequence[Holding]) -> list[tuple[LogName, list[Holding]]]:
-    """Return the rows of each log; they come sorted."""
+    """Group the rows by log; they are sorted already."""
     return [(log, list(rows)) for log, rows in groupby(holdings, lambda row: row.partition.log)]

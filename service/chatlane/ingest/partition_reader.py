@@ -1,4 +1,4 @@
-"""One held partition: a reader kept open at the committed cursor, and what of it is handed out."""
+"""Read one held partition from its committed cursor, and track the messages handed out."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 Transaction = Callable[[], AbstractAsyncContextManager["PoolConnectionProxy"]]
 TruncatedHandler = Callable[["PoolConnectionProxy", "PartitionId", LogTruncated], Awaitable[bool]]
 
-# At this many take-overs without hand-back a message of the partition may be what ends routers.
+# After this many takeovers without a hand-back, a message of the partition may crash routers.
 SUSPECT_FROM: Final = 2
-# A message at which so many routers died is not tried again.
+# A message at which this many routers crashed is not tried again.
 _MOST_DEATHS: Final = 3
-# Of a lease: how long a partition rests before its first suspect is tried. Routers that die of
-# something else die at what they do most, and soon after their start; that must not be the
-# suspect. In between, what is not suspect goes on, and the try itself takes milliseconds.
+# Part of a lease that a partition pauses before its first suspect is tried. Routers that crash
+# for another reason crash at what they do most, and soon after their start; that must not be the
+# suspect. In between, other partitions proceed, and the try itself takes milliseconds.
 _REST: Final = (0.25, 1.0)
 _FIRST_PAUSE: Final = timedelta(milliseconds=50)
 _LONGEST_PAUSE: Final = timedelta(seconds=1)
@@ -57,21 +57,21 @@ _log = get_logger("feed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedDependencies:
-    """What all feeds of a router share.
+    """Dependencies that all feeds of a router share.
 
     Attributes:
-        router: Who holds the partitions.
-        lease: How long they stay ours without a renewal.
-        access: The logs.
+        router: The id of the router that holds the partitions.
+        lease: How long this router keeps them without a renewal.
+        access: Gives access to the logs.
         transaction: Opens a transaction of the store.
-        on_truncated: Writes the dead letter of a loss, in the transaction that goes past it, and
-            returns whether it is one.
-        on_change: Called when something may be ready or a batch may be possible.
-        on_lost: Called when a partition turned out to be another router's.
-        metrics: Counts readers made anew and logs that are not what they were.
-        jitter: Chance.
-        tries: The last suspect that this process tried of each partition, and which try it
-            was: whoever lives to try it again did not die of it, whatever else went wrong.
+        on_truncated: Writes the dead letter of a missing range, in the transaction that skips it,
+            and returns whether something was lost.
+        on_change: Called when messages may be available or a batch may be possible.
+        on_lost: Called when another router turns out to own a partition.
+        metrics: Counts readers opened again, and logs that were replaced or truncated.
+        jitter: Source of randomness.
+        tries: The last suspect of each partition that this process tried, and the number of that
+            try: a process that tries it again did not crash at it, whatever else failed.
     """
 
     router: UUID
@@ -87,17 +87,17 @@ class FeedDependencies:
 
 
 class PartitionFeed:
-    """A partition from the moment it is taken until it is given up.
+    """Read one partition from its claim until it is given up.
 
-    Messages stay in the reader's memory until they are committed: those handed out are the
-    first `_handed` of it. Whatever makes them invalid raises `token`.
+    Messages stay in the reader's memory until they are committed; the first `_handed` of them
+    are handed out. An event that makes them invalid increments `token`.
 
     Attributes:
-        partition: Which one.
-        epoch: The fencing number it is held under.
-        position: How far it is committed.
-        token: Of what is handed out; a slice with another token must not be used.
-        renewed_at: When its lease was last renewed, by the loop's clock.
+        partition: The id of the partition.
+        epoch: The fencing number under which the partition is held.
+        position: The committed position.
+        token: The token of valid slices; a slice with another token must not be used.
+        renewed_at: When the lease was last renewed, by the loop's clock.
     """
 
     def __init__(self, claim: Claim, dependencies: FeedDependencies) -> None:
@@ -124,38 +124,39 @@ class PartitionFeed:
 
     @property
     def tenure(self) -> Tenure:
-        """The claim to the partition, as the store checks it."""
+        """The claim to the partition that the store checks."""
         return Tenure(self.partition, self.epoch)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no transaction works on this partition and none is about to."""
+        """Return whether no transaction works on this partition or is about to."""
         return self._handed == 0 and not self._is_busy
 
     @property
     def is_suspect(self) -> bool:
-        """Whether its messages are tried one at a time."""
+        """Return whether the messages of this partition are tried one at a time."""
         return self._is_suspect
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits at the end of its log."""
+        """Return whether the reader waits at the end of its log and no message is handed out."""
         reader = self._reader
         return reader is not None and reader.is_caught_up and self.is_quiet
 
     @property
     def received_sequence(self) -> int:
-        """The newest sequence that came in."""
+        """The newest sequence that was received."""
         return self._reader.last_sequence if self._reader else self.position.cursor
 
     def unreadable_for(self, now: float) -> float:
-        """Return for how many seconds the log could not be read."""
+        """Return for how many seconds the log has been unreadable."""
         return now - self._unreadable_since if self._unreadable_since is not None else 0.0
 
     def lag(self, now: datetime, loop_now: float) -> timedelta:
-        """Return how old the oldest message is that was read and is not committed.
+        """Return the age of the oldest message that was read and is not committed.
 
-        While the log cannot be read: for how long at least; what is in it is not known.
+        While the log is unreadable, its content is unknown, so the lag is at least the time for
+        which it has been unreadable.
         """
         reader = self._reader
         lag = timedelta(seconds=self.unreadable_for(loop_now))
@@ -173,7 +174,7 @@ class PartitionFeed:
         return len(reader.messages) - self._handed
 
     def peek(self, limit: int, max_bytes: int) -> Sequence[LogMessage]:
-        """Return the next messages without handing them out: at least one, if there is any."""
+        """Return the next messages without handing them out; at least one, if there are any."""
         if self._reader is None:
             return ()
         chosen: list[LogMessage] = []
@@ -187,18 +188,18 @@ class PartitionFeed:
 
     @property
     def handed_cursor(self) -> int:
-        """Where the cursor will stand once everything handed out is committed."""
+        """The cursor after all messages that are handed out are committed."""
         if self._reader is None or self._handed == 0:
             return self.position.cursor
         return self._reader.messages[self._handed - 1].sequence
 
     def hand_out(self, count: int) -> None:
-        """Note that the next `count` messages are in a batch."""
+        """Record that the next `count` messages are in a batch."""
         self._handed += count
         self._note_quiet()
 
     def commit(self, cursor: int, stored_at: datetime | None) -> None:
-        """Note that everything up to `cursor` is committed."""
+        """Record that everything up to `cursor` is committed."""
         if self._reader is not None:
             handed = islice(self._reader.messages, self._handed)
             done = sum(1 for message in handed if message.sequence <= cursor)
@@ -210,7 +211,7 @@ class PartitionFeed:
         self._note_quiet()
 
     def fail(self, delay: timedelta) -> None:
-        """Take back what was handed out; it is first in line again after `delay`."""
+        """Take back the messages handed out, to hand them out first again after `delay`."""
         self._rest(delay)
         self._take_back()
 
@@ -219,18 +220,18 @@ class PartitionFeed:
         self._loop.call_at(self._rests_until, self._its.on_change)
 
     def break_off(self, reason: str) -> None:
-        """Have the log inspected and read anew from the committed cursor."""
+        """Close the reader, inspect the log, and read it again from the committed cursor."""
         if self._reader is not None:
             self._reader.break_off(reason)
 
     async def suspect_next(self) -> bool | None:
         """Commit that the next message is about to be tried.
 
-        One try of a message is counted per process: a batch that failed and is repeated ended
-        none.
+        Each process counts one try of a message: a batch that failed and is retried in the same
+        process did not crash it.
 
         Returns:
-            Whether the message must not be tried any more; None when it cannot be said now.
+            Whether the message must not be tried again; None while that is unknown.
         """
         message = next(iter(self.peek(1, 0)), None)
         if message is None:
@@ -259,17 +260,17 @@ class PartitionFeed:
         return count
 
     def occupy(self) -> _Busy:
-        """Return a context in which nothing of this partition is handed out."""
+        """Return a context manager in which no message of this partition is handed out."""
         return _Busy(self)
 
     async def stop_offering(self) -> None:
-        """Hand out nothing more and return when no transaction works on this partition."""
+        """Stop handing out messages, and wait until no transaction works on this partition."""
         self._is_offered = False
         while not self.is_quiet:
             await self._quiet.wait()
 
     async def close(self) -> None:
-        """Stop reading; whatever is handed out is void."""
+        """Stop reading; handed-out messages become invalid."""
         self._is_offered = False
         await end_task(self._task)
         await self._drop_reader()
@@ -300,12 +301,12 @@ class PartitionFeed:
                 await self._read_until_broken(reader)
                 continue
             await asyncio.sleep(pause.total_seconds())
-            # While there is no connection nobody is bothered by asking again soon.
+            # Without a connection an early retry costs nothing.
             if self._its.access.is_reachable:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _open_reader(self) -> LogReader:
-        """Open a reader at the committed cursor of the log there is now.
+        """Open a reader of the current log at the committed cursor.
 
         Raises:
             TransientError: The log or the store cannot be reached.
@@ -325,13 +326,13 @@ class PartitionFeed:
         self._unreadable_since = None
         await reader.broken.wait()
         self._unreadable_since = self._loop.time()
-        # The first word is what happened, the rest are details for people.
+        # The first word names the cause, the rest are details for people.
         self._its.metrics.record_reader_recreation(
             self.partition.log, reader.break_reason.split(" ")[0]
         )
         if self._its.access.is_reachable:
             _log.info("partition_reader_broken", **self._place, reason=reader.break_reason)
-        # A batch that is on its way may move the cursor; only then is it known where to go on.
+        # A running batch may move the cursor; the position to continue at is known only then.
         while not self.is_quiet:
             await self._quiet.wait()
         await self._drop_reader()
@@ -343,7 +344,7 @@ class PartitionFeed:
             await reader.close()
 
     async def _inspect(self) -> None:
-        """Check that the log is the one the cursor counts in; if not, start it anew.
+        """Check that the cursor belongs to the current log; if not, move the cursor to its start.
 
         Raises:
             PartitionCountError: The stream has another number of partitions.
@@ -373,7 +374,7 @@ class PartitionFeed:
                     new_cursor=found.cursor,
                 )
             case LogTruncated():
-                # Said once it is known whether it is a loss.
+                # Logged below, once it is known whether messages were lost.
                 pass
         if await self._rewind(found) and isinstance(found, LogTruncated):
             self._its.metrics.record_log_alarm(self.partition.log, "truncated")
@@ -385,7 +386,7 @@ class PartitionFeed:
             )
 
     async def _rewind(self, found: LogUnbound | LogReplaced | LogTruncated) -> bool:
-        """Go on where a log begins; returns whether something of it was lost."""
+        """Move the cursor to the start of a log; return whether messages were lost."""
         is_loss = False
         async with self._its.transaction() as connection:
             epoch = await partitions.rewind(
@@ -416,7 +417,7 @@ class PartitionFeed:
 
 
 class _Busy:
-    """While entered, the feed counts as worked on."""
+    """Mark a feed as busy while entered."""
 
     def __init__(self, feed: PartitionFeed) -> None:
         self._feed = feed

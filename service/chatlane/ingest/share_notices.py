@@ -1,6 +1,6 @@
-"""Names the accounts and agents that were held to their share lately, for whoever asks a router.
+"""List the accounts and agents that recently exceeded their share, for the status of a router.
 
-A notice is no complaint: the service is well, and only what the notice names is not.
+A notice does not mean that the service is unhealthy; it concerns only the owner that it names.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 _EVERY: Final = timedelta(seconds=10)
 _RECENT: Final = timedelta(hours=1)
-# Of `chat.v1.inbound.<platform>.<account>.<chat>`.
+# Index of the platform in `chat.v1.inbound.<platform>.<account>.<chat>`.
 _FIRST_NAME: Final = 3
 
 
 class Contents(Protocol):
-    """What streams hold, as this sees it."""
+    """Access to the contents of streams that the notices need."""
 
     async def count_by_subject(self, stream: StreamName, subject: str) -> Mapping[str, int]:
-        """Return how many messages a stream holds under each subject that a filter takes."""
+        """Return how many messages a stream holds under each subject that matches a filter."""
         ...
 
 
 class ShareNotices:
-    """Keeps the notices up to date; every router says the same.
+    """Keep the notices up to date; all routers have the same.
 
     Args:
-        transaction: Opens one.
-        contents: Asked for messages in no partition.
-        found: What the last comparison of database and streams found.
+        transaction: Opens a transaction.
+        contents: Counts messages outside all partitions.
+        found: Returns the findings of the last comparison of database and streams.
         owners: The declared accounts and agents, by log.
 
     Attributes:
@@ -67,14 +67,14 @@ class ShareNotices:
         self.notices: tuple[str, ...] = ()
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return what to do how often."""
+        """Return the periodic jobs."""
         return (Job("share notices", _EVERY, self.look),)
 
     async def look(self) -> None:
-        """Read what happened within an hour, by whichever router.
+        """Read the events of the last hour, of all routers.
 
         Raises:
-            TransientError: Next time.
+            TransientError: The next run retries.
         """
         async with self._transaction() as connection:
             trims = await log_trims.list_recent(connection, _RECENT)

@@ -1,4 +1,4 @@
-"""Answers the claims and renewals of workers, many in one transaction."""
+"""Answer claims and renewals of workers, many in one transaction."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from chatlane_schemas.turns import TurnMessage, TurnTake
 
 _MAX_BATCH: Final = 128
-# So often one batch waits for a lock; who comes after that asks again.
+# After this many lock waits in one batch, the remaining requests fail and their callers retry.
 _MOST_HELD_UP: Final = 3
-# A turn whose rows somebody else has locked is served after others for so many seconds, and waits
-# only so long for them.
+# A turn whose rows another transaction has locked is served after the others for this many
+# seconds, and its transaction waits at most _SHORT_WAIT for a lock.
 _SERVED_LAST_FOR: Final = 10.0
 _SHORT_WAIT: Final = timedelta(milliseconds=50)
 
@@ -75,11 +75,13 @@ class _Renewal:
 
 
 class ClaimDesk:
-    """Claims and renewals, micro-batched: what comes while one transaction runs shares the next.
+    """Answer claims and renewals in micro-batches.
+
+    Requests that arrive while a transaction runs share the next transaction.
 
     Raises (from `claim` and `renew`):
-        StoreUnavailableError: Nothing was granted as far as we know; asking again with the
-            same claim id is safe.
+        StoreUnavailableError: Whether the claim was granted is unknown; a retry with the same
+            claim id is safe.
     """
 
     def __init__(self, store: Store, agents: Mapping[str, Agent]) -> None:
@@ -108,10 +110,10 @@ class ClaimDesk:
         return await asked.answer
 
     async def take(self, agent: str, request: TurnTake) -> TakeReply:
-        """Let a running turn of a worker of `agent` take in what came since its claim.
+        """Add messages that arrived since the claim to a running turn of a worker of `agent`.
 
         Raises:
-            TransientError: To be repeated.
+            TransientError: The caller has to retry.
         """
         known = self._agents.get(agent)
         if known is None:
@@ -124,7 +126,7 @@ class ClaimDesk:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Serve until cancelled; a failed transaction fails its askers, who ask again."""
+        """Serve until cancelled; a failed transaction fails its requests, and callers retry."""
         while True:
             await self._wakeup.wait()
             batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
@@ -134,7 +136,7 @@ class ClaimDesk:
                 await self._serve(part)
 
     def _apart(self, batch: list[_Claim | _Renewal]) -> list[list[_Claim | _Renewal]]:
-        """Return the batch, and after it the requests that may hold it up, each by itself."""
+        """Split a batch: first the free requests, then each request that may wait for a lock."""
         now = monotonic()
         self._held_up = {turn: until for turn, until in self._held_up.items() if until > now}
         if not self._held_up:
@@ -157,7 +159,7 @@ class ClaimDesk:
                 if error.is_held_up:
                     self._held_up[batch[0].request.turn_id] = monotonic() + _SERVED_LAST_FOR
                 _refuse(batch, error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
+        except Exception as error:  # noqa: BLE001 - callers wait for an answer in any case
             _log.exception("claims_failed", count=len(batch))
             if len(batch) == 1:
                 _refuse(batch, StoreUnavailableError(kind=type(error).__name__))
@@ -165,7 +167,7 @@ class ClaimDesk:
                 await self._serve_each(batch)
 
     async def _serve_each(self, batch: list[_Claim | _Renewal]) -> None:
-        """Serve one by one: one of them is at fault, and the others must not pay for it."""
+        """Serve requests one by one, so that the one that fails does not fail the others."""
         held_up = 0
         for place, asked in enumerate(batch, 1):
             await self._serve([asked], _SHORT_WAIT)
@@ -176,7 +178,7 @@ class ClaimDesk:
 
 
 class _Serving:
-    """One transaction of the desk: lock, decide, write, read back, answer."""
+    """Serve one batch in one transaction: lock, decide, write, read back, answer."""
 
     def __init__(
         self, store: Store, batch: list[_Claim | _Renewal], patience: timedelta | None = None
@@ -264,7 +266,7 @@ class _Serving:
         await sessions.update(connection, self._changed.values())
 
     async def _lines(self, connection: PoolConnectionProxy) -> dict[UUID, list[WaitingHead]]:
-        """Return what waits for the turns nobody has claimed; one without messages is void."""
+        """Return the pending messages of unclaimed turns; void turns that have none."""
         asked = (self._turns.get(one.request.turn_id) for one in self._claims)
         unclaimed = {turn.id: turn for turn in asked if turn is not None and turn.is_unclaimed}
         if not unclaimed:
@@ -273,23 +275,23 @@ class _Serving:
         lines = await pending_messages.heads(connection, homes, MAX_TURN_MESSAGES)
         for turn in unclaimed.values():
             if turn.session_id not in lines:
-                # Its line is empty under the session's lock, so no next turn can follow and
-                # nothing is published: the desk needs no place in the order of the outbox.
+                # No messages are pending under the session's lock, so no next turn can follow and
+                # nothing is published: this transaction needs no place in the outbox order.
                 session = self._change(turn)
                 void_turn(turn, session, has_waiting=False, effects=self._effects)
         return lines
 
     async def _emptied(self, connection: PoolConnectionProxy) -> set[UUID]:
-        """Return the turns that were begun, and of which everything was deleted since.
+        """Return the started turns whose messages have all been deleted since.
 
-        They are only refused: what waits behind them is told by the sweep that ends them.
+        Their claims are only refused. The sweep ends them and announces the next turn.
         """
         asked = (self._turns.get(claim.request.turn_id) for claim in self._claims)
         begun = {turn.id for turn in asked if turn is not None and turn.is_live and turn.attempt}
         return await edits.emptied(connection, begun) if begun else set()
 
     def _is_early(self, turn: Turn, lines: dict[UUID, list[WaitingHead]]) -> bool:
-        """Return whether the turn is to rest first; it is told of again when it has."""
+        """Return whether the turn still has to debounce; it is announced again afterwards."""
         span = rest_of_line(lines.get(turn.session_id, ()), turn)
         if span == timedelta(0):
             return False
@@ -298,7 +300,7 @@ class _Serving:
         return True
 
     def _change(self, turn: Turn) -> Session:
-        """Return the session of a turn, which will be written."""
+        """Return the session of a turn and mark it as changed, so that it is written."""
         session = self._sessions[turn.session_id]
         self._changed[session.id] = session
         return session
@@ -317,7 +319,7 @@ class _Serving:
     def _freeze(
         self, asked: _Claim, lines: dict[UUID, list[WaitingHead]]
     ) -> tuple[UUID, int, UUID, int]:
-        """Fix what a turn answers, and give these messages their place in the transcript."""
+        """Fix the messages that a turn answers, and assign their places in the transcript."""
         turn = self._turns[asked.request.turn_id]
         session = self._change(turn)
         heads = claimable(
@@ -371,7 +373,7 @@ class _Serving:
             messages=shown.messages,
             prompt_context=shown.context,
             history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
-            # Rows before it may be messages that no worker has seen.
+            # Earlier rows may be messages that no worker has seen.
             session_is_new=is_first or is_told,
             reset_reason=session.start_reason if is_told else None,
             reset_had_activity=bool(is_told and session.reset_had_activity),
@@ -400,7 +402,7 @@ def _is_held_up(asked: _Claim | _Renewal) -> bool:
 
 
 def _resolve(future: asyncio.Future[_Reply], reply: _Reply) -> None:
-    # The asker may have given up meanwhile.
+    # The caller may have given up meanwhile.
     if not future.done():
         future.set_result(reply)
 

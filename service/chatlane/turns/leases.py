@@ -1,4 +1,4 @@
-"""Ends leases that nobody renewed, and repeats notifications that nobody took up."""
+"""Expire turn leases and resend unclaimed notifications."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _log = get_logger("deadlines")
 
 
 class Deadlines:
-    """Looks for turns whose time has come; any number of routers may do so at once.
+    """Find turns that are due and act on them; several routers may do so at once.
 
     Args:
-        unread: How many notifications the workers of an agent have not read yet. While there
-            are any, a repeated one would only lengthen their line.
+        unread: Counts the notifications that the workers of an agent have not read yet. While
+            there are any, a repeated notification would only lengthen their queue.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Deadlines:
         self._unread = unread
 
     async def sweep(self) -> int:
-        """Deal with what is due; returns how many turns were found."""
+        """Act on all turns that are due; return how many were found."""
         async with self._store.transaction() as connection:
             due = await turns.find_due(connection, _MOST_AT_ONCE)
         if due:
@@ -77,7 +77,7 @@ class Deadlines:
             await self._expire_all(now)
 
     async def _expire_all(self, ids: Sequence[UUID]) -> None:
-        """Deal with turns together, or each alone when one of them fails the transaction."""
+        """Expire turns in one transaction, or one by one if that transaction fails."""
         try:
             await self._expire_together(ids)
         except TransientError:
@@ -94,7 +94,7 @@ class Deadlines:
             await self._expire_together([turn_id])
         except TransientError:
             raise
-        except Exception:  # noqa: BLE001 - a bug with one turn must not keep all others waiting
+        except Exception:  # noqa: BLE001 - a bug with one turn must not block all other turns
             _log.exception("turn_not_swept", turn_id=turn_id)
 
     async def _expire_together(self, ids: Sequence[UUID]) -> None:
@@ -108,7 +108,7 @@ class Deadlines:
         found = await turns.lock(connection, [one for one in ids if homes.get(one) in locked])
         busy = await pending_messages.sessions_with_waiting(connection, locked)
         effects = Effects()
-        # Read again under the lock: it may have been renewed or finished meanwhile.
+        # Check again under the lock: a turn may have been renewed or finished meanwhile.
         due = [turn for turn in found.values() if turn.is_live and turn.due_in == timedelta(0)]
         begun = [turn.id for turn in due if turn.attempt]
         emptied = await edits.emptied(connection, begun) if begun else set()

@@ -1,4 +1,4 @@
-"""Says which sessions have changed, at most once a second for each."""
+"""Announce which sessions have changed, at most once a second for each session."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 
     from chatlane.domain.states import Session
 
-# Said in one second by one router: what it costs is bounded, what is left waits for the next.
+# Announcements of one router in one second. This bounds the cost; the rest waits for the next
+# second.
 MOST_AT_ONCE: Final = 250
-# More than this has no use for a list on a screen, which is what it is for.
+# The announcements update lists on a screen, where more than this is of no use.
 _MOST_WAITING: Final = 50_000
 
 
 class Tell(Protocol):
-    """Says something to whoever listens now, once per message id; fails silently."""
+    """Publish a message to current subscribers, once per message id; fail silently."""
 
     async def __call__(self, subject: str, payload: bytes, message_id: str | None = None) -> None:
-        """Say it."""
+        """Publish it."""
         ...
 
 
 class Updates:
-    """Collects the sessions that committed transactions wrote, and tells of them.
+    """Collect the sessions that committed transactions wrote, and announce them.
 
-    A change is told in the second after it, under an id of session and second. So routers that
-    change a session in the same second tell of it once, and nobody who looks then misses what
-    any of them did. What a router that dies has collected is not told.
+    A change is announced in the second after it, under an id made of session and second. So
+    routers that change a session in the same second announce it once, and a client that reads
+    the session then sees the changes of all of them. Changes that a router has collected when
+    it crashes are not announced.
     """
 
     def __init__(self, tell: Tell) -> None:
@@ -48,14 +50,14 @@ class Updates:
             self._changed.update(sessions)
 
     async def run(self) -> None:
-        """Tell what has collected, at the start of every second, until cancelled."""
+        """Announce the collected sessions at the start of every second, until cancelled."""
         while True:
             now = datetime.now(UTC)
             await asyncio.sleep(1 - now.microsecond / 1_000_000)
             await self.flush(datetime.now(UTC))
 
     async def flush(self, now: datetime) -> int:
-        """Tell of those that have waited longest; returns how many they were."""
+        """Announce the sessions that have waited longest; return how many."""
         some = list(self._changed.values())[:MOST_AT_ONCE]
         for session in some:
             del self._changed[session.id]

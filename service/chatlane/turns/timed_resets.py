@@ -1,4 +1,4 @@
-"""Ends sessions by time without waiting for a message, and says so before."""
+"""End sessions at their reset time without waiting for a message, and announce it before."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Store
 
 _AT_ONCE: Final = 200
-# Transactions in a row: many sessions end at the same hour, and batches want their turn as well.
+# Transactions in a row: many sessions end at the same hour, and batches must not wait for all.
 _ROUNDS: Final = 10
 _SEEN_AT_ONCE: Final = 2000
-# Chunks looked through in one run, so that a large table is no long transaction and no burst.
+# Chunks scanned in one run, so that a large table causes neither a long transaction nor a burst.
 _CHUNKS: Final = 20
-# The servers' clocks may be apart by so much.
+# Allowed difference between the clocks of the servers.
 _SKEW: Final = timedelta(seconds=10)
-# Ids start with the time of the first message; one that is committed later may have a lower id.
+# Ids start with the time of the first message; a session committed later may have a lower id.
 _OVERLAP_MS: Final = 10 * 60 * 1000
 _WALK_AGAIN: Final = timedelta(hours=6)
 _START: Final = UUID(int=0)
 
 
 class LogEnd(Protocol):
-    """How far the inbound log goes."""
+    """Describe the end of the inbound log."""
 
     @property
     def generation(self) -> str:
-        """Which log it is."""
+        """The generation of the log."""
         ...
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest message ever stored."""
+        """The sequence of the newest message ever stored."""
         ...
 
 
 class TimedEnds:
-    """Looks at sessions whose time may have come; any number of routers may do so at once.
+    """Check sessions whose reset may be due; several routers may do so at once.
 
     Args:
-        end_of_log: How far the inbound log goes now.
+        end_of_log: Returns the current end of the inbound log.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class TimedEnds:
         self._walk_began: datetime | None = None
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return what to do how often."""
+        """Return the periodic jobs."""
         return (
             Job("timed ends", timedelta(seconds=5), self.sweep),
             Job("sessions to watch", timedelta(seconds=30), self.arm),
         )
 
     async def sweep(self) -> int:
-        """Look at the sessions that are due; returns how many there were.
+        """Check the sessions that are due; return how many there were.
 
         Raises:
-            BusUnavailableError: Next time.
-            StoreUnavailableError: Next time.
+            BusUnavailableError: The next run retries.
+            StoreUnavailableError: The next run retries.
         """
         looked_at = 0
         for _ in range(_ROUNDS):
@@ -108,7 +108,8 @@ class TimedEnds:
         self, writing: Writing, due: Sequence[UUID], end: LogEnd, asked_at: datetime
     ) -> None:
         connection = writing.connection
-        # First how far is committed, then the sessions: what was committed before is in them.
+        # Read the positions before the sessions: then the sessions contain everything that was
+        # committed up to these positions.
         until = committed_until(await timed_resets.positions(connection), end, asked_at)
         locked = await sessions.lock_free(connection, due)
         announced = await timed_resets.announced(connection, locked)
@@ -131,10 +132,11 @@ class TimedEnds:
         await writing.write(effects, sessions_of=ended)
 
     async def arm(self) -> int:
-        """Let the sweep look at sessions that it does not know; returns how many they were.
+        """Schedule checks for sessions that have none; return how many.
 
-        A walk in the order of ids, which is that of age, so that no message has to tell: all of
-        them when the router starts and every few hours, and else those that are new.
+        Sessions are scanned by id, which is by age, so that writing a message does not have to
+        schedule a check. The scan covers all sessions when the router starts and every few
+        hours, and only new sessions otherwise.
         """
         platforms = self._timed_platforms()
         armed = 0
@@ -175,7 +177,7 @@ class TimedEnds:
 
 
 def _before(now: datetime) -> UUID:
-    """Return an id below those of sessions that may still be committed."""
+    """Return an id that is lower than any id that may still be committed."""
     return UUID(int=max(0, round(now.timestamp() * 1000) - _OVERLAP_MS) << 80)
 
 
@@ -184,13 +186,13 @@ def committed_until(
 ) -> datetime | None:
     """Return a time before which every message of the inbound log is decided; None if unknown.
 
-    All partitions count, not only those of one lane: a person or a chat that has several ids
-    writes in several of them.
+    All partitions count, not only those of one lane: messages of a person or a chat with
+    several ids are in several partitions.
 
     Args:
-        positions: Of all partitions; read after `end`.
-        end: How far the log went, asked after `asked_at`.
-        asked_at: By the clock of the database.
+        positions: The positions of all partitions, read after `end`.
+        end: The end of the log, read after `asked_at`.
+        asked_at: The time before the reads, by the clock of the database.
     """
     times = [_committed_until(one, end, asked_at) for one in positions]
     known = [one for one in times if one is not None]

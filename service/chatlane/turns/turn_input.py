@@ -1,4 +1,4 @@
-"""Lets a running turn take in what was written since its claim, for the worker that asks."""
+"""Add messages that arrived after the claim to a running turn, at the worker's request."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 async def take_in(store: Store, agent: Agent, request: TurnTake) -> TakeReply:
-    """Give what may be taken in its place in the transcript and return all of it that is newer.
+    """Move pending messages into a running turn and return those after `request.after_seq`.
 
-    Only the current attempt of a turn that is not to end takes anything in. Asking again with
-    the same place gives the same again, so a lost answer costs nothing.
+    Only the current attempt of a turn that is not cancelled takes messages in. A repeated
+    request with the same `after_seq` returns the same messages, so a lost reply is harmless.
 
     Raises:
-        TransientError: Nothing was taken in, or that is unknown; to be repeated.
+        TransientError: Nothing was taken in, or that is unknown; the caller has to retry.
     """
     async with store.transaction() as connection:
         homes = await turns.find_sessions(connection, [request.turn_id])

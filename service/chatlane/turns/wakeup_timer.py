@@ -1,4 +1,4 @@
-"""Rings when something is due that a sweep would find a little later."""
+"""Run a job at its due time instead of at the next sweep."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from chatlane.jobs import Job, attempt
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-# Time goes by another clock in the database: rather a little late than in vain.
+# The clock of the database may differ: a run that is slightly late finds its rows due, a run
+# that is early finds nothing.
 _MARGIN_SECONDS: Final = 0.02
 
 
 class Alarm:
-    """Rings at the earliest time it was set to, and again at the times after that."""
+    """Run a job at each of the times it was scheduled for."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
         self._is_set = asyncio.Event()
 
     def ring_within(self, span: timedelta) -> None:
-        """Ring so long from now, too."""
+        """Schedule another run after `span`."""
         due = asyncio.get_running_loop().time() + span.total_seconds()
         self._times.append(due + _MARGIN_SECONDS)
         self._is_set.set()
 
     async def run(self, ring: Callable[[], Awaitable[object]]) -> None:
-        """Ring until cancelled; what fails is left to the sweep."""
+        """Call `ring` at each due time until cancelled; the next sweep covers failed calls."""
         while True:
             await self._until_due()
             await attempt(Job("alarm", timedelta(0), ring))

@@ -47,7 +47,7 @@ class Stopped(NamedTuple):
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there was nothing to stop."""
+        """Return whether there was nothing to stop."""
         return self.turn_id is None and self.dropped == 0
 
 
