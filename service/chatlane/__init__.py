@@ -1,1 +1,4 @@
-"""The routing service: JetStream is the log, Postgres decides."""
+"""The routing service, on NATS JetStream and Postgres.
+
+A router commits its decisions and its read position in one Postgres transaction.
+"""

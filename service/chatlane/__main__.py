@@ -1,4 +1,4 @@
-"""Makes `python -m chatlane` the same as `chatlane`."""
+"""Run `chatlane` as `python -m chatlane`."""
 
 from chatlane.cli import main
 

@@ -1,6 +1,6 @@
-"""The composition root: opens everything a router is made of, in order, and closes it again.
+"""The composition root: open all parts of a router in order, and close them again.
 
-Besides `connections` and the command line the only module that reads the settings.
+Only this module, `connections` and the command line read the settings.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ if TYPE_CHECKING:
 
 VERSION: Final = version("chatlane")
 
-# Objects in memory more than at the last look, before the garbage collector looks again.
+# Growth of the number of objects in memory that starts the next garbage collection.
 _COLLECT_AFTER: Final = 20_000
 _START_PAUSE: Final = timedelta(milliseconds=500)
-# A reader that could not be opened for so long does not move.
+# A reader that could not be opened for this long counts as not moving.
 _READER_PATIENCE: Final = timedelta(seconds=10)
-# Long enough for a person to see it on a dashboard; the counter and the log keep it.
+# Long enough to be seen on a dashboard; the counter and the log keep the event.
 _REGRESSION_SHOWN_FOR: Final = timedelta(hours=1)
 
 _log = get_logger("app")
@@ -111,12 +111,12 @@ _log = get_logger("app")
 
 @dataclass(slots=True)
 class App:
-    """A router from the moment its health can be asked for.
+    """A router, from the moment its health endpoint answers.
 
     Attributes:
-        http_port: Where health and metrics are served.
-        has_ended: Set when it cannot go on: a part of it failed, or NATS closed its connection
-            for good. Whatever restarts processes then starts another one.
+        http_port: The port that serves health and metrics.
+        has_ended: Set when the router cannot continue: a part failed, or NATS closed the connection
+            for good. The process supervisor is expected to start a new process.
     """
 
     settings: Settings
@@ -140,7 +140,7 @@ class App:
 
     @property
     def stop_patience(self) -> timedelta:
-        """How long to wait for what runs: no longer than a lease for what may never end."""
+        """Longest wait for running work; at most one lease when the router has failed."""
         router = self.settings.router
         if self.has_ended.is_set():
             return min(router.lease, router.stop_timeout)
@@ -163,17 +163,17 @@ class App:
         self.has_ended.set()
 
     def note_regression(self) -> None:
-        """Tell that the database has forgotten what it had confirmed."""
+        """Record that the database has lost transactions that it had confirmed."""
         self.regressed_at = asyncio.get_running_loop().time()
         self.metrics.record_database_regression()
         _log.critical("database_regressed", router=str(self.router_id))
 
     def count_refusal(self, refusal: Refusal) -> None:
-        """Count something that NATS did not let this router do."""
+        """Count an operation that NATS did not permit this router."""
         self.metrics.record_nats_refusal(refusal.what)
 
     def probes(self, heartbeat: Heartbeat) -> Probes:
-        """Return the questions behind the health routes."""
+        """Return the checks behind the health routes."""
         return Probes(
             write=self._write,
             is_bus_connected=lambda: self.bus is not None and self.bus.is_connected,
@@ -193,7 +193,7 @@ class App:
         if self.survey is None or self.reconciler is None or self.drift is None:
             return []
         is_old = self.survey.oldest_dead_letter > self.settings.dead_letters.degraded_after
-        # Several streams in one state are one complaint; which they are is in `streams`.
+        # Several streams in one state are one complaint; `streams` names them.
         states = sorted({f"stream_{state}" for state in self._streams().values()})
         return [
             *(["dead_letters"] if is_old else []),
@@ -201,7 +201,7 @@ class App:
             *(["account_shared"] if self.survey.shared_accounts else []),
             *(["row_locked"] if self.batches and self.batches.has_held_up else []),
             *(["database_regressed"] if self._has_regressed() else []),
-            # One account's doing; the notices name it.
+            # Caused by one account; the notices name it.
             *(kind for kind in self.reconciler.found if kind != Inconsistency.UNPARTITIONED),
             *self.drift.complaints,
         ]
@@ -213,7 +213,7 @@ class App:
         return now - self.regressed_at < _REGRESSION_SHOWN_FOR.total_seconds()
 
     def _streams(self) -> dict[str, str]:
-        """Return the streams that take nothing new, and why."""
+        """Return the streams that accept no new messages, each with the reason."""
         if self.survey is None or self.relay is None:
             return {}
         full = self.survey.full_streams | self.relay.full_streams
@@ -223,7 +223,8 @@ class App:
     def _is_reader_moving(self) -> bool:
         if self.intake is None or self.ownership is None or self.survey is None:
             return False
-        # Partitions of a log that is gone are given up, and then none is left that stands still.
+        # When a log is missing, the router gives its partitions up, so no stalled reader would be
+        # left to report.
         if not self.ownership.can_read or self.survey.missing_streams & set(LOG_STREAMS.values()):
             return False
         now = asyncio.get_running_loop().time()
@@ -268,7 +269,7 @@ async def _run(settings: Settings, stop: asyncio.Event) -> int:
         await asyncio.wait({routing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not routing.done() and app.intake is None:
-            # Still waiting for its dependencies: there is nothing to hand back.
+            # Still waiting for its dependencies, so there is nothing to hand back.
             await end_task(routing)
         else:
             await routing
@@ -276,10 +277,10 @@ async def _run(settings: Settings, stop: asyncio.Event) -> int:
 
 
 def _collect_rarely() -> None:
-    """Let the garbage collector look less often, and never at what is there from the start.
+    """Run the garbage collector less often, and exempt the objects that exist at start.
 
-    Hardly anything of ours is garbage in cycles, but every message makes some tens of objects:
-    with the default threshold a quarter of the processor time went into looking at them.
+    The service makes almost no reference cycles, but every message makes some tens of objects: with
+    the default threshold the collector took a quarter of the processor time.
     """
     gc.collect()
     gc.freeze()
@@ -287,11 +288,11 @@ def _collect_rarely() -> None:
 
 
 async def route(app: App, stop: asyncio.Event) -> None:
-    """Wait for the dependencies, then route until `stop`, or until the router has ended.
+    """Wait for the dependencies, then route until `stop` is set or the router has ended.
 
     Raises:
-        SchemaMismatchError: Database or streams are not what this release works with.
-        BusUnavailableError: NATS refuses us.
+        SchemaMismatchError: Database or streams differ from what this release works with.
+        BusUnavailableError: NATS refuses the connection.
     """
     options = bus_options(app.settings, "chatlane-router")
     async with open_bus(options, app.count_refusal) as app.bus:
@@ -324,10 +325,10 @@ def _show_connection(metrics: Metrics, bus: Bus) -> None:
 
 
 async def _until_dependencies_are_there(app: App, jetstream: JetStream) -> datetime:
-    """Return once Postgres and NATS are as this release needs them; wait while they are away.
+    """Wait until Postgres and NATS are available and as this release needs them.
 
     Returns:
-        The time now, by the clock of the logs.
+        The current time, by the clock of the logs.
     """
     declared = declared_topology(app.settings)
     while True:
@@ -354,7 +355,7 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> datetim
 
 @asynccontextmanager
 async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[None]:
-    """Run all parts; at the end hand the partitions back, publish what is left, answer claims."""
+    """Run all parts; at the end release the partitions, publish what is left, answer claims."""
     router = app.settings.router
     jitter = SystemRandom()
     transaction = app.store.transaction
@@ -429,7 +430,8 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             holder=intake,
             transaction=transaction,
             is_log_reachable=lambda: access.is_reachable,
-            # What the one before has left behind is first; its sweep would be up to 750 ms later.
+            # Publish the rows of the previous owner first; the periodic sweep would run up to 750
+            # ms later.
             on_taken_over=lambda: rescue.ring_within(timedelta(0)),
             on_unreadable=bus.move_on,
             on_database_regressed=database_regressed,
@@ -475,7 +477,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
                     try:
                         yield
                     finally:
-                        # After this nothing of ours is read or decided any more.
+                        # After this, this router reads and decides nothing.
                         await ownership.stop(app.stop_patience)
             finally:
                 await relay.drain(app.stop_patience)
@@ -555,7 +557,7 @@ def _jobs(
 
 @asynccontextmanager
 async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> AsyncIterator[None]:
-    """Answer requests: of the session API, and the claims and renewals of workers."""
+    """Answer session API requests, and the claims and renewals of workers."""
     answering = Answering(
         app.metrics,
         lambda: bus.client.max_payload,
@@ -585,7 +587,7 @@ async def _find_blocker(store: Store, pid: int) -> Blocker | None:
 
 
 def _unread(jetstream: JetStream) -> Callable[[str], Awaitable[int]]:
-    """Return what tells how many notifications the workers of an agent have not read."""
+    """Return a function that counts the unread notifications of an agent's workers."""
 
     async def unread(agent: str) -> int:
         info = await jetstream.find(f"CONSUMER.INFO.{StreamName.TURNS}.{agent}")

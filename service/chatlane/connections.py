@@ -1,6 +1,6 @@
-"""What settings say of the servers: how to reach them, and which streams there are to be.
+"""Build connections and topology from the settings: servers, credentials, declared streams.
 
-For routers and for the command line, which has no use for the parts of a router.
+Routers and the command line share this module; the command line needs no other part of a router.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Topology:
 
 
 def declared_topology(settings: Settings) -> Topology:
-    """Return what `admin apply` makes and every router verifies.
+    """Return the topology that `admin apply` creates and every router verifies.
 
     Raises:
         SettingsError: No platform is declared.
@@ -59,9 +59,9 @@ def declared_topology(settings: Settings) -> Topology:
 
 
 def _current(settings: Settings) -> Settings:
-    """Return the settings as they are to be read now, for credentials that have changed.
+    """Read the settings again, because credentials may have changed.
 
-    Where they cannot be read at the moment, those of the start have to do.
+    If they cannot be read now, return those of the start.
     """
     try:
         return settings.fresh()
@@ -75,11 +75,11 @@ def _plain(value: str | SecretStr | None) -> str:
 
 
 def bus_options(settings: Settings, name: str) -> BusOptions:
-    """Return how to reach NATS; `name` is shown on its monitoring port."""
+    """Return the NATS connection options; `name` appears on the monitoring port of NATS."""
     nats = settings.nats
 
     def told(value: Callable[[NatsSettings], str | SecretStr | None]) -> Callable[[], str] | None:
-        """Return what tells a credential anew, if there is such a credential at all."""
+        """Return a function that rereads a credential, or None if the credential is not set."""
         if value(nats) is None:
             return None
         return lambda: _plain(value(_current(settings).nats))
@@ -100,7 +100,7 @@ def bus_options(settings: Settings, name: str) -> BusOptions:
 
 
 def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
-    """Return the store, to be opened."""
+    """Return the store, not yet open."""
     postgres = settings.postgres
 
     def address() -> str:

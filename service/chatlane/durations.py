@@ -1,4 +1,4 @@
-"""Spans of time as people write them: `30s`, `2ms`, `1h30m`, ISO 8601, or seconds."""
+"""Parse and format durations: `30s`, `2ms`, `1h30m`, ISO 8601, or seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HINT: Final = 'write a duration as "30s", "2ms", "1h30m", ISO 8601 ("PT30S") or
 
 
 def parse_duration(value: object) -> timedelta:
-    """Return the span that a setting names.
+    """Return the duration that a setting names.
 
     Raises:
         ValueError: Not a duration; the message says how to write one.

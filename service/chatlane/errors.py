@@ -1,28 +1,28 @@
-"""The errors of the service, in one tree that answers: is it worth trying again?
+"""The errors of the service, in one tree that says whether a retry can help.
 
 ChatlaneError
-├── TransientError                 try again: the batch waits and is retried in place
-│   ├── StoreUnavailableError      Postgres did not answer, or lost a race worth repeating
-│   ├── SupersededError            somebody else decided first: read again and start over
-│   ├── ResultAheadError           what a result answers may still be read from the other log
+├── TransientError                 retry: the batch waits and is retried in place
+│   ├── StoreUnavailableError      Postgres did not answer, or a conflict can be retried
+│   ├── SupersededError            another transaction decided first: read again, start over
+│   ├── ResultAheadError           the cause of a result may still be unread in the other log
 │   └── BusUnavailableError        NATS did not answer; a publish without PubAck is *unknown*
-│       └── StreamFullError        the stream has no room, and did not store it
-└── PermanentError                 never: dead letter, then go on
+│       └── StreamFullError        the stream has no room, and did not store the message
+└── PermanentError                 never retry: dead letter, then continue
     ├── MalformedMessageError
     ├── UnroutableMessageError
     ├── OversizedMessageError
-    ├── SchemaMismatchError        the database or the streams are not the ones we know
-    └── MissingTracingError        traces are asked for, and what sends them is not installed
+    ├── SchemaMismatchError        the database or the streams differ from this release
+    └── MissingTracingError        tracing is enabled, but its packages are not installed
 
-Anything outside the tree is a bug: logged with its traceback, retried, bisected to the one
-message, and dead-lettered.
+Any other exception is a bug: the router logs it with its traceback, retries, bisects the batch to
+the failing message, and dead-letters that message.
 """
 
 from typing import Final
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _NO_RIGHT: Final = "42501"
-# Postgres reports the same for a table in a schema without a right on it.
+# Postgres also reports this for a table in a schema without a right on it.
 _NO_TABLE: Final = "42P01"
 _WRONG_LOGIN: Final = "Postgres refuses the login: check user and password in postgres.dsn"
 _TEXTS: Final = {
@@ -38,20 +38,20 @@ _NO_ANSWER: Final = "Postgres does not answer: check postgres.dsn, and that the 
 
 
 class ChatlaneError(Exception):
-    """Root of everything the service raises on purpose."""
+    """Base class of all errors that the service raises on purpose."""
 
 
 class TransientError(ChatlaneError):
-    """Trying again may help."""
+    """An error that a retry may resolve."""
 
 
 class StoreUnavailableError(TransientError):
-    """Postgres did not take or answer a statement.
+    """Postgres did not accept or answer a statement.
 
     Attributes:
         sqlstate: Five characters, or "" when the connection itself failed.
-        is_held_up: Whether somebody keeps a lock; work on other rows need not wait for it.
-        is_forbidden: Whether a right is missing.
+        is_held_up: Another transaction keeps a lock; work on other rows need not wait for it.
+        is_forbidden: A database right is missing.
     """
 
     def __init__(self, sqlstate: str = "", kind: str = "") -> None:
@@ -64,7 +64,7 @@ class StoreUnavailableError(TransientError):
 
 
 class SupersededError(TransientError):
-    """Another transaction changed what this one had read; nothing was written."""
+    """Another transaction changed rows that this one had read; nothing was written."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -72,14 +72,14 @@ class SupersededError(TransientError):
 
 
 class ResultAheadError(TransientError):
-    """A result was read before what it answers, which may still be in the inbound log."""
+    """A result was read before its cause, which may still be unread in the inbound log."""
 
     def __init__(self, result_id: str) -> None:
         super().__init__(f"result {result_id} answers what is not known yet")
 
 
 class BusUnavailableError(TransientError):
-    """NATS gave no acknowledgement in time; whether it stored the message is unknown."""
+    """NATS sent no acknowledgement in time, so it is unknown whether it stored the message."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -87,34 +87,34 @@ class BusUnavailableError(TransientError):
 
 
 class PartitionCountError(TransientError):
-    """A log has another number of partitions than the configuration; the router does not read it.
+    """A log and the configuration have different partition counts; the router does not read it.
 
-    Its text says what to do.
+    The text says how to fix it.
     """
 
 
 class StreamFullError(BusUnavailableError):
-    """A stream has no room; what leads to it had better wait."""
+    """A stream has no room; work that publishes to it should wait."""
 
 
 class PermanentError(ChatlaneError):
-    """Trying again cannot help."""
+    """An error that no retry can resolve."""
 
 
 class MalformedMessageError(PermanentError):
-    """A body or subject that no version of the contract allows."""
+    """No version of the contract allows this body or subject."""
 
 
 class UnroutableMessageError(PermanentError):
-    """A well-formed message that leads to no conversation."""
+    """A well-formed message that matches no conversation."""
 
 
 class OversizedMessageError(PermanentError):
     """Subject, headers and body together exceed what the server takes.
 
     Attributes:
-        size_bytes: What would have been sent.
-        limit_bytes: What the server announced.
+        size_bytes: Size of the message that was not sent.
+        limit_bytes: Limit that the server announced.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
@@ -136,7 +136,7 @@ class SchemaMismatchError(PermanentError):
 
 
 class MissingTracingError(PermanentError):
-    """Traces are to be sent, but the packages that do it are not installed."""
+    """Tracing is enabled, but the packages that send traces are not installed."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Work that nobody asks for: taking over, tidying up, making ready, again and again."""
+"""Periodic maintenance jobs, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 SEEN_AHEAD: Final = timedelta(days=3)
-# Marks outlive what they are marks of: purges come late, and marks go by whole days.
+# Marks outlive their messages: purges run late, and marks are dropped by whole days.
 _SEEN_MARGIN: Final = timedelta(days=2)
 DEAD_KEPT: Final = timedelta(days=30)
-# The marks of a day go together, when the last of them may.
+# The marks of a day are dropped together, after the last of them has expired.
 _DAY_OF_MARKS: Final = timedelta(days=1)
 _EXPIRED_AT_ONCE: Final = 1000
-# Nobody repeats a request for longer; a week covers a caller that was off over the holidays.
+# Callers do not repeat a request for longer; a week covers a caller that was off for the holidays.
 _REQUESTS_KEPT: Final = timedelta(days=7)
 _REQUESTS_AT_ONCE: Final = 1000
-# Replays are older than the clock of the database; a bucket that is gone counts as a full one.
+# Replayed messages are older than the database clock; a deleted bucket counts as a full one.
 _BUCKETS_KEPT: Final = timedelta(hours=1)
 _BUCKETS_AT_ONCE: Final = 1000
-# Longer than they are valid: until then a number is refused and not taken for one of another list.
+# Longer than a list is valid: until then its numbers are refused and do not select from another
+# list.
 _LISTS_KEPT: Final = timedelta(days=7)
 _LISTS_AT_ONCE: Final = 1000
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 
 class Sweeper:
-    """Runs jobs until it is cancelled; none of them holds up or brings down another.
+    """Runs jobs until it is cancelled; no job delays or stops another.
 
     Args:
-        jobs: What to do; each begins with a pause.
-        jitter: Keeps the routers from doing the same at the same time.
+        jobs: The jobs; each begins with a pause.
+        jitter: Keeps routers from running the same job at the same time.
     """
 
     def __init__(self, jobs: Iterable[Job], jitter: Random) -> None:
@@ -66,12 +67,12 @@ class Sweeper:
 
 
 class Upkeep:
-    """Jobs that need nothing but the database.
+    """Maintenance jobs that need only the database.
 
     Args:
-        transaction: Opens one.
-        replay_window: For how long the logs may be read again.
-        dead_kept: For how long dead letters and late results are kept.
+        transaction: Opens a transaction.
+        replay_window: Period for which the logs may be read again.
+        dead_kept: Period for which dead letters and late results are kept.
     """
 
     def __init__(
@@ -85,12 +86,12 @@ class Upkeep:
         self._seen_kept = replay_window + _SEEN_MARGIN
 
     async def create_seen_days(self) -> int:
-        """Make the partitions of the coming days; also needed before the first batch."""
+        """Create the dedupe partitions of the coming days; also needed before the first batch."""
         async with self._transaction() as connection:
             return await dedupe_partitions.create(connection, SEEN_AHEAD)
 
     async def drop_seen_days(self) -> int:
-        """Drop the partitions that no repetition can reach any more, one per transaction."""
+        """Drop the dedupe partitions that no duplicate can reach, one per transaction."""
         dropped = 0
         while await self._drop_seen_day():
             dropped += 1
@@ -101,7 +102,7 @@ class Upkeep:
             return await dedupe_partitions.drop_oldest(connection, self._seen_kept)
 
     async def forget_early_edits(self) -> None:
-        """Delete edits whose messages cannot come any more; their marks are gone by then."""
+        """Delete edits whose messages can no longer arrive; their marks are gone by then."""
         while await self._forget_some_early_edits() == _EXPIRED_AT_ONCE:
             pass
 
@@ -111,7 +112,7 @@ class Upkeep:
             return await edits.expire_early(connection, kept, _EXPIRED_AT_ONCE)
 
     async def expire_dead_letters(self) -> int:
-        """Delete dead letters and late results that were kept long enough, some at a time."""
+        """Delete dead letters and late results after their retention, in small batches."""
         expired = 0
         while count := await self._expire_some():
             expired += count
@@ -124,12 +125,12 @@ class Upkeep:
             return await dead_letters.expire(connection, self._dead_kept, _EXPIRED_AT_ONCE)
 
     async def forget_dead_routers(self) -> None:
-        """Delete what is left of routers that died long ago; their rows stay up for adoption."""
+        """Delete the rows of routers that died long ago; until then their outbox can be adopted."""
         async with self._transaction() as connection:
             await routers.prune(connection, _DEAD_ROUTERS_KEPT)
 
     async def forget_full_buckets(self) -> None:
-        """Delete what counted messages of people who have not written for long."""
+        """Delete the rate-limit buckets of users who have not written for a long time."""
         after: bytes | None = b""
         while after is not None:
             async with self._transaction() as connection:
@@ -138,21 +139,21 @@ class Upkeep:
                 )
 
     async def forget_bots(self) -> None:
-        """Delete what other bots have spent that have said nothing for long."""
+        """Delete the budget rows of other bots that have been silent for a long time."""
         after: bytes | None = b""
         while after is not None:
             async with self._transaction() as connection:
                 after = await bots.forget(connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE)
 
     async def forget_shown_lists(self) -> None:
-        """Delete which lists of conversations people were shown long ago."""
+        """Delete old records of the session lists that users were shown."""
         after: bytes | None = b""
         while after is not None:
             async with self._transaction() as connection:
                 after = await shown_lists.forget(connection, after, _LISTS_KEPT, _LISTS_AT_ONCE)
 
     async def forget_requests(self) -> None:
-        """Delete the answers of requests that nobody repeats any more."""
+        """Delete stored replies of requests that callers no longer repeat."""
         while await self._forget_some_requests() == _REQUESTS_AT_ONCE:
             pass
 
@@ -169,7 +170,7 @@ def sweeping_jobs(
     collect_undeliverable: Callable[[], Awaitable[object]],
     keep_logs: Callable[[], Awaitable[object]],
 ) -> tuple[Job, ...]:
-    """Return what every router does besides routing."""
+    """Return the maintenance jobs that every router runs beside routing."""
     return (
         Job("orphans", timedelta(milliseconds=500), adopt_orphans),
         Job("turns", timedelta(milliseconds=500), sweep_turns),

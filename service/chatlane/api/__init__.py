@@ -1,1 +1,1 @@
-"""Request/reply over core NATS: sessions and transcripts, claims and renewals."""
+"""Request/reply over core NATS: sessions, transcripts, claims and renewals."""

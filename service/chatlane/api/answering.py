@@ -1,4 +1,4 @@
-"""How every request is answered: decoded by our codec, counted, and never left without a reply."""
+"""Decode requests, authorize them, count them, and encode a reply to each."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _log = get_logger("api")
 
 RequestT = TypeVar("RequestT", bound=Envelope)
 
-# Half of what NATS takes by default; larger answers are continued on another page.
+# Half of the NATS default payload limit; larger answers continue on another page.
 MAX_REPLY_BYTES: Final = 512 * 1024
-# Of the payload that the server takes, for the headers of an answer.
+# Part of the server's payload limit that is reserved for the headers of an answer.
 _HEADER_BYTES: Final = 1024
 
 
 class Answering:
-    """Turns a request body into a reply body, whatever happens in between.
+    """Turns a request body into a reply body, also when the handler fails.
 
     Args:
-        max_payload: Returns what the server takes in one message, headers included; a client
-            that sends more is closed for good.
-        agent_of: Returns the agent of a session, if there is one; without it nobody may ask
-            for the sessions of an agent.
-        note_read: Notes that an operator looked, at which session if at one, and what became of it.
+        max_payload: Returns the most that the server takes in one message, headers included; it
+            closes the connection of a client that sends more.
+        agent_of: Returns the agent of a session, if there is one; without it, requests bound to an
+            agent are refused.
+        note_read: Audits a read by an operator: the session, if any, and the outcome.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Answering:
         asked: Asked,
         act: Callable[[RequestT], Awaitable[Envelope]],
     ) -> bytes:
-        """Return the encoded reply of `act`, or an `ApiReply` that says why there is none."""
+        """Return the encoded reply of `act`, or an `ApiReply` with the reason for a refusal."""
         started = time.monotonic()
         reply = await self._reply(method, request, asked, act)
         error = reply.error if isinstance(reply, ApiReply) else None
@@ -78,7 +78,7 @@ class Answering:
         asked: Asked,
         read: Callable[[RequestT], Awaitable[Envelope]],
     ) -> bytes:
-        """Answer a request that only looks; that an operator did is noted before it is told."""
+        """Answer a read-only request; for an operator, write the audit entry before the reply."""
 
         async def act(decoded: RequestT) -> Envelope:
             reply = await read(decoded)
@@ -103,16 +103,16 @@ class Answering:
         """Answer a request that changes something.
 
         Args:
-            method: Which.
-            request: Its model.
-            asked: The request.
-            decide: Takes who asks (an `Operator` where that is to be audited), the request, and a
-                digest of what it asks for.
+            method: Name of the request.
+            request: Model of the request.
+            asked: The request as received.
+            decide: Makes the change, given the caller (an `Operator` if it is to be audited), the
+                request, and a digest of its content.
         """
 
         async def act(decoded: RequestT) -> Envelope:
-            # One id for two kinds of request is as wrong as for two bodies; when it was sent
-            # may differ, so that a caller can repeat it after a restart.
+            # The same id for two kinds of request is as wrong as for two bodies. The time of
+            # sending may differ, so that a caller can repeat a request after a restart.
             said = decoded.model_dump_json(exclude={"at"}).encode()
             digest = sha256(method.encode() + b"\0" + said).digest()
             who = asked.principal if asked.is_bound else Operator(asked.principal, method)
@@ -153,11 +153,11 @@ class Answering:
             )
 
     async def _unlawful(self, asked: Asked, request: Envelope) -> ApiReply | None:
-        """Return the refusal of what the subject does not let its caller ask.
+        """Return the refusal of a request that its subject does not allow.
 
-        The only place that looks at this, so that no handler can forget it. A session of another
-        agent is answered like one that does not exist; one never gets another agent but by the
-        settings, so it may be looked up before the handler locks it.
+        The only place that checks this, so that no handler can omit it. A session of another agent
+        is answered like a missing one. Only the settings can change the agent of a session, so it
+        may be read before the handler locks the session.
         """
         if asked.account is not None and not _acts_for(request, asked.account):
             return refusal(ApiErrorCode.FORBIDDEN, "acting_for: must name a person of the account")
@@ -179,7 +179,7 @@ def _acts_for(request: Envelope, account: tuple[str, str]) -> bool:
 
 
 def refusal(code: ApiErrorCode, message: str) -> ApiReply:
-    """Return the reply to a request that is not answered."""
+    """Return the reply to a refused request."""
     return ApiReply(
         id=new_envelope_id(), at=datetime.now(UTC), error=ApiError(code=code, message=message)
     )

@@ -1,4 +1,4 @@
-"""A request with who asks: what its subject says, which NATS permissions pin."""
+"""A request and its caller: the tokens of its subject, which NATS permissions pin."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request and the tokens of its subject: all that is believed of who made it.
+    """A request and the tokens of its subject, the only trusted facts about its caller.
 
     Attributes:
-        agent: Where given, only sessions of this agent exist for the caller.
-        account: Platform and account; where given, the caller acts for a person who talks to it.
+        agent: If given, the caller sees only sessions of this agent.
+        account: Platform and account; if given, the caller acts for a user who talks to it.
     """
 
     principal: str
@@ -23,7 +23,7 @@ class Asked:
 
     @property
     def is_bound(self) -> bool:
-        """Whether it is a worker's or a front end's; what is bound to nothing is an operator's."""
+        """The caller is a worker or a front end; a caller bound to neither is an operator."""
         return self.agent is not None or self.account is not None
 
 

@@ -1,7 +1,7 @@
-"""The FastStream broker of the API, on a connection of its own.
+"""The FastStream broker of the API, on its own connection.
 
-What a stranger asks for and what is answered never share a connection with the readers of the
-logs: a client that NATS closes for good takes only the API with it.
+API traffic never shares a connection with the readers of the logs: when NATS closes a client for
+good, only the API loses its connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chatlane.nats.connection import BusOptions
 
 _PENDING_BYTES: Final = 16 * 1024 * 1024
-# Claims in work when the process stops are answered; a worker repeats what is not.
+# Claims in progress when the process stops are answered; a worker repeats the others.
 _GRACEFUL_SECONDS: Final = 5.0
 _READY_SECONDS: Final = 5.0
 
@@ -53,10 +53,10 @@ def build_broker(
     """Return the broker, not yet connected.
 
     Args:
-        options: How to reach NATS, and as whom.
-        router: What `build_router` returned.
+        options: NATS connection options, with credentials.
+        router: The router that `build_router` returned.
         on_closed: Called when the connection is gone for good, also at the end of `stop`.
-        on_refused: Called with what NATS does not let this connection do.
+        on_refused: Called with each operation that NATS does not permit this connection.
     """
 
     async def closed() -> None:
@@ -74,7 +74,8 @@ def build_broker(
         inbox_prefix=arguments["inbox_prefix"],
         connect_timeout=arguments["connect_timeout"],
         reconnect_time_wait=arguments["reconnect_time_wait"],
-        # Else it would stay with a server that is gone without a word, and hear no request.
+        # Otherwise it would keep a dead connection to a server that disappeared, and receive no
+        # request.
         ping_interval=arguments["ping_interval"],
         max_outstanding_pings=arguments["max_outstanding_pings"],
         max_reconnect_attempts=-1,
@@ -99,16 +100,16 @@ async def open_api(
     on_closed: Callable[[], None],
     on_refused: OnRefused | None = None,
 ) -> AsyncIterator[NatsBroker]:
-    """Answer requests for the length of the block; at its end answer those in work, then stop."""
+    """Answer requests for the length of the block; at its end finish those in progress."""
     harden()
     broker = build_broker(options, router, on_closed=on_closed, on_refused=on_refused)
     await broker.start()
-    # FastStream raises a login that is refused, as one is while passwords change, out of the loop
-    # in which nats-py tries again, and nobody would ever hear a request again (a test pins it).
+    # FastStream raises a refused login, which happens while passwords change, out of the reconnect
+    # loop of nats-py. The loop would end, and no request would arrive again (a test pins it).
     broker.connection._error_cb = _failed(on_refused)  # noqa: SLF001
     try:
         async with answering_turns(broker.connection, turns):
-            # If the server goes away meanwhile, the client subscribes again with the reconnect.
+            # If the server disappears meanwhile, the client subscribes again when it reconnects.
             with contextlib.suppress(NatsError, TimeoutError):
                 await _subscriptions_known(broker.connection)
             yield broker
@@ -116,13 +117,13 @@ async def open_api(
         try:
             await broker.stop()
         except* NatsError as group:
-            # The connection is gone for good, and `on_closed` has been told.
+            # The connection is gone for good, and `on_closed` has run.
             _log.warning("api_stopped_unconnected", errors=len(group.exceptions))
 
 
 def _failed(on_refused: OnRefused | None) -> Callable[[Exception], Awaitable[None]]:
     async def failed(error: Exception) -> None:
-        # The rest is logged by the other connection to the same server.
+        # The other connection to the same server logs all other errors.
         if refusal := refusal_in(error):
             detail = without_chats(refusal.detail)
             _log.warning("api_refused", kind=refusal.what, detail=detail)
@@ -133,10 +134,10 @@ def _failed(on_refused: OnRefused | None) -> Callable[[Exception], Awaitable[Non
 
 
 async def _subscriptions_known(client: Client) -> None:
-    """Return once the server has taken every subscription made so far.
+    """Wait until the server has taken every subscription made so far.
 
-    A message to ourselves stands behind them in the client's buffer; the ping of `flush`
-    overtakes it.
+    A message to this client's own inbox follows them in the client's buffer; the ping of `flush`
+    would overtake it.
     """
     inbox = client.new_inbox()
     echo = await client.subscribe(inbox, max_msgs=1)
@@ -148,7 +149,7 @@ def _security(options: BusOptions, context: ssl.SSLContext | None) -> NatsSecuri
     if options.token is not None:
         return NatsToken(options.token, ssl_context=context)
     if options.user is not None:
-        # It is annotated with text, and handed on to nats-py, which takes what returns it, too.
+        # Annotated as text, but FastStream hands it on to nats-py, which also takes a function.
         user, password = cast("str", options.user), cast("str", options.password or "")
         return NatsUserPassword(user, password, ssl_context=context)
     if options.creds_file is not None:

@@ -1,4 +1,4 @@
-"""Answers requests that change something: the model of each, and the service that decides it."""
+"""Handle requests that change something: the model of each, and the service that decides it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Answers what workers ask about their turns, on plain subscriptions of the API's connection.
+"""Answer turn requests of workers, on plain subscriptions of the API's connection.
 
-Each turn comes with a claim, and what FastStream does around a handler costs several times what the
-handler does itself (docs/adr/0025-answer-claims-without-faststream.md).
+Every turn needs a claim, and the work of FastStream around a handler costs several times the work
+of the handler itself (docs/adr/0025-answer-claims-without-faststream.md).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from chatlane.api.asked import Handle
     from chatlane.api.turns import TurnHandlers
 
-# Requests in work when the process stops are answered; a worker repeats what is not.
+# Requests in progress when the process stops are answered; a worker repeats the others.
 _GRACEFUL_SECONDS: Final = 5.0
-# A round trip; without a server nobody waits for it.
+# One round trip; without a server, waiting longer is useless.
 _DRAINING_SECONDS: Final = 1.0
 
 _log = get_logger("api")
@@ -42,7 +42,7 @@ _log = get_logger("api")
 
 @asynccontextmanager
 async def answering_turns(client: Client, turns: Iterable[TurnHandlers]) -> AsyncIterator[None]:
-    """Answer claims, renewals and takes for the length of the block, and those then in work.
+    """Answer claims, renewals and takes for the length of the block, then finish those in progress.
 
     Args:
         client: An open connection.
@@ -62,10 +62,10 @@ async def answering_turns(client: Client, turns: Iterable[TurnHandlers]) -> Asyn
 
 
 class Responder:
-    """One method: what comes in is answered side by side, since claims share a transaction.
+    """Answers the requests of one method concurrently, since claims share a transaction.
 
-    What cannot be taken up waits in the subscription, within its limits; the rest is dropped, and
-    who asked asks again with the same id.
+    Excess requests wait in the subscription, within its limits. NATS drops the rest, and the caller
+    repeats them with the same id.
     """
 
     def __init__(self, client: Client, method: str, handle: Handle) -> None:
@@ -86,7 +86,7 @@ class Responder:
         )
 
     async def end(self) -> None:
-        """Let others be asked, and answer what we were, also what is on its way here."""
+        """Unsubscribe, and answer the requests that have been received or are on their way."""
         try:
             async with asyncio.timeout(_DRAINING_SECONDS):
                 await self._subscription.drain()  # type: ignore[no-untyped-call]
@@ -98,7 +98,7 @@ class Responder:
                 task.cancel()
 
     async def _received(self, message: Msg) -> None:
-        # A router publishes where others may not, so it answers only where somebody waits.
+        # A router may publish where its callers may not, so it answers only to reply inboxes.
         if not message.reply.startswith(REPLIES):
             return
         await self._room.acquire()
@@ -112,7 +112,7 @@ class Responder:
         try:
             await self._client.publish(message.reply, body)
         except NatsError as error:
-            # The connection is gone, and the worker asks again.
+            # The connection is gone; the worker repeats the request.
             _log.warning("answer_unsent", error=type(error).__name__)
 
     def _answered(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""Everything that answers requests, put together from what it needs."""
+"""Build all request handlers with their dependencies."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 def every_handler(
     store: Store, writer: Writer, catalog: Catalog, slots: int, answering: Answering
 ) -> tuple[Handlers, ...]:
-    """Return what answers all requests but those for turns, which are of one agent each.
+    """Return the handlers of all requests except turn requests, which have one handler per agent.
 
     Args:
-        writer: Opens the transactions of what publishes something.
-        slots: How many slots a `stream` agent's messages are spread over.
+        writer: Opens transactions that publish.
+        slots: Number of slots over which a `stream` agent's messages are spread.
         answering: Decodes requests and encodes answers.
     """
     reads = SessionReads(store)

@@ -1,4 +1,4 @@
-"""Pages: as many items as one reply may hold, and the refusal where there is nothing to page."""
+"""Pages: as many items as fit into one reply, and the error when there is nothing to page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT", bound=Record)
 
-# Left for the envelope around the items.
+# Reserved for the envelope around the items.
 ITEM_BYTES: Final = MAX_REPLY_BYTES - 1024
 
 
 def fitting(items: Iterable[ItemT]) -> tuple[ItemT, ...]:
-    """Return the first items that fit into a reply together; at least one if there is one.
+    """Return the first items that fit into a reply together; at least one if there is any.
 
-    One alone always fits: it came in a body of at most 256 kB.
+    A single item always fits: it arrived in a body of at most 256 kB.
     """
     page: list[ItemT] = []
     left = ITEM_BYTES
@@ -33,5 +33,5 @@ def fitting(items: Iterable[ItemT]) -> tuple[ItemT, ...]:
 
 
 def no_such_session() -> ApiError:
-    """Return the error of a request for a session that is not there."""
+    """Return the error for a session that does not exist."""
     return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")

@@ -1,4 +1,4 @@
-"""Says in words why a body is no request: which field, and what is wrong with it."""
+"""Describe why a body is not a valid request: the field and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def problem_text(error: DecodeError) -> str:
-    """Return one sentence for the caller; never any of the input."""
+    """Return one sentence for the caller, without any of the input."""
     match error.reason:
         case DeadReason.NOT_JSON:
             return "the body is not JSON"

@@ -1,4 +1,4 @@
-"""Binds the handlers to their subjects; the only module of the API that knows FastStream."""
+"""Bind the handlers to their subjects; with `broker`, the only FastStream code of the API."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     from chatlane.api.asked import Handle
 
     class Handlers(Protocol):
-        """Answers some of the requests."""
+        """Handles some of the requests."""
 
         def requests(self) -> Mapping[str, Handle]:
-            """Return what answers each request, by noun and verb such as `session.get`."""
+            """Return the handler of each request, by noun and verb such as `session.get`."""
 
 
-# One router answers each request, any of them will do.
+# The queue group: any one router answers a request.
 QUEUE: Final = "routers"
-# A claim waits for the others of its transaction: one at a time would undo the sharing.
+# A claim waits for others to share its transaction, so claims must run concurrently.
 CONCURRENT: Final = 256
-# Of one method, besides those in work; who asks in vain asks again, with the same id.
+# For one method, beyond those in progress; a caller whose request is dropped repeats it with the
+# same id.
 PENDING_REQUESTS: Final = 2048
 PENDING_BYTES: Final = 8 * 1024 * 1024
-# Where somebody waits for an answer: an inbox, or what the server puts in its place for a request
-# of another account.
+# Subjects of callers that wait for an answer: an inbox, or the subject that the server substitutes
+# for it in a request from another account.
 REPLIES: Final = ("_INBOX", f"{REPLY_PREFIX}.")
 PRINCIPAL_TOKEN: Final = 3
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
@@ -43,8 +44,8 @@ _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 def build_router(handlers: Iterable[Handlers]) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
-    Principal, agent, platform and account are any tokens here: NATS permissions pin them. What
-    workers ask about their turns is answered in `direct`.
+    Principal, agent, platform and account may be any tokens here: NATS permissions pin them. Turn
+    requests of workers are answered in `direct`.
     """
     router = NatsRouter()
     for one in handlers:
@@ -54,7 +55,7 @@ def build_router(handlers: Iterable[Handlers]) -> NatsRouter:
 
 
 def _bind_request(router: NatsRouter, method: str, handle: Handle) -> None:
-    """Bind a request as operators make it, as workers do, and as who acts for people does."""
+    """Bind a request in the three forms that operators, workers and front ends use."""
     _bind(router, method, handle)
     _bind(router, f"{method}.*", handle)
     _bind(router, f"{method}.*.*", handle)
@@ -79,11 +80,11 @@ def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
 
 
 async def _asked(message: NatsMessage) -> Asked | None:
-    """Leave the body as it is: our codec decodes, and answers what it cannot decode.
+    """Parse the tokens of the subject and leave the body undecoded for our own codec.
 
-    None where nobody waits for an answer. Nobody asks so but a JetStream that was told to deliver
-    a message here: no permission looks at the reply subject of what it is asked, so its subject
-    does not say who made it.
+    Return None if the message has no reply subject. Only a JetStream consumer that delivers here
+    sends such a message: permissions do not check the reply subject of that request to JetStream,
+    so its subject does not say who made it.
     """
     if not message.reply_to:
         return None
@@ -100,11 +101,11 @@ async def _asked(message: NatsMessage) -> Asked | None:
 async def _parsed_for_an_answer(
     message: Msg, parse: Callable[[Msg], Awaitable[NatsMessage]]
 ) -> NatsMessage:
-    """Drop what an answer must not repeat.
+    """Drop a reply subject and a correlation id that must not be used in an answer.
 
-    A reply subject where nobody waits: whoever may ask could else make a router publish an
-    answer where only routers may. A long correlation id: it becomes a header of the answer,
-    and an answer over `max_payload` closes our connection for good.
+    Without the check of the reply subject, a caller could make a router publish an answer where
+    only routers may. A long correlation id would become a header of the answer, and an answer over
+    `max_payload` closes our connection for good.
     """
     parsed = await parse(message)
     if not parsed.reply_to.startswith(REPLIES):

@@ -1,4 +1,4 @@
-"""Answers searches in transcripts, page by page."""
+"""Answer searches in transcripts, page by page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chatlane_schemas.people import Person
 
     class Reads(Protocol):
-        """What the handlers ask the store."""
+        """The store functions that the handlers use."""
 
         async def search(
             self,
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
             limit: int,
             max_length: int,
         ) -> tuple[Hit, ...]:
-            """Return rows that match, the best first."""
+            """Return matching rows, best first."""
 
 
 _START: Final = Place(math.inf, MAX_INT64)
-# Four bytes, as the database keeps it: a cursor says exactly which rank it is behind.
+# Four bytes, as in the database, so that a cursor holds the exact rank.
 _RANK: Final = struct.Struct(">f")
 
 
@@ -56,7 +56,7 @@ class SearchHandlers:
         self._answering = answering
 
     def requests(self) -> dict[str, Handle]:
-        """Return what answers each request."""
+        """Return the handler of each request."""
         return {"transcript.search": self.search}
 
     async def search(self, asked: Asked) -> bytes:

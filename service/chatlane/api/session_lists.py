@@ -1,4 +1,4 @@
-"""Answers which sessions there are, page by page, and how many."""
+"""List and count sessions, page by page."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from chatlane_schemas.sessions import SessionCounts, SessionFilter
 
     class Lists(Protocol):
-        """What the handlers ask the store."""
+        """The store functions that the handlers use."""
 
         async def page(
             self, wanted: SessionFilter, *, below: UUID | None, limit: int
         ) -> SessionPage:
-            """Return sessions that match, newest first."""
+            """Return matching sessions, newest first."""
 
         async def count(self, wanted: SessionFilter) -> SessionCounts:
-            """Return how many sessions match."""
+            """Return the number of matching sessions."""
 
 
 class SessionListHandlers:
@@ -45,7 +45,7 @@ class SessionListHandlers:
         self._answering = answering
 
     def requests(self) -> dict[str, Handle]:
-        """Return what answers each request."""
+        """Return the handler of each request."""
         return {"session.list": self.list, "session.count": self.count}
 
     async def list(self, asked: Asked) -> bytes:

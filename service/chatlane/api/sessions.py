@@ -1,4 +1,4 @@
-"""Answers questions about sessions; changes nothing."""
+"""Answer read-only requests about sessions."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from chatlane_schemas.people import Person
 
     class Reads(Protocol):
-        """What the handlers ask the store."""
+        """The store functions that the handlers use."""
 
         async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
-            """Return the session, if there is one and it is the person's."""
+            """Return the session, if it exists and belongs to the person."""
 
         async def count_rounds(
             self, session_id: UUID, since: datetime | None, person: Person | None = None
         ) -> int | None:
-            """Return the rounds of a session, if there is one and it is the person's."""
+            """Return the rounds of a session, if it exists and belongs to the person."""
 
         async def find_by_key(
             self, session_key: str, person: Person | None = None
         ) -> SessionView | None:
-            """Return the session a key leads to now, if it is the person's."""
+            """Return the session that a key points to now, if it belongs to the person."""
 
         async def find_by_title(
             self, title: str, person: Person | None = None, *, limit: int
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
             """Return sessions with a title, newest first."""
 
 
-# One owner has a title once, so more are of as many people.
+# One owner has a title only once, so more matches belong to other owners.
 _MOST_OF_A_TITLE: Final = 50
 
 
@@ -59,7 +59,7 @@ class SessionHandlers:
         self._answering = answering
 
     def requests(self) -> dict[str, Handle]:
-        """Return what answers each request."""
+        """Return the handler of each request."""
         return {
             "session.get": self.get,
             "session.peek": self.peek,
@@ -91,7 +91,7 @@ class SessionHandlers:
         return SessionReply(id=new_envelope_id(), at=_now(), session=session, error=error)
 
     async def _peek(self, request: SessionPeek) -> SessionReply:
-        # Nobody has written there yet: an answer, not an error.
+        # No message has arrived for this key yet: an answer, not an error.
         session = await self._reads.find_by_key(request.session_key, request.acting_for)
         return SessionReply(id=new_envelope_id(), at=_now(), session=session)
 

@@ -1,4 +1,4 @@
-"""Answers questions about transcripts, page by page."""
+"""Answer read-only requests about transcripts, page by page."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from chatlane_schemas.transcripts import Revision, TranscriptEntry
 
     class Reads(Protocol):
-        """What the handlers ask the store."""
+        """The store functions that the handlers use."""
 
         async def version(self, session_id: UUID, person: Person | None = None) -> Version | None:
-            """Return the version of a transcript, if there is one and it is the person's."""
+            """Return the version of a transcript, if it exists and belongs to the person."""
 
         async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
             """Return the session and those it continues; empty when it is unknown."""
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
         async def revisions(
             self, session_id: UUID, seq: int, *, before: int, limit: int
         ) -> tuple[Revision, ...]:
-            """Return what a row said before, newest first."""
+            """Return the earlier contents of a row, newest first."""
 
 
-# Rows that are read beyond a page whose first call would be parted from its results; a
-# result of a turn has a thousand rows at most.
+# Rows read beyond a page, so that a call is not separated from its results; the result of a turn
+# has at most a thousand rows.
 _WIDER: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a page ends: just below a row of a session."""
+    """The end of a page: just below a row of a session."""
 
     session_id: UUID
     seq: int
@@ -70,7 +70,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """Rows, oldest first, and where the page before them ends."""
+    """Rows, oldest first, and the end of the page before them."""
 
     rows: tuple[TranscriptEntry, ...]
     before: _Place | None
@@ -84,7 +84,7 @@ class TranscriptHandlers:
         self._answering = answering
 
     def requests(self) -> dict[str, Handle]:
-        """Return what answers each request."""
+        """Return the handler of each request."""
         return {
             "transcript.load": self.load,
             "transcript.revisions": self.revisions,
@@ -107,7 +107,7 @@ class TranscriptHandlers:
         if await self._reads.version(request.session_id, request.acting_for) is None:
             return TranscriptRevisionsReply(id=new_envelope_id(), at=now, error=no_such_session())
         before = MAX_INT64 if request.before is None else request.before
-        # One more than is shown tells whether there are more.
+        # One more than is shown, to learn whether there are more.
         found = await self._reads.revisions(
             request.session_id, request.seq, before=before, limit=request.limit + 1
         )
@@ -120,8 +120,8 @@ class TranscriptHandlers:
         )
 
     async def _load(self, request: TranscriptLoad) -> TranscriptReply:
-        # Before the rows: one that comes in between makes the version older than what is shown,
-        # and a change that is made from it is refused.
+        # Read the version before the rows: a row that arrives in between then makes the version too
+        # old, and a change based on this page is refused.
         version = await self._reads.version(request.session_id, request.acting_for)
         if version is None:
             return _refused(no_such_session())
@@ -150,7 +150,7 @@ class TranscriptHandlers:
         return reading_order(links, request.session_id)
 
     async def _page(self, request: TranscriptLoad, start: _Place) -> _Page:
-        """Return a page that parts no call from its results, unless they fit no reply."""
+        """Return a page that separates no call from its results, unless they exceed a reply."""
         page = await self._read(start, request.limit)
         if request.as_stored:
             return page
@@ -176,7 +176,7 @@ class TranscriptHandlers:
 
 
 def _cut_clean(page: _Page) -> _Page:
-    """Leave rows whose call is on the page before to that page."""
+    """Leave rows whose call is on the previous page to that page."""
     if page.before is None:
         return page
     rows = page.rows[clean_start(page.rows) :]

@@ -1,4 +1,4 @@
-"""Hands claims and renewals of one agent's workers to the desk that decides them."""
+"""Pass claims and renewals of one agent's workers to the service that decides them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
             """Return the answer to a renewal."""
 
         async def take(self, agent: str, request: TurnTake) -> TakeReply:
-            """Return what a running turn takes in, and what it took in before."""
+            """Return the new messages that a running turn takes in, and those it took in before."""
 
 
 class TurnHandlers:
     """The handlers of `turn.claim.<agent>`, `turn.renew.<agent>` and `turn.take.<agent>`.
 
-    The agent is the one of the subject the handlers are bound to, never of the body: the
-    subject is what NATS permissions pin.
+    The agent is taken from the subject that the handlers are bound to, never from the body, because
+    NATS permissions pin the subject.
     """
 
     def __init__(self, agent: str, desk: Desk, answering: Answering, metrics: Metrics) -> None:
@@ -51,7 +51,7 @@ class TurnHandlers:
         self._metrics = metrics
 
     def requests(self) -> dict[str, Handle]:
-        """Return what answers each request, by its verb."""
+        """Return the handler of each request, by its verb."""
         return {"claim": self.claim, "renew": self.renew, "take": self.take}
 
     async def claim(self, asked: Asked) -> bytes:

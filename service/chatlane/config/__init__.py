@@ -1,1 +1,1 @@
-"""Settings, what `chatlane.toml` declares, and the users of NATS."""
+"""Settings, the declarations of `chatlane.toml`, and the users of NATS."""

@@ -1,4 +1,4 @@
-"""What `chatlane.toml` declares, as settings: keys, resets, platforms, profiles and agents."""
+"""The declarations of `chatlane.toml` as settings: keys, resets, platforms, profiles, agents."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
 SessionClass = Literal["dm", "group"]
 BusyNote = Annotated[str, StringConstraints(max_length=1000)]
-# Ids that are numbers may be written without quotes.
+# Numeric ids may be written without quotes.
 OwnId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 HomeId = Annotated[OwnId, Field(min_length=1, max_length=256)]
 
 BotName = Annotated[str, StringConstraints(pattern=r"^[^\s@/]{1,64}$")]
 AccessName = CommandName | Literal["default"]
 
-# Platforms on which one person is known under several ids (phone and hidden id, device forms).
+# Platforms on which one person has several ids (phone and hidden id, device forms).
 _ALIASING_PLATFORMS: Final = frozenset({"whatsapp", "signal"})
 
-# Platforms on which a group can become another chat: Telegram makes groups supergroups.
+# Platforms on which a group can become another chat: Telegram turns groups into supergroups.
 _MIGRATING_PLATFORMS: Final = frozenset({"telegram"})
 
-# Platforms on which nobody reads along.
+# Platforms without a human reader.
 _PROGRAMS: Final = frozenset({"api_server", "webhook"})
 
 ValueT = TypeVar("ValueT")
 
 
 class ClosedModel(BaseModel):
-    """Something that operators declare: closed, frozen, and silent about its input in errors."""
+    """A declaration of the operator: closed, frozen, and silent about its input in errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
@@ -70,7 +70,7 @@ class ClosedModel(BaseModel):
 
 
 class Group(ClosedModel):
-    """A group of settings, each written as its type is."""
+    """A group of settings; each value must be written in its own type."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -80,7 +80,7 @@ class Group(ClosedModel):
 
 
 class KeySettings(Group):
-    """Who shares a conversation; a change opens new lanes and keeps the old ones."""
+    """The users who share a conversation; a change opens new lanes and keeps the old ones."""
 
     group_sessions_per_user: bool | None = Field(
         default=None, description="In a group each person has a conversation of their own (true)."
@@ -96,7 +96,7 @@ class KeySettings(Group):
 
 
 class ResetSettings(Group):
-    """When a conversation starts afresh; a policy replaces a less specific one as a whole."""
+    """When a conversation is reset; a policy replaces a less specific one as a whole."""
 
     mode: ResetMode = Field(
         default="none",
@@ -137,7 +137,7 @@ class ResetSettings(Group):
     @field_validator("mode", mode="before")
     @classmethod
     def _known_mode(cls, value: object) -> object:
-        # Pydantic's own message does not name the modes in a way that an operator would read.
+        # Pydantic's message does not name the modes as an operator writes them.
         if value not in get_args(ResetMode):
             raise ValueError(f"use one of the modes {', '.join(get_args(ResetMode))}")
         return value
@@ -148,7 +148,7 @@ class ResetSettings(Group):
         return known_zone(value)
 
     def policy(self) -> ResetPolicy:
-        """Return the policy as the domain takes it."""
+        """Return the policy as the domain's type."""
         return ResetPolicy(
             mode=self.mode,
             at_hour=self.at_hour,
@@ -170,7 +170,7 @@ class DefaultResetSettings(ResetSettings):
 
 
 class LimitSettings(Group):
-    """How many messages in which time: so many at once, and so many per span in the long run."""
+    """A rate limit: a burst of messages, and a number of messages per time span."""
 
     messages: int = Field(ge=1, le=1_000_000, description="How many messages.")
     per: Duration = Field(
@@ -181,12 +181,12 @@ class LimitSettings(Group):
     )
 
     def limit(self) -> Limit:
-        """Return the limit as the domain takes it."""
+        """Return the limit as the domain's type."""
         return Limit(self.messages, self.per)
 
 
 class LimitsSettings(Group):
-    """How much may be written; what is more is set aside as `rate_limited`."""
+    """Rate limits; a message above a limit becomes a dead letter with the reason `rate_limited`."""
 
     per_chat: LimitSettings | None = Field(
         default=None, description="By all people of one chat together; without it, any number."
@@ -196,7 +196,7 @@ class LimitsSettings(Group):
     )
 
     def limits(self) -> Limits | None:
-        """Return the limits as the domain takes them; None when there are none."""
+        """Return the limits as the domain's type; None if there are none."""
         limits = Limits(
             None if self.per_chat is None else self.per_chat.limit(),
             None if self.per_sender is None else self.per_sender.limit(),
@@ -205,13 +205,13 @@ class LimitsSettings(Group):
 
 
 class ClassSettings(Group):
-    """What holds for one class of conversations on one platform."""
+    """Settings of one class of conversations on one platform."""
 
     reset: ResetSettings
 
 
 class CommandSettings(Group):
-    """Which commands people can give in a chat, and who may."""
+    """Commands in a chat, and the users who may give them."""
 
     prefix: str = Field(
         default="/",
@@ -239,7 +239,7 @@ class CommandSettings(Group):
         return value
 
     def rules(self, platform: str) -> CommandRules:
-        """Return the rules as the domain takes them, ids of people in their normal forms, too."""
+        """Return the rules as the domain's type, with the ids of users in their normal forms."""
         groups = None if self.group_access is None else _by_name(self.group_access, platform)
         return CommandRules(self.prefix, self.off, _by_name(self.access, platform), groups)
 
@@ -254,19 +254,19 @@ def _by_name(
 
 
 class HomeSettings(Group):
-    """The chat an account sends to when none is named; agents are told of it."""
+    """The chat that an account sends to by default; agents see it in their prompt."""
 
     chat_id: HomeId = Field(description="Id of the chat.")
     name: str = Field(default="Home", max_length=240, description="What people call it.")
     thread_id: HomeId | None = Field(default=None, description="Thread of the chat.")
 
     def channel(self) -> HomeChannel:
-        """Return the channel as the domain takes it."""
+        """Return the channel as the domain's type."""
         return HomeChannel(self.chat_id, self.name, self.thread_id)
 
 
 class AccountSettings(Group):
-    """One identity of ours on a platform."""
+    """One of our accounts on a platform."""
 
     profiles: tuple[Name, ...] = Field(
         default=("default",), min_length=1, description="Profiles this account may address."
@@ -284,7 +284,7 @@ class AccountSettings(Group):
     )
 
     def account(self, name: str) -> Account:
-        """Return the account as the domain takes it."""
+        """Return the account as the domain's type."""
         return Account(
             name,
             frozenset(map(canonical_profile, self.profiles)),
@@ -379,13 +379,13 @@ class PlatformSettings(KeySettings):
     )
 
     def hides_ids(self, name: str, *, default: bool) -> bool:
-        """Return whether prompts show digests of its ids."""
+        """Return whether prompts show digests instead of the ids of this platform."""
         return default and name in PRIVATE_IDS if self.redact_ids is None else self.redact_ids
 
     def platform(
         self, name: str, defaults: KeySettings, limits: LimitsSettings, *, redact_ids: bool
     ) -> Platform:
-        """Return the platform as the domain takes it."""
+        """Return the platform as the domain's type."""
         known_for_aliases = name in _ALIASING_PLATFORMS
         return Platform(
             name=name,
@@ -425,7 +425,7 @@ class ProfileSettings(Group):
 
 
 class AgentSettings(Group):
-    """A group of workers and how it is served."""
+    """A group of workers and its delivery settings."""
 
     delivery: Delivery = Field(
         default="turns",
@@ -480,7 +480,7 @@ class AgentSettings(Group):
     )
 
     def agent(self, name: str, prompts: Prompts) -> Agent:
-        """Return the agent as the domain takes it."""
+        """Return the agent as the domain's type."""
         has_context = self.prompt_context
         if has_context is None:
             has_context = self.delivery == "turns"
@@ -499,7 +499,7 @@ class AgentSettings(Group):
 
 
 def _key_rules(own: KeySettings, defaults: KeySettings) -> KeyRules:
-    """Return the rules of a platform: its own settings, else the defaults, else ours."""
+    """Return the rules of a platform: its own settings, then defaults, then built-in ones."""
     ours = KeyRules()
     return KeyRules(
         group_sessions_per_user=_first(

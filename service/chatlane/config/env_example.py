@@ -1,4 +1,4 @@
-"""Writes `.env.example` from the settings, so that the file cannot fall behind them."""
+"""Write `.env.example` from the settings, so that the file stays up to date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-# Groups whose names are of your own choice; they are better kept in chatlane.toml.
+# Groups with names that the operator chooses; chatlane.toml suits them better.
 _DECLARATIONS: Final = ("platforms", "profiles", "agents")
 
 _HEAD: Final = f"""\
@@ -57,7 +57,7 @@ def _group(name: str, field: FieldInfo) -> str:
     told = cleandoc(model.__doc__ or "")
     lines = [f"# {line}".rstrip() for line in f"[{name}] {told}".splitlines()]
     for setting, its in model.model_fields.items():
-        # A table has no value that fits in one line.
+        # A table does not fit in one line.
         if its.default_factory is None or setting == "own_ids":
             lines += ("", *_setting(f"{ENV_PREFIX}{name}__{setting}".upper(), its))
     return "\n".join((*lines, ""))
@@ -69,7 +69,7 @@ def _setting(variable: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _bounds(field: FieldInfo) -> str:
-    """Return the allowed range in words, "" when any value will do."""
+    """Return the allowed range as text, "" when any value is valid."""
     lower = [bound.ge for bound in field.metadata if isinstance(bound, Ge)]
     above = [bound.gt for bound in field.metadata if isinstance(bound, Gt)]
     upper = [bound.le for bound in field.metadata if isinstance(bound, Le)]

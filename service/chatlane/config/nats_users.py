@@ -1,13 +1,13 @@
-"""Who may connect to NATS: the reviewed file of users, their keys, and the server's configuration.
+"""NATS users: the reviewed file of users, their keys, and the server configuration from it.
 
-The file names environments, and in each the users with role and public keys. What a role may
-say and hear is part of the contract (`chatlane_schemas.permissions`). Seeds are in neither: they
-stay with whoever connects.
+The file names environments, and in each the users with role and public keys. The contract
+(`chatlane_schemas.permissions`) defines what a role may publish and subscribe to. Neither holds
+seeds: they stay with the connecting process.
 
 An environment becomes an account with the streams, the routers and the other trusted roles. Every
-other user becomes an account of its own, which imports from the first what the role may use, and
-nothing else: the server publishes the answer to a request without looking at permissions, so the
-subject that a requester chooses for it must not exist where the streams are.
+other user becomes a separate account, which imports only what its role may use: the server
+publishes the answer to a request without checking permissions, so the subject that a requester
+chooses for it must not exist in the account of the streams.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ if TYPE_CHECKING:
     from chatlane_schemas.permissions import Permissions
 
 SYSTEM_ACCOUNT: Final = "SYS"
-# Of an account of its own: far more than a user needs, far less than it takes to exhaust a server.
+# Limits of a separate account: far above a user's needs, and too low to exhaust a server.
 MAX_CONNECTIONS: Final = 256
 MAX_SUBSCRIPTIONS: Final = 10_000
-# For so long after a request, or after the last answer to it, the server remembers where an answer
-# goes. Some 750 bytes for each request for messages, so one who makes thousands a second fills no
-# more memory than that; and longer than any request of the client package waits.
+# The server remembers the reply subject of a request this long after the request or its last
+# answer. A request for messages takes some 750 bytes, so this bounds the memory that a user with
+# thousands of requests a second can fill. It is longer than any request of the client package
+# waits.
 ANSWERED_WITHIN: Final = timedelta(seconds=30)
-# An account that imports this subject is not given JetStream of its own by the server, which would
-# answer every other request to JetStream as well: that it is not enabled there.
+# The server gives an account that imports this subject no JetStream of its own. That JetStream
+# would also answer every other request to JetStream, with the error that it is not enabled.
 _JETSTREAM_OF_ITS_OWN: Final = "$JS.API.INFO"
-# Where nothing listens.
+# A subject without subscribers.
 _NOTHING: Final = "chatlane.nothing"
 SEED_SUFFIX: Final = ".nk"
 PUBLIC_SUFFIX: Final = ".pub"
@@ -57,7 +58,7 @@ _PRIVATE: Final = 0o600
 _DIRECTORY: Final = 0o700
 _PUBLIC_KEY: Final = re.compile(r"U[A-Z2-7]{55}")
 
-# Two while a key is replaced: the old one until the new one is in use.
+# Two while a key is being replaced: the old one until the new one is in use.
 PublicKey = Annotated[str, StringConstraints(pattern=f"^{_PUBLIC_KEY.pattern}$")]
 PublicKeys = Annotated[tuple[PublicKey, ...], Field(max_length=2)]
 AccountName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}/[a-z0-9_-]{1,64}$")]
@@ -77,10 +78,10 @@ _OF_ROLE: Final[Mapping[str, Callable[[str], Permissions]]] = MappingProxyType(
 
 
 class User(ClosedModel):
-    """Who may connect; its name is its principal.
+    """A user that may connect; its name is its principal.
 
     Attributes:
-        nkeys: Public keys, one of whose seeds it proves to have.
+        nkeys: Public keys; the user proves that it has the seed of one of them.
         until: The last day, in UTC, on which it is in the server's configuration.
     """
 
@@ -89,16 +90,16 @@ class User(ClosedModel):
 
     @property
     def is_trusted(self) -> bool:
-        """Whether it shares the account of the streams."""
+        """The user shares the account of the streams."""
         return False
 
     def is_current(self, day: date) -> bool:
-        """Return whether it may still connect on a day."""
+        """Return whether the user may still connect on a day."""
         return self.until is None or day <= self.until
 
 
 class PlainUser(User):
-    """One whose role says all."""
+    """A user whose permissions follow from its role alone."""
 
     role: Literal["router", "operator", "provisioner", "observer", "eraser", "backup", "restorer"]
 
@@ -108,37 +109,37 @@ class PlainUser(User):
         return self.role in permissions.TRUSTED_ROLES
 
     def permissions(self, name: str) -> Permissions:
-        """Return what it may do."""
+        """Return the permissions of the user."""
         return _OF_ROLE[self.role](name)
 
 
 class AdapterUser(User):
-    """One that speaks and delivers for one account of a platform: `telegram/assistant`."""
+    """A user that publishes and delivers for one account of a platform: `telegram/assistant`."""
 
     role: Literal["adapter"]
     account: AccountName
 
     def permissions(self, name: str) -> Permissions:
-        """Return what it may do."""
+        """Return the permissions of the user."""
         return permissions.adapter(name, [_pair(self.account)])
 
 
 class FrontEndUser(User):
-    """One that acts for the people of some accounts."""
+    """A user that acts for the people of some accounts."""
 
     role: Literal["front_end"]
     accounts: Annotated[tuple[AccountName, ...], Field(min_length=1)]
 
     def permissions(self, name: str) -> Permissions:
-        """Return what it may do."""
+        """Return the permissions of the user."""
         return permissions.front_end(name, map(_pair, self.accounts))
 
 
 class WorkerUser(User):
-    """One that answers for an agent.
+    """A user that answers for an agent.
 
     Attributes:
-        slots: As `router.slots`; of no matter to an agent served by turns.
+        slots: As `router.slots`; unused for an agent served by turns.
     """
 
     role: Literal["worker"]
@@ -147,7 +148,7 @@ class WorkerUser(User):
     slots: int = Field(default=DEFAULT_SLOTS, ge=1, le=256)
 
     def permissions(self, name: str) -> Permissions:
-        """Return what it may do."""
+        """Return the permissions of the user."""
         return permissions.worker(name, Agent(self.agent, self.delivery), self.slots)
 
 
@@ -157,10 +158,11 @@ AnyUser = Annotated[
 
 
 class Environment(ClosedModel):
-    """Streams and their users in NATS, which see nothing of another environment.
+    """Streams and their users in NATS, isolated from every other environment.
 
     Attributes:
-        max_file_store: How much all of its streams may hold; as much as the server has without.
+        max_file_store: The most that all of its streams may hold; if not set, the whole store of
+            the server.
     """
 
     max_file_store: ByteSize | None = None
@@ -172,7 +174,7 @@ class Environment(ClosedModel):
 
 
 class TlsFiles(ClosedModel):
-    """Where the server finds its certificate."""
+    """Paths of the certificate on the server."""
 
     cert_file: str
     key_file: str
@@ -182,8 +184,8 @@ class BusUsers(ClosedModel):
     """The reviewed file.
 
     Attributes:
-        tls: Without it the server takes connections that are not encrypted.
-        system: Who looks after the servers themselves, and sees no environment.
+        tls: If not set, the server accepts unencrypted connections.
+        system: The administrator of the servers, who sees no environment.
     """
 
     tls: TlsFiles | None = None
@@ -204,13 +206,13 @@ class BusUsers(ClosedModel):
         return self
 
     def places(self) -> Iterator[tuple[str, User]]:
-        """Yield every user with where it stands: `production/router`."""
+        """Yield every user with its place in the file: `production/router`."""
         yield from ((f"{SYSTEM_ACCOUNT}/{name}", user) for name, user in self.system.items())
         for environment, its in self.environments.items():
             yield from ((f"{environment}/{name}", user) for name, user in its.users.items())
 
     def with_keys(self, keys: Mapping[str, str]) -> Self:
-        """Return the same users with these public keys, by place, in place of their own."""
+        """Return the same users with these public keys, by place, instead of their own."""
         document = self.model_dump(exclude_none=True)
         system: dict[str, dict[str, object]] = document["system"]
         for name, user in system.items():
@@ -225,7 +227,7 @@ def read_users(path: Path) -> BusUsers:
     """Read and check the file.
 
     Raises:
-        SettingsError: It cannot be used; the text says what to change, and never a value.
+        SettingsError: The file is not valid; the text says what to change, and never a value.
     """
     try:
         return parse_users(path.read_text("utf-8"))
@@ -234,10 +236,10 @@ def read_users(path: Path) -> BusUsers:
 
 
 def parse_users(text: str) -> BusUsers:
-    """Read the content of such a file.
+    """Parse the content of a user file.
 
     Raises:
-        SettingsError: It cannot be used; the text says what to change, and never a value.
+        SettingsError: The content is not valid; the text says what to change, and never a value.
     """
     try:
         return BusUsers.model_validate(tomllib.loads(text))
@@ -248,7 +250,7 @@ def parse_users(text: str) -> BusUsers:
 
 
 def new_seed() -> bytes:
-    """Return the seed of a new key of a user."""
+    """Return a new seed for a user."""
     seed: bytes = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
     return seed
 
@@ -260,10 +262,10 @@ def public_key(seed: bytes) -> str:
 
 
 def make_keys(users: BusUsers, directory: Path) -> dict[str, str]:
-    """Make a pair of keys for every user that has none there; return the public keys by place.
+    """Create a key pair for every user without one there; return the public keys by place.
 
-    A seed is in `<directory>/<environment>/<user>.nk`, readable by its owner only, its public
-    key beside it in `<user>.pub`.
+    The seed is in `<directory>/<environment>/<user>.nk`, readable by its owner only; its public key
+    is beside it in `<user>.pub`.
     """
     found: dict[str, str] = {}
     for place, _ in users.places():
@@ -278,10 +280,10 @@ def make_keys(users: BusUsers, directory: Path) -> dict[str, str]:
 
 
 def read_public_keys(users: BusUsers, directory: Path) -> dict[str, str]:
-    """Return the public keys that `make_keys` left in a directory, by place.
+    """Return the public keys that `make_keys` wrote to a directory, by place.
 
     Raises:
-        SettingsError: One is missing, or is no public key.
+        SettingsError: A key is missing or is not a public key.
     """
     found: dict[str, str] = {}
     for place, _ in users.places():
@@ -299,7 +301,7 @@ def read_public_keys(users: BusUsers, directory: Path) -> dict[str, str]:
 
 
 def server_config(users: BusUsers, day: date) -> str:
-    """Return the part of a nats-server configuration that says who may connect, on a day.
+    """Return the part of a nats-server configuration with the accounts and users of a day.
 
     Raises:
         SettingsError: A user has no key.
@@ -339,7 +341,7 @@ def _config(users: BusUsers, day: date) -> Iterator[str]:
 
 
 class _Principal(NamedTuple):
-    """A user with an account of its own, and what it may do."""
+    """A user with a separate account, and its permissions."""
 
     account: str
     name: str
@@ -348,7 +350,7 @@ class _Principal(NamedTuple):
 
 
 def _environment(name: str, environment: Environment, day: date) -> Iterator[str]:
-    """Yield the account of the streams, and one for every user who is not trusted."""
+    """Yield the account of the streams, and one account per user that is not trusted."""
     users = environment.current(day)
     principals = [
         _Principal(account_of(name, user_name, user), user_name, user, user.permissions(user_name))

@@ -1,4 +1,4 @@
-"""Refuses values of settings that would be taken for something else than what is written."""
+"""Reject values of settings that a conversion would silently change."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _NO_TRUTH: Final = "write a number, not true or false"
 _NO_NUMBER: Final = "write true or false, not a number"
 _WHOLE: Final = "write a whole number"
 _UNQUOTED: Final = "write it without quotes"
-# Placeholders, and the zone of whatever host reads them.
+# Placeholders, and names that stand for the zone of the host.
 _NO_ZONES: Final = frozenset({"Factory", "localtime", "posixrules"})
 
 ValueT = TypeVar("ValueT")
 
 
 class QuotedText(str):
-    """Text of a file that tells numbers and texts apart; an environment only has texts."""
+    """Text from a file format that separates numbers and texts; an environment has only texts."""
 
     __slots__ = ()
 
 
 def quoted(value: object) -> object:
-    """Return what a file holds with its texts marked, in tables and lists as well."""
+    """Return a file's value with its texts marked, in tables and lists as well."""
     match value:
         case str():
             return QuotedText(value)
@@ -38,10 +38,10 @@ def quoted(value: object) -> object:
 
 
 def plainly_written(annotation: Any, value: ValueT) -> ValueT:  # noqa: ANN401 - any type of a field
-    """Return the value of a field if it is written as its type is, and not only convertible.
+    """Return the value of a field if it is written in the field's type, not only convertible.
 
     Raises:
-        ValueError: It would be converted, such as true to 1; the message says what to write.
+        ValueError: A conversion would change it, such as true to 1; the message says what to write.
     """
     if isinstance(value, dict):
         inner = _kinds_of_values(annotation)
@@ -96,7 +96,7 @@ def known_zone(name: str) -> str:
     """Return the name of a time zone that means the same on every host.
 
     Raises:
-        ValueError: It names none, or depends on the host.
+        ValueError: The name is unknown or depends on the host.
     """
     if name not in _zones():
         raise ValueError(

@@ -1,7 +1,7 @@
 """The settings of a process: `chatlane.toml`, secrets in files, and `CHATLANE_<GROUP>__<NAME>`.
 
-The environment wins over secret files, and they win over `chatlane.toml`. Only the composition
-root and the command line read this module; everything else gets plain values.
+The environment wins over secret files, and they win over `chatlane.toml`. Only the composition root
+and the command line read this module; all other modules get plain values.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ CONFIG_VARIABLE: Final = "CHATLANE_CONFIG"
 SECRETS_VARIABLE: Final = "CHATLANE_SECRETS_DIR"
 DEFAULT_CONFIG: Final = Path("chatlane.toml")
 
-# Hosts with or without ports, behind what comes before the last @.
+# Hosts with or without ports, after the credentials and the last @.
 _PORTS: Final = re.compile(
     r"[a-z]+://(?:[^/?#]*@)?(?:\[[^]]*\]|[^:,/?#@]*)(?::\d*)?"
     r"(?:,(?:\[[^]]*\]|[^:,/?#@]*)(?::\d*)?)*(?:[/?#]|$)"
 )
-# What asyncpg and the migration runner call it.
+# The name of the parameter in asyncpg and in the migration runner.
 _VERIFIED: Final = "verify-full"
 
 Age = Annotated[Duration, Field(ge=timedelta(days=1), le=timedelta(days=3650))]
@@ -84,10 +84,10 @@ StreamKey = Literal[
 
 
 class SettingsError(PermanentError):
-    """The settings cannot be used.
+    """The settings are not valid.
 
     Attributes:
-        problems: One sentence each: which setting, and what to change. Never a value.
+        problems: One sentence each: the setting and what to change. Never a value.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -96,7 +96,7 @@ class SettingsError(PermanentError):
 
 
 class NatsSettings(Group):
-    """How to reach NATS."""
+    """Connection to NATS."""
 
     url: str = Field(
         default="nats://127.0.0.1:4222",
@@ -161,7 +161,7 @@ class NatsSettings(Group):
 
 
 class PostgresSettings(Group):
-    """How to reach Postgres."""
+    """Connection to Postgres."""
 
     dsn: SecretStr = Field(
         default=SecretStr("postgresql://chatlane@127.0.0.1:5432/chatlane"),
@@ -205,7 +205,7 @@ class PostgresSettings(Group):
     def _is_an_address(cls, value: SecretStr) -> SecretStr:
         if not re.match(r"postgres(ql)?://", value.get_secret_value()):
             raise ValueError("no connection string: write postgresql://user@host/database")
-        # Asyncpg would quote what stands there, which is the rest of a password with a / in it.
+        # asyncpg would quote this part, which is the rest of a password that contains a /.
         if not _PORTS.match(value.get_secret_value()):
             raise ValueError(
                 "a port is no number: in a password, / ? # and @ have to be written as %2F %3F %23 "
@@ -228,7 +228,7 @@ class PostgresSettings(Group):
         return parse_qsl(query, keep_blank_values=True)
 
     def address(self) -> str:
-        """Return the connection string, with the password and what TLS is to verify in it."""
+        """Return the connection string, with the password and the TLS settings in it."""
         place, _, _ = self.dsn.get_secret_value().partition("?")
         parameters = self._parameters()
         if self.password is not None:
@@ -241,7 +241,7 @@ class PostgresSettings(Group):
 
 
 def _with_password(place: str, password: str) -> str:
-    """Return `scheme://user@hosts/database` with another password, or with one."""
+    """Return `scheme://user@hosts/database` with the password set or replaced."""
     scheme, _, rest = place.partition("://")
     hosts, slash, database = rest.partition("/")
     login, _, hosts = hosts.rpartition("@")
@@ -250,7 +250,7 @@ def _with_password(place: str, password: str) -> str:
 
 
 class RouterSettings(Group):
-    """How a router reads, decides and hands on."""
+    """Reading, deciding and publishing in a router."""
 
     partitions: int = Field(
         default=32,
@@ -322,7 +322,7 @@ class RouterSettings(Group):
 
 
 class StreamsSettings(Group):
-    """What `chatlane admin apply` declares."""
+    """Streams that `chatlane admin apply` declares."""
 
     replicas: Literal[1, 3, 5] = Field(default=1, description="Copies of every stream: 1, 3, 5.")
     duplicate_window: Duration = Field(
@@ -353,7 +353,7 @@ class StreamsSettings(Group):
     @field_validator("replicas", mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
-        # Only that of an environment: the file can write it as a number.
+        # Only for a value from the environment: the file can write it as a number.
         return int(value) if type(value) is str and value.isdecimal() else value
 
     def max_bytes_by_stream(self) -> Mapping[StreamName, int]:
@@ -372,7 +372,7 @@ class StreamsSettings(Group):
 
 
 class HttpSettings(Group):
-    """Where `/livez`, `/readyz` and `/observability/observability/metrics` are served."""
+    """HTTP server of `/livez`, `/readyz` and `/metrics`."""
 
     host: str = Field(default="127.0.0.1", description='Address; "0.0.0.0" inside a container.')
     port: int = Field(default=8080, ge=0, le=65535, description="Port; 0 takes a free one.")
@@ -385,7 +385,7 @@ class HttpSettings(Group):
 
 
 class LogSettings(Group):
-    """What is logged and how."""
+    """Level and format of the logs."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level: debug, info, warning, error."
@@ -400,7 +400,7 @@ class LogSettings(Group):
 
 
 class DeadLetterSettings(Group):
-    """How long messages that were set aside are kept, and when that is no longer well."""
+    """Retention of dead letters, and the age at which they make a router degraded."""
 
     keep: Duration = Field(
         default=timedelta(days=30),
@@ -429,9 +429,9 @@ class DeadLetterSettings(Group):
 
 
 class RetentionSettings(Group):
-    """How long what people said is kept; carried out by `chatlane admin retain`.
+    """Retention of stored data; `chatlane admin retain` enforces it.
 
-    Without a value it is kept until somebody deletes it.
+    Without a value, data is kept until an operator deletes it.
     """
 
     sessions: Age | None = Field(
@@ -457,7 +457,7 @@ class RetentionSettings(Group):
 
 
 class ErasureSettings(Group):
-    """How people are forgotten (`chatlane people erase`)."""
+    """Erasure of a person's data (`chatlane people erase`)."""
 
     key: SecretStr | None = Field(
         default=None,
@@ -477,7 +477,7 @@ class ErasureSettings(Group):
 
 
 class PromptSettings(Group):
-    """What system prompts say about where a conversation takes place."""
+    """Description of the conversation's place in system prompts."""
 
     redact_ids: bool = Field(
         default=False,
@@ -500,7 +500,7 @@ class PromptSettings(Group):
 
 
 class TracingSettings(Group):
-    """Where spans are sent; the trace context of messages is passed on in any case."""
+    """Destination of spans; the trace context of messages is always passed on."""
 
     endpoint: str | None = Field(
         default=None,
@@ -510,7 +510,7 @@ class TracingSettings(Group):
 
 
 class Settings(BaseSettings):
-    """Everything a process is told from outside, checked at start."""
+    """All external inputs of a process, checked at start."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -544,7 +544,7 @@ class Settings(BaseSettings):
         """Return the settings as files and environment have them now, for new credentials.
 
         Raises:
-            SettingsError: They cannot be read, or not be used.
+            SettingsError: They cannot be read, or are not valid.
         """
         return self
 
@@ -596,7 +596,7 @@ class Settings(BaseSettings):
                     )
 
     def _bot_problems(self) -> Iterator[str]:
-        """Yield where other bots may speak and our own messages could not be told from theirs."""
+        """Yield accounts that allow other bots and could not recognise our own messages."""
         for platform, its in self.platforms.items():
             for account, declared in its.accounts.items():
                 own = declared.bots_allowed
@@ -616,7 +616,7 @@ class Settings(BaseSettings):
                 )
 
     def _patience_problems(self) -> Iterator[str]:
-        """Yield what is wrong with bursts: an agent's settings, as each platform changes them."""
+        """Yield problems of debounce settings: an agent's, as each platform overrides them."""
         for agent, its in self.agents.items():
             if its.debounce > its.debounce_cap:
                 yield _cap_problem(f"agents.{agent}")
@@ -635,11 +635,11 @@ class Settings(BaseSettings):
         return {MAIN_PROFILE: MAIN_PROFILE, **declared}
 
     def catalog(self) -> Catalog:
-        """Return what is declared, as the domain takes it.
+        """Return the declarations as the domain's types.
 
         Raises:
-            SettingsError: No platform is declared, so every message would be refused; or ids
-                are to be hidden, and the key for it is missing.
+            SettingsError: No platform is declared, so every message would be refused; or ids are to
+                be hidden, and the key for it is missing.
         """
         if not self.platforms:
             raise SettingsError(
@@ -661,7 +661,7 @@ class Settings(BaseSettings):
         )
 
     def erasure_key(self) -> ErasureKey | None:
-        """Return what makes the digests of the erasure list, if it is set."""
+        """Return the key of the digests in the erasure list, if it is set."""
         key = self.erasure.key
         return None if key is None else ErasureKey(key.get_secret_value().encode())
 
@@ -669,7 +669,7 @@ class Settings(BaseSettings):
         key = self.prompt.redaction_key
         if key is not None:
             return key.get_secret_value().encode()
-        # Not when the settings are read: who only asks a running chatlane needs no secret.
+        # Not checked when the settings are read: a client command needs no secret.
         if self.prompt.redact_ids or any(platform.hides_ids for platform in platforms):
             raise SettingsError(
                 "prompt.redaction_key is missing, and without it ids cannot be hidden (redact_ids): "
@@ -688,7 +688,7 @@ def _cap_problem(place: str) -> str:
 
 
 class _GivenEnvironment(EnvSettingsSource):
-    """Environment variables that are not necessarily those of the process."""
+    """Reads variables from a mapping, which need not be the environment of the process."""
 
     def __init__(self, settings: type[BaseSettings], environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -751,7 +751,7 @@ def read_failpoint(environ: Mapping[str, str], *, is_allowed: bool) -> Failpoint
 
 
 class _TomlFile(TomlConfigSettingsSource):
-    """A file in which texts are told from numbers."""
+    """A TOML file, which separates texts from numbers."""
 
     @override
     def __call__(self) -> dict[str, Any]:
@@ -759,7 +759,7 @@ class _TomlFile(TomlConfigSettingsSource):
 
 
 def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
-    """Return settings that are read from these sources, the first that has a value wins."""
+    """Return a settings class that reads these sources; the first that has a value wins."""
 
     class Sourced(Settings):
         @override
@@ -799,7 +799,7 @@ def _config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None
 
 
 def _refuse_unknown_groups(environ: Mapping[str, str]) -> None:
-    """Refuse a misspelt group; within a group the models refuse what they do not know."""
+    """Refuse a misspelt group; within a group the models refuse unknown names."""
     for variable in sorted(environ):
         match = re.fullmatch(r"CHATLANE_([A-Z0-9]+(?:_[A-Z0-9]+)*)__.+", variable.upper())
         if match and match[1].lower() not in Settings.model_fields:
@@ -808,13 +808,13 @@ def _refuse_unknown_groups(environ: Mapping[str, str]) -> None:
 
 
 def _refuse_unread_secrets(environ: Mapping[str, str]) -> None:
-    """Refuse a secret file that would not be read for its name; certificates may lie beside them.
+    """Refuse a secret file whose name means that it would be ignored; certificates are allowed.
 
-    Within a group the models refuse what they do not know, here as in the environment.
+    Within a group the models refuse unknown names, here as in the environment.
     """
     directory = environ.get(SECRETS_VARIABLE)
     if not directory or not Path(directory).is_dir():
-        # What reads them says so.
+        # The source that reads the directory reports this.
         return
     for name in sorted(path.name for path in Path(directory).iterdir()):
         if (wanted := _name_of_a_setting(name)) is not None:
@@ -822,7 +822,7 @@ def _refuse_unread_secrets(environ: Mapping[str, str]) -> None:
 
 
 def _name_of_a_setting(name: str) -> str | None:
-    """Return how to call a file that looks like a setting and is none; None for any other file."""
+    """Return the right name of a file that is almost named like a setting, else None."""
     bare = name.upper().removeprefix(ENV_PREFIX)
     group, delimiter, rest = bare.partition("__")
     is_known = group.lower() in Settings.model_fields
