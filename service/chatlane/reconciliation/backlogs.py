@@ -1,4 +1,4 @@
-"""How far the readers of durables are behind, and how full streams are."""
+"""Measure the backlog of durables and the size of streams."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Backlog(NamedTuple):
-    """What the readers of one durable have not acknowledged.
+    """Messages of one durable that its readers have not acknowledged.
 
     Attributes:
-        oldest_at: When the server stored the oldest of it; None when there is none.
-        age: How old that is by the clock of the server.
-        waiting: How many requests for messages are open; a reader has one at a time.
+        oldest_at: When the server stored the oldest of them; None if there is none.
+        age: Age of the oldest message by the clock of the server.
+        waiting: Number of open pull requests; a reader has one at a time.
     """
 
     unread: int
@@ -32,7 +32,7 @@ class Backlog(NamedTuple):
 
 
 class Backlogs:
-    """Asks the server about durables and streams.
+    """Reads the state of durables and streams from the server.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -41,7 +41,7 @@ class Backlogs:
         self._jetstream = JetStream(client)
 
     async def find(self, durable: DurableSpec) -> Backlog | None:
-        """Return what a durable has before it, or None when there is no such durable."""
+        """Return the backlog of a durable, or None if there is no such durable."""
         info = await self._jetstream.find(f"CONSUMER.INFO.{durable.stream}.{durable.name}")
         if info is None:
             return None
@@ -49,7 +49,8 @@ class Backlogs:
         waiting = int(info["num_waiting"])
         if pending + in_work == 0:
             return Backlog(0, None, waiting=waiting)
-        # What is in work lies above the floor; without any, the next comes after the delivered.
+        # Messages in work are above the ack floor. Without any, the next one follows the last
+        # delivered.
         begin = info["ack_floor"] if in_work else info["delivered"]
         oldest = await self._jetstream.find_next_message(
             durable.stream, int(begin["stream_seq"]) + 1, durable.filter_subject
@@ -60,10 +61,10 @@ class Backlogs:
         return Backlog(pending + in_work, oldest.stored_at, age, waiting)
 
     async def find_state(self, stream: StreamName) -> StreamState | None:
-        """Return how far a stream goes, or None when there is no such stream."""
+        """Return the state of a stream, or None if there is no such stream."""
         return await self._jetstream.find_stream(stream)
 
     async def find_size(self, stream: StreamName) -> int | None:
-        """Return how many bytes a stream holds, or None when there is no such stream."""
+        """Return the size of a stream in bytes, or None if there is no such stream."""
         info = await self._jetstream.find(f"STREAM.INFO.{stream}")
         return int(info["state"]["bytes"]) if info else None

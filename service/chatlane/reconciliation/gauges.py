@@ -1,4 +1,4 @@
-"""Looks around now and then, and shows in the metrics what no single batch can tell."""
+"""Sample the database, the streams and the partitions periodically, and set the gauges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
-# Someone who waits for an answer wants to know within seconds that a stream is gone.
+# A caller that waits for an answer needs to know within seconds that a stream is missing.
 _LOOK_FOR_STREAMS: Final = timedelta(seconds=2)
 # A large message finds no room before a stream is full to its last byte.
 _HARDLY_ANY_ROOM: Final = 0.95
@@ -40,39 +40,39 @@ _log = get_logger("survey")
 
 
 class Streams(Protocol):
-    """The streams as the survey sees them."""
+    """Interface to the streams that the survey needs."""
 
     async def find(self, durable: DurableSpec) -> Backlog | None:
-        """Return what a durable has before it, or None when there is no such durable."""
+        """Return the backlog of a durable, or None if there is no such durable."""
         ...
 
     async def find_size(self, stream: StreamName) -> int | None:
-        """Return how many bytes a stream holds, or None when there is no such stream."""
+        """Return the size of a stream in bytes, or None if there is no such stream."""
         ...
 
     async def find_state(self, stream: StreamName) -> StreamState | None:
-        """Return how far a stream goes, or None when there is no such stream."""
+        """Return the state of a stream, or None if there is no such stream."""
         ...
 
 
 class Survey:
-    """Fills the gauges. Every router shows the same about the service: take their maximum.
+    """Sets the gauges. Every router shows the same service figures, so take their maximum.
 
     Args:
-        streams: Asked about durables and sizes.
-        transaction: Opens one.
-        feeds: The partitions held now.
-        metrics: Where it is shown.
-        declared_streams: Those whose size and age are shown.
-        declared_durables: Those whose backlog is shown.
-        lease: Of the partitions held.
+        streams: Source of backlogs and stream sizes.
+        transaction: Opens a transaction.
+        feeds: Returns the readers of the partitions that this router holds.
+        metrics: Holds the gauges.
+        declared_streams: Streams whose size and age are shown.
+        declared_durables: Durables whose backlog is shown.
+        lease: Duration of a partition lease.
 
     Attributes:
-        oldest_dead_letter: Age of the oldest at the last look; nothing without one.
-        full_streams: Those that had hardly any room at the last look, and refuse what is new.
-        missing_streams: Those that did not exist at the last look.
-        shared_accounts: Durables of accounts from which several adapters read, at the last two
-            looks: each of them should have one.
+        oldest_dead_letter: Age of the oldest dead letter at the last sample; zero without one.
+        full_streams: Streams that were nearly full at the last sample and reject new messages.
+        missing_streams: Streams that did not exist at the last sample.
+        shared_accounts: Durables of accounts from which several adapters read at the last two
+            samples. Each account should have one adapter.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Survey:
         self._clock_ahead = timedelta(0)
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return what to do how often."""
+        """Return the periodic jobs."""
         return (
             Job("partition figures", timedelta(seconds=1), self.look_at_partitions),
             Job("database figures", timedelta(seconds=10), self.look_at_database),
@@ -110,7 +110,7 @@ class Survey:
         )
 
     async def look_at_partitions(self) -> None:
-        """Show how far each partition that is read here is behind."""
+        """Set the lag of each partition that this router reads, and the time left of its leases."""
         now = datetime.now(UTC) - self._clock_ahead
         loop_now = asyncio.get_running_loop().time()
         lags: dict[tuple[str, ...], float] = {}
@@ -124,10 +124,10 @@ class Survey:
         self._metrics.show(its.LEASE_LEFT, left)
 
     async def look_at_database(self) -> None:
-        """Show turns, leases and the outbox of the whole service.
+        """Set the gauges of turns, partitions, dead letters and the outbox of the service.
 
         Raises:
-            StoreUnavailableError: Next time.
+            StoreUnavailableError: The next run repeats it.
         """
         async with self._transaction() as connection:
             figures = await gauges_sql.look(connection)
@@ -154,13 +154,13 @@ class Survey:
     def _show_dead_letters(self, tallies: Sequence[Tally]) -> None:
         kept: dict[tuple[str, ...], float] = {}
         oldest: dict[tuple[str, ...], float] = {}
-        for one in tallies:
-            cause = cause_of(one.reason)
-            kept[cause, one.reason] = one.number
-            oldest[(cause,)] = max(one.oldest_seconds, oldest.get((cause,), 0.0))
+        for tally in tallies:
+            cause = cause_of(tally.reason)
+            kept[cause, tally.reason] = tally.number
+            oldest[(cause,)] = max(tally.oldest_seconds, oldest.get((cause,), 0.0))
         self._metrics.show(its.DEAD_LETTERS_KEPT, kept)
         self._metrics.show(its.DEAD_LETTER_OLDEST, oldest)
-        # Who wrote too much is told; it is nothing for a person to mend.
+        # A sender over its limit gets a notice; an operator has nothing to repair.
         ages = (age for (cause,), age in oldest.items() if cause != Cause.SENDER)
         self.oldest_dead_letter = timedelta(seconds=max(ages, default=0.0))
 
@@ -168,26 +168,26 @@ class Survey:
         """Find the declared streams that do not exist.
 
         Raises:
-            BusUnavailableError: Next time.
+            BusUnavailableError: The next run repeats it.
         """
         states = {
             spec.name: await self._streams.find_state(spec.name) for spec in self._declared_streams
         }
         for state in filter(None, states.values()):
-            # What is stored has its time from there; a router may be minutes off.
+            # Messages get their times from the server's clock; a router's clock may be minutes off.
             self._clock_ahead = datetime.now(UTC) - state.told_at
         missing = frozenset(name for name, state in states.items() if state is None)
-        for gone in sorted(missing - self.missing_streams):
-            _log.error("stream_missing", stream=gone)
-        for back in sorted(self.missing_streams - missing):
-            _log.info("stream_back", stream=back)
+        for stream in sorted(missing - self.missing_streams):
+            _log.error("stream_missing", stream=stream)
+        for restored in sorted(self.missing_streams - missing):
+            _log.info("stream_back", stream=restored)
         self.missing_streams = missing
 
     async def look_at_streams(self) -> None:
-        """Show what is unread, and how full the streams are.
+        """Set the gauges of unread messages and of stream sizes.
 
         Raises:
-            BusUnavailableError: Next time.
+            BusUnavailableError: The next run repeats it.
         """
         shared: set[str] = set()
         unread: dict[tuple[str, ...], float] = defaultdict(float)
@@ -202,12 +202,12 @@ class Survey:
             unread[labels] += backlog.unread
             oldest[labels] = max(oldest[labels], backlog.age.total_seconds())
         sizes = {
-            one.name: await self._streams.find_size(one.name) for one in self._declared_streams
+            spec.name: await self._streams.find_size(spec.name) for spec in self._declared_streams
         }
         self.full_streams = frozenset(
-            one.name
-            for one in self._declared_streams
-            if one.discard == "new" and (sizes[one.name] or 0) > _HARDLY_ANY_ROOM * one.max_bytes
+            spec.name
+            for spec in self._declared_streams
+            if spec.discard == "new" and (sizes[spec.name] or 0) > _HARDLY_ANY_ROOM * spec.max_bytes
         )
         self._note_shared(frozenset(shared))
         self._metrics.show(its.UNREAD, unread)
@@ -216,19 +216,19 @@ class Survey:
             its.STREAM_BYTES, {(name,): size for name, size in sizes.items() if size is not None}
         )
         self._metrics.show(
-            its.STREAM_LIMIT, {(one.name,): one.max_bytes for one in self._declared_streams}
+            its.STREAM_LIMIT, {(spec.name,): spec.max_bytes for spec in self._declared_streams}
         )
         self._metrics.show(
             its.STREAM_KEEPS,
             {
-                (one.name,): one.max_age.total_seconds()
-                for one in self._declared_streams
-                if one.max_age is not None
+                (spec.name,): spec.max_age.total_seconds()
+                for spec in self._declared_streams
+                if spec.max_age is not None
             },
         )
 
     def _note_shared(self, shared: frozenset[str]) -> None:
-        """Take an account for shared when two looks in a row say so: one may be a restart."""
+        """Report an account as shared after two samples in a row; one may be an adapter restart."""
         found = shared & self._seen_shared
         for durable in sorted(found - self.shared_accounts):
             _log.error("account_shared", durable=durable)
@@ -236,5 +236,5 @@ class Survey:
 
 
 def _reader(durable: DurableSpec) -> str:
-    """Return who reads: the slots of an agent are one reader."""
+    """Return the name of a durable's reader; all slots of an agent are one reader."""
     return durable.name.rpartition("-")[0] if durable.stream is StreamName.ROUTED else durable.name

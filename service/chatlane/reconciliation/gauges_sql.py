@@ -1,4 +1,4 @@
-"""What an operator watches: figures of the whole service, read at a glance and without locks."""
+"""Read the figures of the whole service that operators watch, without locks."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -11,9 +11,9 @@ class LiveTurns(NamedTuple):
     """The live turns of an agent in one state.
 
     Attributes:
-        state: ready, claimed, overdue (claimed under a lease that ended) or resting (told to
-            nobody yet).
-        oldest_seconds: How long the oldest of them has been there.
+        state: ready, claimed, overdue (claimed under a lease that ended) or resting (not announced
+            to workers yet).
+        oldest_seconds: Age of the oldest of them.
     """
 
     agent: str
@@ -24,12 +24,12 @@ class LiveTurns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one look found.
+    """Figures of one sample.
 
     Attributes:
-        unowned: By log, the partitions without a valid lease.
-        partitions: By log, how many there are; 0 while it is read as a whole.
-        outbox_oldest_seconds: Age of the oldest outbox row; 0 when there is none.
+        unowned: By log, the number of partitions without a valid lease.
+        partitions: By log, the number of partitions; 0 while the log is read as a whole.
+        outbox_oldest_seconds: Age of the oldest outbox row; 0 if there is none.
     """
 
     turns: tuple[LiveTurns, ...]
@@ -68,7 +68,7 @@ FROM outbox ORDER BY id LIMIT 1
 
 
 async def look(connection: "PoolConnectionProxy") -> Figures:
-    """Return the figures of now; reads live turns and small tables only."""
+    """Read the current figures; this touches live turns and small tables only."""
     turns = await connection.fetch(LIVE_TURNS_SQL)
     unowned = await connection.fetch(UNOWNED_SQL)
     oldest: float | None = await connection.fetchval(OUTBOX_OLDEST_SQL)

@@ -1,7 +1,7 @@
-"""Compares database and streams now and then, repairs what is safe to repair, reports the rest.
+"""Compare database and streams periodically, repair what is safe to repair, and report the rest.
 
-Nothing here is needed while all parts do what they should: whatever is found was left behind by
-a bug, by a person, or by a server that lost something.
+In normal operation there is nothing to repair. Every finding comes from a bug, from a manual
+change, or from a server that lost data.
 """
 
 from __future__ import annotations
@@ -45,60 +45,60 @@ if TYPE_CHECKING:
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
-# Everything here is dealt with in seconds as long as the servers are there.
+# While the servers are available, the service handles everything checked here within seconds.
 PATIENCE: Final = timedelta(seconds=60)
 _LOOK: Final = timedelta(seconds=10)
-# Three looks of one router, or fewer of several, and what jitter takes off them.
+# Three checks of one router, or fewer of several, less the jitter.
 _EVERY: Final = timedelta(seconds=25)
 
 _log = get_logger("reconciling")
 
 
 class Logs(Protocol):
-    """The logs as a comparison sees them."""
+    """Interface to the logs that a comparison needs."""
 
     async def get_state(self, log: LogName) -> StreamState:
-        """Return how far a log goes."""
+        """Return the stream state of a log."""
         ...
 
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
-        """Return when the first message of a partition after a sequence was stored."""
+        """Return the stored time of the first message of a partition after a sequence."""
         ...
 
 
 class Contents(Protocol):
-    """What streams hold, as a comparison sees it."""
+    """Interface to the contents of streams that a comparison needs."""
 
     async def count(self, stream: StreamName, subject: str) -> int:
-        """Return how many messages a stream holds under subjects that a filter takes."""
+        """Return the number of messages in a stream that match a subject filter."""
         ...
 
 
 class Durables(Protocol):
-    """The durables as a comparison sees them."""
+    """Interface to the durables that a comparison needs."""
 
     async def find(self, durable: DurableSpec) -> Backlog | None:
-        """Return what a durable has before it, or None when there is no such durable."""
+        """Return the backlog of a durable, or None if there is no such durable."""
         ...
 
 
 class Reconciler:
-    """Compares, repairs, reports; any number of routers may, and one at a time does.
+    """Compares, repairs and reports; several routers may run it, and one at a time compares.
 
     Args:
         logs: Both logs.
-        durables: Asked whether notifications are before workers.
-        contents: Asked for what no partition has.
+        durables: Source of the backlogs that show whether workers have notifications.
+        contents: Source of the count of messages without a partition.
         lost_messages: Compares the streams that routers write to.
-        transaction: Opens one.
-        writer: For turns that have to be opened.
-        metrics: Where the findings are shown, by every router.
-        declared_durables: Those of TURNS are asked.
-        patience: What is younger is not looked at.
+        transaction: Opens a transaction.
+        writer: Opens the transactions that open turns.
+        metrics: Shows the findings; every router shows them.
+        declared_durables: The declared durables, of which those on TURNS are checked.
+        patience: Rows and messages that are younger are not checked.
         every: Pause between two comparisons of the whole service.
 
     Attributes:
-        found: What the last comparison found, by whichever router.
+        found: Findings of the last comparison, by any router.
     """
 
     def __init__(
@@ -122,20 +122,22 @@ class Reconciler:
         self._transaction = transaction
         self._writer = writer
         self._metrics = metrics
-        self._agents = [one for one in declared_durables if one.stream is StreamName.TURNS]
+        self._agents = [
+            durable for durable in declared_durables if durable.stream is StreamName.TURNS
+        ]
         self._patience = patience
         self._every = every
         self.found: Mapping[str, int] = {}
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return what to do how often."""
+        """Return the periodic jobs."""
         return (Job("reconciliation", _LOOK, self.run),)
 
     async def run(self) -> None:
-        """Compare when it is time, and show what the last comparison found.
+        """Compare if a comparison is due, and show the findings of the last one.
 
         Raises:
-            TransientError: Next time.
+            TransientError: The next run repeats it.
         """
         async with self._transaction() as connection:
             begun = await reconciliation_sql.begin(connection, self._every)
@@ -182,23 +184,27 @@ class Reconciler:
             await reconciliation_sql.end(connection, replace(walked, found=+found))
 
     async def _quiet_agents(self) -> list[str]:
-        """Return the agents that have nothing before them that a worker could take up."""
-        backlogs = {one.name: await self._durables.find(one) for one in self._agents}
+        """Return the agents without an unread notification that a worker could claim."""
+        backlogs = {durable.name: await self._durables.find(durable) for durable in self._agents}
         return [name for name, backlog in backlogs.items() if backlog and backlog.unread == 0]
 
     async def _compare_streams(self) -> Counter[str]:
         try:
             return await self._lost_messages.compare()
         except TransientError as error:
-            # Nothing is marked, so it is found the next time; the rest need not wait for it.
+            # No mark was written, so the next comparison finds the same. Continue with the rest.
             _log.warning("sweep_postponed", task="lost messages", reason=str(error))
             return Counter()
 
     async def _compare_logs(self, positions: Mapping[PartitionId, LogPosition]) -> Counter[str]:
         found: Counter[str] = Counter()
         for log in LOGS:
-            of_log = [(its, position) for its, position in positions.items() if its.log == log]
-            # Read after the positions: a log never ends before a cursor that was committed.
+            of_log = [
+                (partition, position)
+                for partition, position in positions.items()
+                if partition.log == log
+            ]
+            # Read the state after the positions: a log never ends before a committed cursor.
             state = await self._logs.get_state(log)
             stream_count = find_partition_count(state.config)
             found[Inconsistency.PARTITION_COUNT] += stream_count != len(of_log)
@@ -226,24 +232,26 @@ class Reconciler:
                 _log.error("inconsistency_found", kind=kind, count=count)
 
     async def _announce(self, silent: Sequence[UUID]) -> None:
-        """Have the workers told of turns that none of them can know of."""
+        """Make turns due whose notification is lost, so that the sweep announces them."""
         if silent:
             async with self._transaction() as connection:
                 hurried = await reconciliation_sql.hurry(connection, silent)
             self._metrics.record_reconciled(Inconsistency.TURN_UNANNOUNCED, hurried)
 
     async def _open_turns(self, stranded: Sequence[UUID], at: datetime) -> None:
-        """Give sessions in which messages wait for nothing a turn."""
+        """Open a turn in sessions that have waiting messages but no turn."""
         if not stranded:
             return
         effects = Effects()
         async with self._writer.writing() as writing:
             locked = await sessions.lock_free(writing.connection, stranded)
-            # What an ended session left behind is for a person to look at.
-            live = [one.id for one in locked.values() if one.ended_at is None]
+            # An operator has to inspect messages that wait in an ended session.
+            live = [session.id for session in locked.values() if session.ended_at is None]
             opened = await reconciliation_sql.confirm_stranded(writing.connection, live)
-            for one in opened:
-                trigger = one.message_id.bytes + at.isoformat().encode()
-                open_turn(locked[one.session_id], one.stored_at, trigger, effects)
-            await writing.write(effects, sessions_of=[locked[one.session_id] for one in opened])
+            for oldest in opened:
+                trigger = oldest.message_id.bytes + at.isoformat().encode()
+                open_turn(locked[oldest.session_id], oldest.stored_at, trigger, effects)
+            await writing.write(
+                effects, sessions_of=[locked[oldest.session_id] for oldest in opened]
+            )
         self._metrics.record_reconciled(Inconsistency.MESSAGES_STRANDED, len(opened))

@@ -1,7 +1,7 @@
-"""What is asked when database and streams are compared: every question is cheap and bounded.
+"""Run the queries of a reconciliation, each of them cheap and bounded.
 
-The large tables are walked a piece at a time; where the walk goes on is kept in the one row of
-`reconciliation`, together with who may look next.
+A comparison scans one batch of each large table. The single row of `reconciliation` stores where
+the scan continues, and when the next comparison may begin.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-# More of one kind than this is as bad, and would cost more to count.
+# Count at most so many findings of one kind: more are just as bad and cost more to count.
 MOST_COUNTED: Final = 1000
 _SESSIONS_AT_ONCE: Final = 2000
 _LANES_AT_ONCE: Final = 1000
@@ -27,11 +27,11 @@ class Round:
     """One comparison.
 
     Attributes:
-        looked_at: When it began; also its name.
-        found: What the one before found.
-        waiting_after: The walk through waiting messages goes on after this session.
-        lanes_after: The walk through lanes goes on after this key.
-        lanes_astray: How many this walk has found so far.
+        looked_at: Start time of the comparison; also identifies it.
+        found: Findings of the previous comparison.
+        waiting_after: The scan of waiting messages continues after this session.
+        lanes_after: The scan of lanes continues after this key.
+        lanes_astray: Number of stray lanes that this scan has found so far.
     """
 
     looked_at: datetime
@@ -50,7 +50,7 @@ RETURNING looked_at, found, waiting_after, lanes_after, lanes_astray
 
 
 async def begin(connection: "PoolConnectionProxy", every: timedelta) -> Round | None:
-    """Begin a comparison, or return None while the last one is not old enough."""
+    """Begin a comparison, or return None if the next one is not due yet."""
     row = await connection.fetchrow(BEGIN_ROUND_SQL, every)
     if row is None:
         return None
@@ -66,15 +66,15 @@ WHERE looked_at = $1
 """
 
 
-async def end(connection: "PoolConnectionProxy", its: Round) -> None:
-    """Note what a comparison found and where the next one goes on."""
+async def end(connection: "PoolConnectionProxy", comparison: Round) -> None:
+    """Store the findings of a comparison and the positions where the next one continues."""
     await connection.execute(
         END_ROUND_SQL,
-        its.looked_at,
-        to_json(its.found).decode(),
-        its.waiting_after,
-        its.lanes_after,
-        its.lanes_astray,
+        comparison.looked_at,
+        to_json(comparison.found).decode(),
+        comparison.waiting_after,
+        comparison.lanes_after,
+        comparison.lanes_astray,
     )
 
 
@@ -85,7 +85,7 @@ SELECT found FROM reconciliation
 
 
 async def read_found(connection: "PoolConnectionProxy") -> dict[str, int]:
-    """Return how many there were of each kind; kinds without any are absent."""
+    """Return the number of findings of each kind; kinds without findings are absent."""
     found: dict[str, int] = from_json(await connection.fetchval(READ_FOUND_SQL))
     return found
 
@@ -98,7 +98,7 @@ WHERE created_at < clock_timestamp() - $1::interval
 
 
 async def count_unpublished(connection: "PoolConnectionProxy", age: timedelta) -> int:
-    """Return how many outbox rows are older than that, as far as they are counted."""
+    """Return the number of outbox rows older than `age`, up to `MOST_COUNTED`."""
     count: int = await connection.fetchval(OLD_OUTBOX_SQL, age, MOST_COUNTED)
     return count
 
@@ -113,7 +113,7 @@ SELECT count(*) FROM (
 
 
 async def count_overdue(connection: "PoolConnectionProxy", age: timedelta) -> int:
-    """Return how many turns nobody has dealt with for so long, as far as they are counted."""
+    """Return the number of live turns overdue for longer than `age`, up to `MOST_COUNTED`."""
     count: int = await connection.fetchval(OVERDUE_TURNS_SQL, age, MOST_COUNTED)
     return count
 
@@ -133,12 +133,12 @@ ORDER BY due_at DESC LIMIT $3
 async def find_unannounced(
     connection: "PoolConnectionProxy", agents: Iterable[str], age: timedelta
 ) -> list[UUID]:
-    """Return ready turns of agents none of whose workers has a notification before it.
+    """Return ready turns of agents whose workers have no notification to read.
 
     Args:
         connection: In a transaction.
-        agents: Those agents.
-        age: Younger turns, and those that are told again within it, are left alone.
+        agents: Agents without an unread notification.
+        age: Younger turns are skipped, and turns that are announced again within this time.
     """
     rows = await connection.fetch(UNANNOUNCED_SQL, sorted(agents), age, MOST_COUNTED)
     return [row[0] for row in rows]
@@ -156,7 +156,7 @@ UPDATE turns SET due_at = clock_timestamp() FROM mine WHERE turns.id = mine.id
 
 
 async def hurry(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> int:
-    """Let the time of ready turns come; returns of how many."""
+    """Make ready turns due now; return their number."""
     status = await connection.execute(HURRY_TURNS_SQL, sorted(ids))
     return int(status.rpartition(" ")[2])
 
@@ -182,13 +182,13 @@ FROM line
 
 
 async def find_stranded(
-    connection: "PoolConnectionProxy", its: Round, age: timedelta
+    connection: "PoolConnectionProxy", comparison: Round, age: timedelta
 ) -> tuple[list[UUID], Round]:
-    """Return sessions in which messages wait for nothing, of the next piece of the walk."""
+    """Scan the next sessions; return those with old waiting messages but no turn."""
     [(stranded, last)] = await connection.fetch(
-        STRANDED_SQL, its.waiting_after, age, _SESSIONS_AT_ONCE
+        STRANDED_SQL, comparison.waiting_after, age, _SESSIONS_AT_ONCE
     )
-    return stranded or [], replace(its, waiting_after=last or _START)
+    return stranded or [], replace(comparison, waiting_after=last or _START)
 
 
 class Stranded(NamedTuple):
@@ -216,7 +216,7 @@ ORDER BY want.id
 async def confirm_stranded(
     connection: "PoolConnectionProxy", locked: Iterable[UUID]
 ) -> list[Stranded]:
-    """Return those of the locked sessions in which messages still wait for nothing."""
+    """Return the locked sessions that still have waiting messages but no turn."""
     rows = await connection.fetch(CONFIRM_STRANDED_SQL, sorted(locked))
     return [Stranded(*row.values()) for row in rows]
 
@@ -234,20 +234,22 @@ FROM piece
 """
 
 
-async def count_lanes_astray(connection: "PoolConnectionProxy", its: Round, kind: str) -> Round:
-    """Walk on through the lanes; a walk counts for what it found until the next one is through.
+async def count_lanes_astray(
+    connection: "PoolConnectionProxy", comparison: Round, kind: str
+) -> Round:
+    """Scan the next lanes; keep the count of a complete scan until the next scan completes.
 
     Args:
         connection: In a transaction.
-        its: Says where the walk goes on.
-        kind: What lanes that lead nowhere are found as.
+        comparison: The comparison, with the position of the scan.
+        kind: Kind of finding for a lane whose session does not exist.
     """
     [(astray, walked, last)] = await connection.fetch(
-        LANES_ASTRAY_SQL, its.lanes_after, _LANES_AT_ONCE
+        LANES_ASTRAY_SQL, comparison.lanes_after, _LANES_AT_ONCE
     )
-    so_far = its.lanes_astray + astray
+    so_far = comparison.lanes_astray + astray
     if walked < _LANES_AT_ONCE:
-        found = {**its.found, kind: so_far}
-        return replace(its, found=found, lanes_after="", lanes_astray=0)
-    found = {**its.found, kind: max(so_far, its.found.get(kind, 0))}
-    return replace(its, found=found, lanes_after=last, lanes_astray=so_far)
+        found = {**comparison.found, kind: so_far}
+        return replace(comparison, found=found, lanes_after="", lanes_astray=0)
+    found = {**comparison.found, kind: max(so_far, comparison.found.get(kind, 0))}
+    return replace(comparison, found=found, lanes_after=last, lanes_astray=so_far)

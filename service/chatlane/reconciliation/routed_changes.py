@@ -1,10 +1,10 @@
-"""Changes routed messages in their stream when they are edited or deleted before a worker has them.
+"""Apply edits and deletions to routed messages that no worker has received yet.
 
-A message of a stream agent stands in ROUTED as it was routed. When its row in the transcript is
-edited or deleted, that is noted in the same transaction, and settled here: a deleted message is
-deleted from the stream, and an edited one is replaced, together with the messages of its session
-behind it, so that they stay in order. A message that a worker was given stays as the worker has
-it: were it deleted, the server would give out the next one of its session beside it.
+ROUTED holds a message of a stream agent as it was routed. A transaction that edits or deletes its
+row in the transcript also notes the change, and this module applies it. It deletes a deleted
+message from the stream. It replaces an edited message together with the later messages of its
+session, so that they stay in order. It does not touch a message that was delivered to a worker: if
+it were deleted, the server would deliver the next message of the session concurrently.
 """
 
 from __future__ import annotations
@@ -48,41 +48,41 @@ if TYPE_CHECKING:
 _CHANGES_AT_ONCE: Final = 200
 # More unread messages of one session than this stay as they were routed.
 _MOST_UNREAD: Final = 500
-# Less than the server pauses a slot for.
+# Shorter than the pause of a slot on the server.
 _PAUSED_AT_MOST: Final = timedelta(seconds=3)
-# A message is stored in its log before it is routed, by another leader's clock.
+# A message is stored in its log before it is routed, by the clock of another leader.
 _CLOCKS: Final = timedelta(seconds=10)
 
 _log = get_logger("routed_changes")
 
 
 class Slots(Protocol):
-    """What is still to be delivered, as this sees it."""
+    """Interface to the slots and their undelivered messages."""
 
     async def newest(self, session_id: UUID) -> StoredMessage | None:
         """Return the newest message of a session."""
         ...
 
     async def delivered(self, durable: str) -> int | None:
-        """Return the sequence of the newest message that workers were given, if it is there."""
+        """Return the sequence of the newest delivered message; None without such a durable."""
         ...
 
     async def stored(self, subject: str, first: int, limit: int) -> list[StoredMessage]:
-        """Return messages of a subject from a sequence on, in order."""
+        """Return up to `limit` messages of a subject from a sequence on, in order."""
         ...
 
     def paused(self, durable: str) -> AbstractAsyncContextManager[None]:
-        """Have nothing delivered through a durable for the length of the block."""
+        """Pause delivery through a durable for the length of the block."""
         ...
 
 
 class _Plan(NamedTuple):
-    """What is to be done about the messages of a session.
+    """Changes to make to the routed messages of a session.
 
     Attributes:
         deleted: Messages to delete from the stream.
         again: Rows to publish again, in order.
-        bodies: The bodies of the messages that were found, by message id.
+        bodies: Stored messages that were found, by message id.
     """
 
     deleted: list[StoredMessage]
@@ -91,16 +91,16 @@ class _Plan(NamedTuple):
 
 
 class RoutedChanges:
-    """Settles noted changes; any number of routers may do so at once.
+    """Applies noted changes; several routers may do so at once.
 
     Args:
         slots: The durables of stream agents.
-        contents: Tells which messages a stream holds.
+        contents: Returns the ids of messages in a stream.
         streams: Deletes messages of streams.
-        transaction: Opens one.
-        writer: For what is published again.
-        agents: By name.
-        slot_count: How many slots a stream agent's messages are spread over.
+        transaction: Opens a transaction.
+        writer: Opens the transactions that publish messages again.
+        agents: The agents by name.
+        slot_count: Number of slots for the messages of a stream agent.
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class RoutedChanges:
         self._slot_count = slot_count
 
     def job(self) -> Job:
-        """Return what to do how often, besides when something was noted."""
+        """Return the periodic job, which runs in addition to the run after each noted change."""
         return Job("routed changes", timedelta(seconds=1), self.settle)
 
     async def settle(self) -> int:
-        """Settle what is noted; returns of how many sessions.
+        """Apply the noted changes; return the number of sessions.
 
         Raises:
-            StoreUnavailableError: Next time.
+            StoreUnavailableError: The next run repeats it.
         """
         async with self._transaction() as connection:
             pending = await routed_changes.pending(connection, _CHANGES_AT_ONCE)
@@ -139,7 +139,7 @@ class RoutedChanges:
                 await self._settle(session_id)
             except TransientError as error:
                 _log.warning("routed_change_postponed", session_id=session_id, reason=str(error))
-            except Exception:  # noqa: BLE001 - one session must not keep the others waiting
+            except Exception:  # noqa: BLE001 - one session must not block the others
                 _log.exception("routed_change_failed", session_id=session_id)
         return len(pending)
 
@@ -147,7 +147,7 @@ class RoutedChanges:
         newest = await self._slots.newest(session_id)
         durable = None if newest is None else _durable_of(newest.subject)
         if durable is not None and await self._slots.delivered(durable) is None:
-            # Its agent, or its slot, is gone: nobody is given the message.
+            # Its agent or its slot no longer exists: no worker receives the message.
             durable = None
         async with self._transaction() as connection:
             rows = await routed_changes.unanswered(connection, session_id, _MOST_UNREAD)
@@ -165,13 +165,13 @@ class RoutedChanges:
     async def _apply(
         self, session_id: UUID, newest: StoredMessage | None, durable: str | None
     ) -> None:
-        """Bring the stream up to the rows, under the lock of the session."""
+        """Update the stream to match the rows, under the lock of the session."""
         effects = Effects()
         async with self._writer.writing() as writing:
             connection = writing.connection
             locked = await sessions.lock(connection, [session_id])
             if await outbox.is_in_line(connection, session_id, StreamName.ROUTED):
-                # To be settled once it is in the stream.
+                # A later run applies the change, once the row is in the stream.
                 return
             session = locked.get(session_id)
             if session is not None and session.agent in self._agents:
@@ -202,7 +202,7 @@ class RoutedChanges:
         for row in rows:
             if not again and not (row.is_edited and await self._is_unread(session_id, row, unread)):
                 continue
-            # From the first one that is replaced on, so that they stay in order.
+            # Replace all rows from the first edited one on, so that they stay in order.
             if row.id in unread:
                 deleted[row.id] = unread[row.id]
             if not row.is_deleted:
@@ -212,10 +212,9 @@ class RoutedChanges:
     async def _is_unread(
         self, session_id: UUID, row: RoutedRow, unread: Mapping[UUID, StoredMessage]
     ) -> bool:
-        """Return whether no worker was given a message.
+        """Return True if no worker has received a message.
 
-        One that the stream does not hold was deleted by a router that died before it published
-        it again.
+        If the stream does not hold it, a router deleted it and died before publishing it again.
         """
         if row.id in unread:
             return True
@@ -225,12 +224,17 @@ class RoutedChanges:
             row.said.created_at - _CLOCKS,
             limit=_MOST_UNREAD,
         )
-        return held.is_all and not any(one.startswith(_names(row.id)) for one in held.ids)
+        return held.is_all and not any(
+            message_id.startswith(_names(row.id)) for message_id in held.ids
+        )
 
     async def _delete(self, messages: Sequence[StoredMessage]) -> None:
         if not messages:
             return
-        noted = [ErasedRow(StreamName.ROUTED, its.sequence, its.stored_at) for its in messages]
+        noted = [
+            ErasedRow(StreamName.ROUTED, message.sequence, message.stored_at)
+            for message in messages
+        ]
         async with self._transaction() as connection:
             await erasure_list_sql.note_messages(connection, noted)
         await delete_noted(self._transaction, self._streams, noted, overwrite=True)
@@ -238,7 +242,7 @@ class RoutedChanges:
     def _publish(
         self, session: Session, row: RoutedRow, message: StoredMessage | None, effects: Effects
     ) -> None:
-        # Another name each time: the stream may still know the ones before.
+        # Use a new message id each time: the stream may still recognise the previous ones.
         name = f"again:{row.id}:{uuid4().hex}"
         if message is None:
             route_again(
@@ -259,10 +263,10 @@ class RoutedChanges:
 
 
 def _edited(body: bytes, row: RoutedRow) -> bytes:
-    """Return a routed message as its row says it is."""
+    """Return the body of a routed message with the text and attachments of its row."""
     routed = from_json(body) | {"text": row.said.content}
     routed["attachments"] = from_json(row.said.details or "{}").get("attachments", [])
-    # By way of JSON: the contract is strict about Python types and lenient about JSON's.
+    # Validate through JSON: the contract is strict about Python types and lenient about JSON types.
     return encode(RoutedMessage.model_validate_json(to_json(routed)))
 
 
@@ -274,7 +278,7 @@ def _id_of(message: StoredMessage) -> UUID | None:
 
 
 def _names(message_id: UUID) -> tuple[str, str]:
-    """Return what the names of a message on the stream begin with."""
+    """Return the prefixes of the message ids that a message may have on the stream."""
     return str(message_id), f"again:{message_id}"
 
 

@@ -1,4 +1,4 @@
-"""What the streams hold that routers write to: how they look, and which messages are in them."""
+"""Read the state and the message ids of the streams that routers write to."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MESSAGE_ID: Final = "Nats-Msg-Id"
 
 
 class Look(NamedTuple):
-    """A stream as it was when the server told.
+    """State of a stream at the time of the server's answer.
 
     Attributes:
-        max_age: How long it keeps what is in it; None without a limit.
-        told_at: By the clock that messages get their times from.
+        max_age: How long the stream keeps messages; None without a limit.
+        told_at: Time of the answer, by the clock that sets the times of messages.
     """
 
     mark: StreamMark
@@ -46,10 +46,10 @@ class Look(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The ids of messages that a stream holds.
+    """Ids of messages that a stream holds.
 
     Attributes:
-        is_all: Whether there are no more that were asked for.
+        is_all: True if the stream holds no further messages of the request.
         newest_at: When the newest of them was stored.
     """
 
@@ -59,7 +59,7 @@ class Held(NamedTuple):
 
 
 class StreamContents:
-    """Looks at streams without taking anything from their readers.
+    """Reads streams without affecting their consumers.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -69,7 +69,7 @@ class StreamContents:
         self._jetstream = JetStream(client)
 
     async def look(self, stream: StreamName) -> Look | None:
-        """Return how a stream looks, or None when there is no such stream."""
+        """Return the state of a stream, or None if there is no such stream."""
         info = await self._jetstream.find(f"STREAM.INFO.{stream}")
         if info is None:
             return None
@@ -91,15 +91,15 @@ class StreamContents:
         return str(self._client._server_info.get("server_id", ""))  # noqa: SLF001 # not public
 
     async def find(self, stream: StreamName, sequence: int) -> StoredMessage | None:
-        """Return a message, if it is there."""
+        """Return a message, or None if the stream does not hold it."""
         return await self._jetstream.find_message(stream, sequence)
 
     async def count(self, stream: StreamName, subject: str) -> int:
-        """Return how many messages a stream holds under subjects that a filter takes."""
+        """Return the number of messages in a stream that match a subject filter."""
         return sum((await self.count_by_subject(stream, subject)).values())
 
     async def count_by_subject(self, stream: StreamName, subject: str) -> Mapping[str, int]:
-        """Return how many messages a stream holds under each subject that a filter takes."""
+        """Return the number of messages for each subject that matches a filter."""
         info = await self._jetstream.find(f"STREAM.INFO.{stream}", {"subjects_filter": subject})
         found: dict[str, int] = (info or {}).get("state", {}).get("subjects") or {}
         return found
@@ -113,14 +113,14 @@ class StreamContents:
         *,
         limit: int,
     ) -> Held:
-        """Return the ids of the messages stored in a time, without reading their bodies.
+        """Return the ids of the messages stored in a time range, without reading their bodies.
 
         Args:
-            stream: Of which stream.
-            subject: Or filter.
-            since: From then on.
-            until: About the end; None for all that came after.
-            limit: Most messages.
+            stream: The stream to read.
+            subject: Subject or filter.
+            since: Start of the range.
+            until: Approximate end of the range; None for no end.
+            limit: Maximum number of messages.
         """
         config = {
             "name": COMPARING_CONSUMER,
@@ -137,7 +137,7 @@ class StreamContents:
 
 
 async def _read_ids(reading: OnePass, wanted: int, until: datetime | None) -> Held:
-    """Read so many messages, or until one is of a later time."""
+    """Read the ids of `wanted` messages, or stop at the first one stored after `until`."""
     ids: set[str] = set()
     newest_at: datetime | None = None
     async for got in reading.read(wanted, at_once=_AT_ONCE, within=REQUEST_TIMEOUT):

@@ -1,6 +1,7 @@
-"""Notices when a stream that routers write to has lost something, and publishes it again.
+"""Detect lost messages in the streams that routers write to, and publish them again.
 
-While nothing is lost this asks for the state of two streams and for the messages at their marks.
+As long as nothing is lost, this reads only the state of two streams and the messages at their
+marks.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _COMPARED: Final = (StreamName.ROUTED, StreamName.OUTBOUND)
-# Of what came since the mark, so many are looked at to see whether the database knows them.
+# Number of messages since the mark that are checked against the database.
 _SAMPLES: Final = 4
 _ROWS_AT_ONCE: Final = 2000
 _IDS_AT_ONCE: Final = 50_000
 _PIECES_AT_ONCE: Final = 5
 _SESSIONS_AT_ONCE: Final = 100
-# How far before the mark a server may have lost what it had not synced when it died.
+# How far before the mark a server may have lost messages that it had not synced when it died.
 _UNSYNCED: Final = timedelta(minutes=10)
-# A message is stored in its log before it is routed, by another leader's clock.
+# A message is stored in its log before it is routed, by the clock of another leader.
 _CLOCKS: Final = timedelta(seconds=10)
 _SUBJECT_OF_SESSION: Final = "chat.v1.routed.*.*.{}"
 
@@ -62,14 +63,14 @@ _log = get_logger("lost_messages")
 
 
 class Contents(Protocol):
-    """The streams as this sees them."""
+    """Interface to the streams that the comparison needs."""
 
     async def look(self, stream: StreamName) -> Look | None:
-        """Return how a stream looks, or None when there is no such stream."""
+        """Return the state of a stream, or None if there is no such stream."""
         ...
 
     async def find(self, stream: StreamName, sequence: int) -> StoredMessage | None:
-        """Return a message, if it is there."""
+        """Return a message, or None if the stream does not hold it."""
         ...
 
     async def ids_since(
@@ -81,21 +82,21 @@ class Contents(Protocol):
         *,
         limit: int,
     ) -> Held:
-        """Return the ids of the messages stored in a time."""
+        """Return the ids of the messages stored in a time range."""
         ...
 
 
 class LostMessages:
-    """Compares ROUTED and OUTBOUND with their marks, and searches ROUTED for what it lost.
+    """Compares ROUTED and OUTBOUND with their marks, and searches ROUTED for lost messages.
 
     Args:
         contents: The streams.
-        transaction: Opens one.
-        writer: For what is published again.
+        transaction: Opens a transaction.
+        writer: Opens the transactions that publish messages again.
         metrics: Counts losses and repairs.
-        agents: By name.
-        slots: How many slots a `stream` agent's messages are spread over.
-        patience: What is younger may still be on its way.
+        agents: The agents by name.
+        slots: Number of slots for the messages of a `stream` agent.
+        patience: Younger messages may still be on their way.
     """
 
     def __init__(
@@ -113,15 +114,15 @@ class LostMessages:
         self._transaction = transaction
         self._writer = writer
         self._metrics = metrics
-        self._agents = {name: its for name, its in agents.items() if its.delivery == "stream"}
+        self._agents = {name: agent for name, agent in agents.items() if agent.delivery == "stream"}
         self._slots = slots
         self._patience = patience
 
     async def compare(self) -> Counter[str]:
-        """Compare, repair, mark; returns what was found.
+        """Compare the streams, repair losses and write new marks; return the findings.
 
         Raises:
-            TransientError: Nothing is marked; the next comparison finds the same.
+            TransientError: No mark was written; the next comparison finds the same.
         """
         async with self._transaction() as connection:
             marks = await stream_marks_sql.read(connection)
@@ -148,7 +149,7 @@ class LostMessages:
         return found
 
     async def _judge(self, stream: StreamName, before: Marked, look: Look) -> Marked:
-        """Tell what a stream has lost, and what is to be searched for."""
+        """Report the loss of a stream, if any, and return its new mark with the range to search."""
         now, clock = look.mark, look.told_at
         stored = None if before.mark.is_empty else await self._at_mark(stream, before, look)
         erased = await self._erased(stream, now, now.first_seq, now.last_seq)
@@ -171,14 +172,14 @@ class LostMessages:
         since: datetime | None = None
         match loss:
             case StreamLoss.CUT_OFF:
-                # By a person, or by a limit that a person changed: that may have been the aim.
+                # A person, or a limit that a person changed, removed them, perhaps on purpose.
                 pass
             case StreamLoss.REPLACED | StreamLoss.HOLES:
                 since = clock - (look.max_age or _UNSYNCED)
             case StreamLoss.TAIL_LOST | StreamLoss.TIME_AT_MARK:
                 since = min(before.mark.last_at, now.last_at) - _UNSYNCED
             case None if before.mark.host != now.host:
-                # What came after the mark and was lost leaves no other trace.
+                # A message that was stored after the mark and then lost leaves no other trace.
                 since = before.mark.last_at - _UNSYNCED
             case None:
                 pass
@@ -190,7 +191,7 @@ class LostMessages:
         return Marked(now, after, first_id_at(clock))
 
     async def _erased(self, stream: StreamName, now: StreamMark, first: int, last: int) -> Holes:
-        """Return how many messages between two places were deleted for somebody forgotten."""
+        """Return the number of messages in a sequence range that erasures deleted."""
         if not now.holes and first == now.first_seq:
             return NO_HOLES
         async with self._transaction() as connection:
@@ -205,31 +206,31 @@ class LostMessages:
         return message.stored_at if message else None
 
     async def _count_unknown(self, stream: StreamName, first: int, last: int) -> int:
-        """Return how many of a few new messages the database never decided."""
+        """Return how many of a few sampled new messages the database does not know."""
         step = max(1, (last - first + 1) // _SAMPLES)
         samples = [
             await self._contents.find(stream, sequence) for sequence in range(first, last + 1, step)
         ]
         routed: list[tuple[UUID, UUID]] = []
-        said: list[tuple[UUID, int]] = []
+        sent: list[tuple[UUID, int]] = []
         for body in (sample.body for sample in samples if sample is not None):
             try:
                 if stream is StreamName.ROUTED:
-                    its = decode(RoutedMessage, body)
-                    routed.append((its.session_id, UUID(its.id)))
+                    routed_message = decode(RoutedMessage, body)
+                    routed.append((routed_message.session_id, UUID(routed_message.id)))
                 else:
-                    one = decode(OutboundMessage, body)
-                    said.append((one.session_id, one.out_seq))
+                    outbound_message = decode(OutboundMessage, body)
+                    sent.append((outbound_message.session_id, outbound_message.out_seq))
             except (DecodeError, ValueError):
                 continue
-        if not routed and not said:
+        if not routed and not sent:
             return 0
         async with self._transaction() as connection:
             unknown = await stream_marks_sql.count_unknown_routed(connection, routed)
-            return unknown + await stream_marks_sql.count_unsaid(connection, said)
+            return unknown + await stream_marks_sql.count_unsaid(connection, sent)
 
     async def _search(self, marked: Marked, clock: datetime) -> tuple[Marked, int]:
-        """Look some way on for what ROUTED has lost, and publish it again."""
+        """Search some further batches for messages that ROUTED has lost, and publish them again."""
         lost = 0
         latest = first_id_at(clock - self._patience)
         for _ in range(_PIECES_AT_ONCE):
@@ -251,31 +252,35 @@ class LostMessages:
     async def _find_missing(
         self, awaited: Mapping[UUID, UUID]
     ) -> tuple[dict[UUID, UUID], UUID | None]:
-        """Return those of the messages, with their sessions, that ROUTED does not hold.
+        """Return the messages that ROUTED does not hold, with their sessions.
 
-        And the last message that is settled by that, unless all are.
+        Also return the id of the last message that this settles; None if it settles all.
         """
         if not awaited:
             return {}, None
         since = time_of(min(awaited)) - _CLOCKS
         until = time_of(max(awaited)) + self._patience
-        every = subjects.wildcards(subjects.ROUTED)
+        all_routed = subjects.wildcards(subjects.ROUTED)
         held = await self._contents.ids_since(
-            StreamName.ROUTED, every, since, until, limit=_IDS_AT_ONCE
+            StreamName.ROUTED, all_routed, since, until, limit=_IDS_AT_ONCE
         )
         absent, through = _of_few_sessions(_without(awaited, held.ids))
-        # Some were published late: these are looked for by their session, to the end.
+        # Some may have been published late: search for these by session, to the end of the stream.
         missing: dict[UUID, UUID] = {}
         for session_id in sorted(set(absent.values())):
-            its = await self._contents.ids_since(
+            found = await self._contents.ids_since(
                 StreamName.ROUTED,
                 _SUBJECT_OF_SESSION.format(session_id),
                 since,
                 limit=_IDS_AT_ONCE,
             )
-            if its.is_all:
-                of_it = {one: session_id for one, where in absent.items() if where == session_id}
-                missing |= _without(of_it, its.ids)
+            if found.is_all:
+                of_it = {
+                    message_id: session_id
+                    for message_id, session in absent.items()
+                    if session == session_id
+                }
+                missing |= _without(of_it, found.ids)
         return missing, through
 
     async def _publish(self, missing: Mapping[UUID, UUID]) -> None:
@@ -285,9 +290,9 @@ class LostMessages:
         async with self._writer.writing() as writing:
             locked = await sessions.lock(writing.connection, set(missing.values()))
             places = {
-                id_: subjects.routed(its.agent, subjects.slot_of(id_, self._slots), id_)
-                for id_, its in locked.items()
-                if its.agent in self._agents
+                id_: subjects.routed(session.agent, subjects.slot_of(id_, self._slots), id_)
+                for id_, session in locked.items()
+                if session.agent in self._agents
             }
             aside = await stream_marks_sql.find_set_aside(writing.connection, [*places.values()])
             lost = await stream_marks_sql.confirm_lost(
@@ -295,13 +300,13 @@ class LostMessages:
                 missing,
                 [id_ for id_, place in places.items() if place not in aside],
             )
-            for one in lost:
-                session = locked[one.session_id]
+            for message in lost:
+                session = locked[message.session_id]
                 route_again(
                     session,
-                    one.said,
-                    one.id,
-                    seq=one.seq,
+                    message.said,
+                    message.id,
+                    seq=message.seq,
                     agent=self._agents[session.agent],
                     slots=self._slots,
                     effects=effects,
@@ -311,25 +316,29 @@ class LostMessages:
 
 
 def _explained(mark: StreamMark, erased: int) -> StreamMark:
-    """Return a mark without the holes that erasures explain."""
+    """Subtract the holes that erasures explain from a mark."""
     return replace(mark, holes=max(0, mark.holes - erased))
 
 
 def _of_few_sessions(
     messages: Mapping[UUID, UUID],
 ) -> tuple[dict[UUID, UUID], UUID | None]:
-    """Return the first messages of so many sessions, and the last of them unless it is all."""
+    """Return the first messages of a limited number of sessions, and the last id; None if all."""
     some: dict[UUID, UUID] = {}
     known: set[UUID] = set()
-    for one, session_id in sorted(messages.items()):
+    for message_id, session_id in sorted(messages.items()):
         if session_id not in known and len(known) == _SESSIONS_AT_ONCE:
             return some, max(some)
         known.add(session_id)
-        some[one] = session_id
+        some[message_id] = session_id
     return some, None
 
 
 def _without(messages: Mapping[UUID, UUID], ids: Iterable[str]) -> dict[UUID, UUID]:
-    """Return the messages that are not among ids on a stream, under either name."""
-    there = {its.removeprefix("again:").partition(":")[0] for its in ids}
-    return {one: session for one, session in messages.items() if str(one) not in there}
+    """Return the messages whose id, plain or of a repeat, is not among the ids of a stream."""
+    there = {held_id.removeprefix("again:").partition(":")[0] for held_id in ids}
+    return {
+        message_id: session
+        for message_id, session in messages.items()
+        if str(message_id) not in there
+    }

@@ -1,4 +1,4 @@
-"""Whether a stream still has what it had: pure."""
+"""Compare a stream with an earlier mark to detect a loss. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _CLOCKS: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class StreamMark:
-    """A stream at one moment.
+    """State of a stream at one moment.
 
     Attributes:
-        generation: Which one it is; another one after a re-creation or a restore.
-        host: What keeps it: a server from one start to its end, or the leader in a cluster.
-        holes: How many messages between the first and the last are not there.
-        first_seq: Of the oldest message; one past the last when there is none.
-        last_seq: Of the newest message ever stored; 0 when there never was one.
+        generation: Identity of the stream; it changes with a re-creation or a restore.
+        host: The process of the server that holds it, or the leader in a cluster.
+        holes: Number of messages that are missing between the first and the last.
+        first_seq: Of the oldest message; one past the last if the stream is empty.
+        last_seq: Of the newest message ever stored; 0 if there was none.
     """
 
     generation: str
@@ -34,7 +34,7 @@ class StreamMark:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds nothing."""
+        """Return True if the stream holds no messages."""
         return self.last_seq < self.first_seq
 
 
@@ -47,16 +47,16 @@ def find_loss(
     clock: datetime,
     erased_first: int = 0,
 ) -> StreamLoss | None:
-    """Return what a stream has lost since it was marked, if anything.
+    """Return the kind of loss of a stream since its mark, or None if it lost nothing.
 
     Args:
-        before: The mark; its holes are those that no erasure explains.
-        now: As it is; its holes are those at least that no erasure explains.
-        at_mark: When the message was stored that it has where its end was; None without one.
-        max_age: What is older goes by itself.
-        clock: The time now.
-        erased_first: How many messages between the first of the mark and the first of now were
-            deleted because their person was forgotten.
+        before: The mark, with the holes that no erasure explains.
+        now: The current state, with at least the holes that no erasure explains.
+        at_mark: Stored time of the current message at the marked end; None if there is none.
+        max_age: The stream expires older messages.
+        clock: The current time.
+        erased_first: Number of messages between the first of the mark and the current first that
+            an erasure deleted.
     """
     if before.generation != now.generation:
         return None if before.last_seq == 0 else StreamLoss.REPLACED

@@ -1,4 +1,4 @@
-"""How streams looked at the last comparison, and what of the database they ought to hold."""
+"""Store the marks of streams, and find the messages in the database that streams should hold."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A mark, and how far the search for what the stream has lost has come.
+    """A mark, and the progress of the search for lost messages.
 
     Attributes:
-        search_after: Messages after this id are still to be looked for; None without a search.
-        search_until: The last one; what came later was published after the loss.
+        search_after: The search continues after this message id; None without a search.
+        search_until: Last message id of the search; later messages were published after the loss.
     """
 
     mark: StreamMark
@@ -27,7 +27,7 @@ class Marked:
     search_until: UUID | None = None
 
     def searched(self, through: UUID) -> "Marked":
-        """Return the same with a search that has come so far, or has ended."""
+        """Return the mark with the search advanced to an id, or ended."""
         if self.search_until is None or through >= self.search_until:
             return Marked(self.mark)
         return replace(self, search_after=through)
@@ -65,29 +65,29 @@ ON CONFLICT (stream) DO UPDATE SET
 
 
 async def write(connection: "PoolConnectionProxy", stream: str, marked: Marked) -> None:
-    """Mark how a stream looks."""
-    its = marked.mark
+    """Store the mark of a stream."""
+    mark = marked.mark
     await connection.execute(
         WRITE_MARK_SQL,
         stream,
-        its.generation,
-        its.host,
-        its.holes,
-        its.first_seq,
-        its.first_at,
-        its.last_seq,
-        its.last_at,
+        mark.generation,
+        mark.host,
+        mark.holes,
+        mark.first_seq,
+        mark.first_at,
+        mark.last_seq,
+        mark.last_at,
         marked.search_after,
         marked.search_until,
     )
 
 
 class Piece(NamedTuple):
-    """Some messages, in the order of their ids.
+    """A batch of messages in the order of their ids.
 
     Attributes:
-        awaited: Those that a `stream` agent has neither answered nor gone past.
-        through: The last one looked at; None when there was none.
+        awaited: Session ids by id of the messages that a `stream` agent still has to answer.
+        through: Id of the last message in the batch; None if the batch is empty.
     """
 
     awaited: dict[UUID, UUID]
@@ -125,14 +125,14 @@ async def find_awaited(
     agents: Iterable[str],
     limit: int,
 ) -> Piece:
-    """Return the next messages up to one; `agents` are those served as a stream."""
+    """Return the next messages up to `until`; `agents` are those with stream delivery."""
     rows = await connection.fetch(AWAITED_SQL, after, until, limit, sorted(agents))
     awaited = {row[0]: row[1] for row in rows if row[2]}
     return Piece(awaited, rows[-1][0] if rows else None)
 
 
 class Lost(NamedTuple):
-    """A message that no stream holds."""
+    """A message that the stream does not hold."""
 
     id: UUID
     session_id: UUID
@@ -157,12 +157,12 @@ ORDER BY session_id, seq
 async def confirm_lost(
     connection: "PoolConnectionProxy", ids: Iterable[UUID], locked: Iterable[UUID]
 ) -> list[Lost]:
-    """Return what is to be published again, in the order of its sessions."""
+    """Return the messages to publish again, in the order of their sessions."""
     rows = await connection.fetch(CONFIRM_LOST_SQL, sorted(ids), sorted(locked))
     found: list[Lost] = []
     for row in rows:
-        message_id, session_id, seq, *said = row.values()
-        found.append(Lost(message_id, session_id, seq, read_said(Said(*said))))
+        message_id, session_id, seq, *fields = row.values()
+        found.append(Lost(message_id, session_id, seq, read_said(Said(*fields))))
     return found
 
 
@@ -173,7 +173,7 @@ SELECT DISTINCT subject FROM dead_letters WHERE subject = ANY($1::text[])
 
 
 async def find_set_aside(connection: "PoolConnectionProxy", subjects: Sequence[str]) -> set[str]:
-    """Return the subjects something of which is for a person to decide."""
+    """Return the subjects that have a dead letter, which an operator has to decide."""
     return {row[0] for row in await connection.fetch(SET_ASIDE_SQL, list(subjects))}
 
 
@@ -190,9 +190,9 @@ WHERE NOT EXISTS (SELECT FROM messages WHERE messages.id = held.id)
 async def count_unknown_routed(
     connection: "PoolConnectionProxy", held: Sequence[tuple[UUID, UUID]]
 ) -> int:
-    """Return how many of these (session, message) were never decided, as the database tells."""
+    """Return how many of these (session, message) pairs the database does not know."""
     count: int = await connection.fetchval(
-        UNKNOWN_ROUTED_SQL, [one[0] for one in held], [one[1] for one in held]
+        UNKNOWN_ROUTED_SQL, [pair[0] for pair in held], [pair[1] for pair in held]
     )
     return count
 
@@ -206,8 +206,8 @@ WHERE sessions.next_out_seq <= held.out_seq
 
 
 async def count_unsaid(connection: "PoolConnectionProxy", held: Sequence[tuple[UUID, int]]) -> int:
-    """Return how many of these (session, place) have places that no decision gave."""
+    """Return how many of these (session, out_seq) pairs no decision has assigned."""
     count: int = await connection.fetchval(
-        UNSAID_SQL, [one[0] for one in held], [one[1] for one in held]
+        UNSAID_SQL, [pair[0] for pair in held], [pair[1] for pair in held]
     )
     return count

@@ -1,8 +1,8 @@
-"""Notices streams and durables that are not as declared, and logs out of which somebody deleted.
+"""Detect streams and durables that differ from the declarations, and deletions in the logs.
 
-A router creates and changes none of them: a durable that is made anew starts at the beginning of
-its stream, and what that repeats is for a person to weigh. What a router can do by itself, finding
-its place in a log that was replaced or cut off, it does where it opens a reader.
+A router neither creates nor changes them: a new durable starts at the beginning of its stream, and
+an operator has to judge whether the repeated messages are acceptable. A router that opens a reader
+finds its position in a replaced or truncated log by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chatlane.nats.jetstream import StreamState
     from chatlane.observability.metrics import Metrics
 
-# Half as much again by jitter, and the time for some requests: within 15 s.
+# With jitter of up to half the interval and the time of some requests: within 15 s.
 _EVERY: Final = timedelta(seconds=8)
 
 Differences = Callable[[], Awaitable["Sequence[str]"]]
@@ -36,10 +36,10 @@ _log = get_logger("drift")
 
 
 class Logs(Protocol):
-    """The logs as this looks at them."""
+    """Interface to the logs that the drift watch needs."""
 
     async def get_state(self, log: LogName) -> StreamState:
-        """Return how far a log goes."""
+        """Return the stream state of a log."""
         ...
 
 
@@ -48,14 +48,14 @@ async def _none_erased(_log: LogName, _generation: str, _first: int, _last: int)
 
 
 class DriftWatch:
-    """Compares the server with what is declared, again and again.
+    """Compares the server with the declarations periodically.
 
     Args:
-        differences: Returns what differs, one sentence each.
+        differences: Returns one sentence for each difference.
         logs: Both logs.
-        metrics: Where it is shown.
-        replay_window: For how long logs keep everything.
-        erased: Returns how many messages of a log we deleted ourselves, between two places.
+        metrics: Shows the findings.
+        replay_window: How long logs keep every message.
+        erased: Returns how many messages in a sequence range of a log we deleted ourselves.
     """
 
     def __init__(
@@ -76,21 +76,21 @@ class DriftWatch:
 
     @property
     def complaints(self) -> list[str]:
-        """What a person should look at, in one word for all of it."""
+        """Return the names of the problems that an operator should check."""
         return ["topology"] if self._found else []
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return what to do how often."""
+        """Return the periodic jobs."""
         return (
             Job("topology", _EVERY, self.look),
             Job("deletions", _EVERY, self.look_for_deletions),
         )
 
     async def look(self) -> None:
-        """Say what differs from the declarations, once, and when it does no longer.
+        """Log each new difference from the declarations once, and log when it is resolved.
 
         Raises:
-            BusUnavailableError: Next time.
+            BusUnavailableError: The next run repeats it.
         """
         found = frozenset(await self._differences())
         for sentence in sorted(found - self._found):
@@ -101,13 +101,14 @@ class DriftWatch:
         self._metrics.show(its.TOPOLOGY_DIFFERENCES, {(): len(found)})
 
     async def look_for_deletions(self) -> None:
-        """Raise an alarm when messages of a log are gone that nobody of us purged.
+        """Report messages of a log that are missing although the service did not delete them.
 
-        Routers purge below every cursor, and never what is younger than the replay window. So
-        what this process has seen lately cannot be gone, and nothing in the middle ever is.
+        Routers purge below every cursor, and never messages younger than the replay window. So a
+        message that this process has seen lately cannot be missing, and the middle of a log never
+        has holes.
 
         Raises:
-            BusUnavailableError: Next time.
+            BusUnavailableError: The next run repeats it.
         """
         for log in LOGS:
             state, now = await self._logs.get_state(log), monotonic()
@@ -128,16 +129,16 @@ class DriftWatch:
             self._seen[log] = _Seen(state, now, await self._unexplained(log, state))
 
     async def _unexplained(self, log: LogName, state: StreamState) -> int:
-        """Return how many messages are missing that were not deleted for somebody forgotten."""
+        """Return the number of missing messages that no deletion of ours explains."""
         if not state.deleted:
             return 0
         holes = await self._erased(log, state.generation, state.first_sequence, state.last_sequence)
         return max(0, state.deleted - holes.gone)
 
     async def _is_erased(self, log: LogName, state: StreamState, seen: _Seen) -> bool:
-        """Return whether all that is missing since was deleted for people who were forgotten.
+        """Return True if our own deletions explain every message that is missing since.
 
-        What is noted counts, gone or not: it is noted before it goes.
+        All noted messages count, deleted or not, because they are noted before they are deleted.
         """
         first, generation = seen.state.first_sequence, state.generation
         if state.first_sequence > seen.state.last_sequence:
@@ -149,11 +150,11 @@ class DriftWatch:
 
 
 class _Seen(NamedTuple):
-    """A log at a look.
+    """State of a log at one check.
 
     Attributes:
-        at: Monotonic time.
-        unexplained: How many messages were missing then for another reason than an erasure.
+        at: Monotonic time of the check.
+        unexplained: Number of messages missing then that no deletion of ours explains.
     """
 
     state: StreamState
@@ -162,6 +163,6 @@ class _Seen(NamedTuple):
 
 
 def _lacks(state: StreamState, before: StreamState) -> bool:
-    """Return whether a log lost messages between two looks, at its beginning or in the middle."""
+    """Return True if a log lost messages between two checks, at its beginning or in the middle."""
     all_seen_is_gone = state.first_sequence > max(before.last_sequence + 1, before.first_sequence)
     return all_seen_is_gone or state.deleted > before.deleted

@@ -1,4 +1,4 @@
-"""Decides requests that delete a session, and that end or delete many, some at a time."""
+"""Decide requests that delete one session, or that end or delete many in bounded batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chatlane.store.conversations.removals import Candidate
     from chatlane_schemas.session_sweeps import SessionRemove
 
-# What one statement deletes in some hundred milliseconds; one session may have more.
+# Rows that one statement deletes in some hundred milliseconds; a single session may have more.
 _ROWS_AT_ONCE: Final = 20_000
 _BELOW_ALL: Final = UUID(int=0)
 _ABOVE_ALL: Final = UUID(int=2**128 - 1)
@@ -37,7 +37,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def remove(_request: SessionRemove, case: Case) -> Outcome:
-    """Delete a session that nobody works on, with its transcript."""
+    """Delete a session and its transcript, unless a worker has its turn or a hold keeps it."""
     session, connection = case.session, case.writing.connection
     if session.id not in await _removable(connection, [session], case.at):
         return refused(
@@ -50,15 +50,19 @@ async def remove(_request: SessionRemove, case: Case) -> Outcome:
 async def _removable(
     connection: PoolConnectionProxy, found: Sequence[Session], at: datetime
 ) -> set[UUID]:
-    """Return which of the locked sessions no worker has in hands."""
-    live = {one.active_turn: one for one in found if one.active_turn is not None}
+    """Return the locked sessions without a claimed turn and without a hold."""
+    live = {session.active_turn: session for session in found if session.active_turn is not None}
     claimed = {
         turn.session_id
         for turn in (await turns.lock(connection, live) if live else {}).values()
         if turn.is_live and not turn.is_unclaimed
     }
-    held = {one.id for one in found if one.held_until is not None and one.held_until > at}
-    return {one.id for one in found} - claimed - held
+    held = {
+        session.id
+        for session in found
+        if session.held_until is not None and session.held_until > at
+    }
+    return {session.id for session in found} - claimed - held
 
 
 async def _remove(writing: Writing, gone: Sequence[Session], at: datetime) -> None:
@@ -74,7 +78,7 @@ async def _remove(writing: Writing, gone: Sequence[Session], at: datetime) -> No
 
 
 class SweepDesk:
-    """Ends and deletes sessions for callers of the API, each request once.
+    """Ends and deletes many sessions for callers of the API; runs each request once.
 
     Args:
         writer: Opens the transactions.
@@ -86,15 +90,15 @@ class SweepDesk:
     async def sweep(
         self, principal: str, request: SessionPrune | SessionCleanup, digest: bytes
     ) -> SessionSweepReply:
-        """Look at some sessions and do what is asked; a repeated request gets the first answer.
+        """Apply a request to a batch of sessions; a repeated request gets the first answer.
 
         Args:
-            principal: Who asks; request ids are its own.
-            request: What to do.
-            digest: Of what it asks for, so that another request under the same id shows.
+            principal: The caller; request ids are unique per principal.
+            request: The operation.
+            digest: Digest of the request's content, to detect another request under the same id.
 
         Raises:
-            TransientError: Nothing was changed, or that is unknown; to be repeated.
+            TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
         """
         async with self._writer.writing() as writing:
 
@@ -123,7 +127,7 @@ async def _prune(writing: Writing, request: SessionPrune, at: datetime) -> tuple
     locked = await sessions.lock_free(writing.connection, found)
     forgotten = await removals.find_forgotten(writing.connection, locked, since)
     effects = Effects()
-    ended = [locked[one] for one in sorted(forgotten)]
+    ended = [locked[session_id] for session_id in sorted(forgotten)]
     for session in ended:
         end_session(session, at, EndReason.PRUNED, effects)
     await writing.write(effects, sessions_of=ended)
@@ -142,25 +146,25 @@ async def _clean_up(
         limit=request.limit,
     )
     some = _bounded(found)
-    locked = await sessions.lock_free(connection, [one.id for one in some])
+    locked = await sessions.lock_free(connection, [candidate.id for candidate in some])
     removable = await _removable(connection, list(locked.values()), at)
-    gone = [locked[one] for one in sorted(removable)]
-    await _remove(writing, gone, at)
+    removed = [locked[session_id] for session_id in sorted(removable)]
+    await _remove(writing, removed, at)
     is_last = len(some) == len(found) < request.limit
-    return len(gone), None if is_last else some[-1].id
+    return len(removed), None if is_last else some[-1].id
 
 
 def _bounded(found: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Return as many of the sessions as one statement may delete, at least one."""
+    """Return the first sessions that one statement may delete, at least one."""
     rows = 0
-    for number, one in enumerate(found):
-        rows += one.rows
+    for number, candidate in enumerate(found):
+        rows += candidate.rows
         if number and rows > _ROWS_AT_ONCE:
             return found[:number]
     return found
 
 
 def _first_id(at: datetime) -> UUID:
-    """Return an id that no session has that began later, and that all before it are below."""
+    """Return the lowest session id of a time: sessions that began earlier have lower ids."""
     milliseconds = (at - _EPOCH) // timedelta(milliseconds=1)
     return UUID(int=milliseconds << 80)

@@ -1,4 +1,4 @@
-"""Lets a conversation go on in another session, which begins with a summary of the one before."""
+"""Continue a conversation in a child session that begins with a summary of the parent."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 async def compact_to_child(
     writing: Writing, parent: Session, request: TranscriptCompact, at: datetime, trigger: bytes
 ) -> Answer:
-    """End a session as summed up and go on in a child: its lanes, later rows, and what waits.
+    """End a session as compacted, and move its lanes, later rows and waiting messages to a child.
 
-    The parent keeps the rows that the summary stands for, and no others, so that parent and
-    child together are the whole conversation, each row once.
+    The parent keeps only the rows that the summary replaces. Parent and child together hold the
+    whole conversation, each row once.
 
     Args:
         writing: The transaction.
-        parent: Locked, not ended.
+        parent: The session, locked and not ended.
         request: The summary.
-        at: When it was asked for.
-        trigger: What makes the ids of what follows these and no others.
+        at: Time of the request.
+        trigger: Seed of the derived ids, so that a repeated request derives the same ids.
     """
     connection = writing.connection
     placed = await transcript_changes.summary_places(connection, request)
@@ -81,7 +81,7 @@ async def compact_to_child(
 async def _stop_waiting_turn(
     connection: PoolConnectionProxy, session: Session, effects: Effects
 ) -> bool:
-    """Take back a turn that nobody has claimed; False if one is in work."""
+    """Void an unclaimed turn of a session; return False if its turn is claimed."""
     if session.active_turn is None:
         return True
     found = await turns.lock(connection, [session.active_turn])

@@ -1,4 +1,4 @@
-"""Decides requests about one session: what its users chose, its title, its end and the next."""
+"""Decide requests that change the settings, the title or the end of one session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 async def update(request: SessionUpdate, case: Case) -> Outcome:
-    """Set what the users of a session choose."""
+    """Set the working directory, the model and the configuration of a session."""
     connection = case.writing.connection
     chosen = request.config
     if request.config_patch is not None:
@@ -59,7 +59,7 @@ async def update(request: SessionUpdate, case: Case) -> Outcome:
 
 
 async def set_title(request: SessionTitle, case: Case) -> Outcome:
-    """Give a session a title that no other one of its owner has."""
+    """Set the title of a session, which must be unique among the sessions of its owner."""
     connection = case.writing.connection
     if not await session_changes.set_title(connection, case.session, request.title):
         return refused(ApiErrorCode.CONFLICT, "another session of the owner has this title")
@@ -67,7 +67,7 @@ async def set_title(request: SessionTitle, case: Case) -> Outcome:
 
 
 async def archive(request: SessionArchive, case: Case) -> UUID:
-    """Put a session away in lists, or take it out again."""
+    """Archive a session, or restore it from the archive."""
     await session_changes.archive(
         case.writing.connection, case.session.id, case.at, archived=request.archived
     )
@@ -75,7 +75,7 @@ async def archive(request: SessionArchive, case: Case) -> UUID:
 
 
 async def end(_request: SessionEnd, case: Case) -> UUID:
-    """End a session; one that has ended stays as it ended."""
+    """End a session; if it has ended before, keep its end."""
     if case.session.ended_at is None:
         effects = Effects()
         end_session(case.session, case.at, EndReason.REQUESTED, effects)
@@ -84,7 +84,7 @@ async def end(_request: SessionEnd, case: Case) -> UUID:
 
 
 async def reopen(_request: SessionReopen, case: Case) -> Outcome:
-    """Take the end of a session back, or that it was given up."""
+    """Reopen an ended session, or resume a suspended one."""
     session, connection = case.session, case.writing.connection
     if session.ended_at is None and session.suspended_at is None:
         return session.id
@@ -97,7 +97,7 @@ async def reopen(_request: SessionReopen, case: Case) -> Outcome:
 
 
 async def reset(_request: SessionReset, case: Case) -> Outcome:
-    """End a session with what runs and waits in it, and open the next one of all its lanes."""
+    """Stop and end a session, drop its waiting messages, and open the next session of its lanes."""
     session = case.session
     keys = await lanes.find_keys_of(case.writing.connection, session.id)
     if not keys:
@@ -113,6 +113,6 @@ async def reset(_request: SessionReset, case: Case) -> Outcome:
     following = next_session(
         session, session_key=key, at=case.at, trigger=case.trigger, policy=policy, effects=effects
     )
-    moved = [Lane(one, following.id, bound_to=session.id) for one in keys]
+    moved = [Lane(lane_key, following.id, bound_to=session.id) for lane_key in keys]
     await case.writing.write(effects, lanes_of=moved, sessions_of=[session, following])
     return Shown(following.id, dropped=stopped.dropped)

@@ -1,4 +1,4 @@
-"""Decides requests that open a session, and that say something in one."""
+"""Decide requests that open a session or submit a message to one."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
     from chatlane_schemas.people import Person
     from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
 
-# Far more than an agent writes between two messages of people.
+# Far more rows than an agent writes between two messages of users.
 _ROWS_LOOKED_AT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A new request to open a session, and the transaction it is decided in.
+    """A new request to open a session, and the transaction that decides it.
 
     Attributes:
-        principal: Who asks.
-        at: When; the only clock of the decision.
-        trigger: What makes the id of the session this one.
+        principal: The caller.
+        at: Time of the request, and the only clock of the decision.
+        trigger: Seed of the session id, so that a repeated request derives the same id.
     """
 
     writing: Writing
@@ -64,7 +64,7 @@ class Opening:
     trigger: bytes
 
     async def create(self, request: SessionCreate) -> Outcome:
-        """Open a session, or say why not; what is refused has written nothing."""
+        """Open a session and return its id, or return an error and write nothing."""
         connection = self.writing.connection
         session_id = derived_id(self.at, self.trigger, "session")
         owner = await self._owner(request.acting_for)
@@ -109,7 +109,7 @@ class Opening:
     async def _place(
         self, request: SessionCreate, session_id: UUID
     ) -> tuple[Lane | None, ParsedKey] | ApiError:
-        """Return the lane that shall lead to the session, if one shall, and its key."""
+        """Return the lane that is to point to the session (None without one) and the key."""
         if request.session_key is None:
             try:
                 account = declared_name(self.principal)
@@ -135,7 +135,7 @@ class Opening:
         return lane or Lane(key_text(key), session_id), key
 
     def _agent(self, key: ParsedKey) -> Agent | None:
-        """Return who serves a session; the account of a lane must be allowed to address them."""
+        """Return the agent of a profile; the lane's account must be allowed to address it."""
         if key.platform in self.catalog.platforms:
             found = self.catalog.resolve_profile(key.platform, key.account, key.profile)
             return None if isinstance(found, DeadReason) else found.agent
@@ -144,7 +144,7 @@ class Opening:
 
 
 async def submit(request: SessionSubmit, case: Case) -> Outcome:
-    """Put a message into a session, as if it had come from where the last one came from."""
+    """Deliver a message to a session, as if it came from the source of the last message."""
     session = case.session
     if session.ended_at is not None:
         return refused(ApiErrorCode.CONFLICT, "the session has ended")
@@ -170,7 +170,7 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     effects = Effects()
     placement = Placement({}, {session.id: session}, set(), effects, case.slots)
     placement.deliver(arrived, session)
-    # The platform of a session without a lane is what its caller calls itself: no label.
+    # For a session without a lane, the caller chose the platform name, so it is no metric label.
     platform = event.platform if event.platform in case.catalog.platforms else "api"
     effects.count((CountName.ROUTED, platform))
     await case.writing.write(effects, sessions_of=[session])

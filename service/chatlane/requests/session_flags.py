@@ -1,4 +1,4 @@
-"""Decides requests about the life of a session: given up, interrupted, held, another model."""
+"""Decide requests that suspend, mark or hold a session, or override its model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_HOLDS: Final = 100
 
 
 async def suspend(_request: SessionSuspend, case: Case) -> Outcome:
-    """Give a session up."""
+    """Suspend a session."""
     if case.session.ended_at is not None:
         return _has_ended()
     suspend_session(case.session, case.at)
@@ -42,7 +42,7 @@ async def suspend(_request: SessionSuspend, case: Case) -> Outcome:
 
 
 async def mark(request: SessionMark, case: Case) -> Outcome:
-    """Say that a session was interrupted; one that was given up does not go on."""
+    """Mark a session as interrupted; a suspended session cannot be marked."""
     session = case.session
     if session.ended_at is not None:
         return _has_ended()
@@ -54,7 +54,7 @@ async def mark(request: SessionMark, case: Case) -> Outcome:
 
 
 async def unmark(_request: SessionUnmark, case: Case) -> Outcome:
-    """Take the mark of an interruption away."""
+    """Remove the mark of an interruption."""
     if case.session.ended_at is not None:
         return _has_ended()
     unmark_interrupted(case.session)
@@ -86,7 +86,7 @@ async def hold(request: SessionHold, case: Case) -> Outcome:
 
 
 async def release(request: SessionRelease, case: Case) -> Outcome:
-    """End a hold, also of a session that has ended meanwhile."""
+    """End a hold, even if the session has ended meanwhile."""
     connection, session_id = case.writing.connection, case.session.id
     await session_flags.release(connection, session_id, request.name, case.at)
     await timed_resets.look_soon(connection, session_id)
@@ -94,17 +94,17 @@ async def release(request: SessionRelease, case: Case) -> Outcome:
 
 
 async def override(request: SessionOverride, case: Case) -> Outcome:
-    """Set which model answers, as a whole."""
+    """Replace the whole model override of a session."""
     if case.session.ended_at is not None:
         return _has_ended()
-    said = request.override
-    text = None if said is None else said.model_dump_json(exclude_none=True)
+    chosen = request.override
+    text = None if chosen is None else chosen.model_dump_json(exclude_none=True)
     await session_flags.override(case.writing.connection, case.session.id, text)
     return case.session.id
 
 
 async def note(request: SessionNote, case: Case) -> Outcome:
-    """Keep a note for the session that will follow, as long as none has."""
+    """Store a note for the next session, unless another session has followed this one."""
     session, connection = case.session, case.writing.connection
     if session.ended_at is not None and not await lanes.find_keys_of(connection, session.id):
         return refused(ApiErrorCode.STALE, "another session has followed this one")

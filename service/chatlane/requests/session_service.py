@@ -1,4 +1,4 @@
-"""Decides requests that change a session, each in a transaction with its answer."""
+"""Decide requests that change a session, and commit each with its answer in one transaction."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 @singledispatch
 async def decide_change(request: SessionChange, case: Case) -> Outcome:
-    """Decide a request by its kind; what is refused has written nothing."""
+    """Decide a request by its type; a refused request writes nothing."""
     del case
     raise TypeError(type(request).__name__)
 
@@ -87,9 +87,9 @@ class SessionDesk:
 
     Args:
         writer: Opens the transactions.
-        reads: Shows what a session has become.
+        reads: Reads the session for the answer.
         catalog: The policies in force.
-        slots: How many slots a `stream` agent's messages are spread over.
+        slots: Number of slots for the messages of a `stream` agent.
     """
 
     def __init__(self, writer: Writer, reads: SessionReads, catalog: Catalog, slots: int) -> None:
@@ -101,15 +101,15 @@ class SessionDesk:
     async def change(
         self, principal: str, request: SessionChange | SessionCreate, digest: bytes
     ) -> SessionReply:
-        """Make a change once and return its answer, the same for every repetition.
+        """Make a change once and return its answer, which is the same for every repetition.
 
         Args:
-            principal: Who asks; request ids are its own.
-            request: What to do.
-            digest: Of what it asks for, so that another request under the same id shows.
+            principal: The caller; request ids are unique per principal.
+            request: The change.
+            digest: Digest of the request's content, to detect another request under the same id.
 
         Raises:
-            TransientError: Nothing was changed, or that is unknown; to be repeated.
+            TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
         """
         trigger = f"{principal}:{request.id}".encode()
         async with self._writer.writing() as writing:
@@ -141,7 +141,7 @@ class SessionDesk:
     async def _is_outdated(
         self, connection: PoolConnectionProxy, request: SessionChange, session_id: UUID
     ) -> bool:
-        """Return whether a locked session is not what the request was made from."""
+        """Return True if a locked session no longer has the version that the request expects."""
         if not isinstance(request, SettingChange) or request.expected_version is None:
             return False
         view = await self._reads.find_within(connection, session_id)
@@ -170,7 +170,7 @@ class SessionDesk:
     async def _looked_up(
         self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
     ) -> Case | None:
-        """Lock what a request is about; None if there is no session that it may know of."""
+        """Lock the sessions of a request; return None if it may not see its session."""
         connection = writing.connection
         person = request.acting_for
         theirs = await identities.find_owners(connection, person)

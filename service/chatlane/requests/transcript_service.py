@@ -1,4 +1,4 @@
-"""Decides requests that change a transcript and, some of them, what follows from it."""
+"""Decide requests that change a transcript, including retries and compactions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Case(NamedTuple):
-    """A session whose transcript changes, locked, and what the change is made of."""
+    """A locked session whose transcript changes, and the context of the change."""
 
     writing: Writing
     session: Session
@@ -38,13 +38,13 @@ class _Case(NamedTuple):
 
 
 class TranscriptDesk:
-    """Changes transcripts for callers of the API, each change once.
+    """Changes transcripts for callers of the API; makes each change once.
 
     Args:
-        store: Opens the transactions of what publishes nothing.
-        writer: Opens the others; they wait for the router's batches, and these for them.
-        agents: By name, as declared.
-        slots: How many slots a `stream` agent's messages are spread over.
+        store: Opens the transactions of changes that publish nothing.
+        writer: Opens the other transactions, which run one at a time with the router's batches.
+        agents: The declared agents by name.
+        slots: Number of slots for the messages of a `stream` agent.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class TranscriptDesk:
     async def change(
         self, principal: str, request: TranscriptChange, digest: bytes
     ) -> TranscriptChanged:
-        """Make a change once and return its answer, the same for every repetition.
+        """Make a change once and return its answer, which is the same for every repetition.
 
         Args:
-            principal: Who asks; request ids are its own.
-            request: What to do.
-            digest: Of the request, so that another one under the same id shows.
+            principal: The caller; request ids are unique per principal.
+            request: The change.
+            digest: Digest of the request, to detect another request under the same id.
 
         Raises:
-            TransientError: Nothing was changed, or that is unknown; to be repeated.
+            TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
         """
         trigger = f"{principal}:{request.id}".encode()
         if _publishes(request):
@@ -150,13 +150,13 @@ def _reply(answer: Answer) -> TranscriptChanged:
 
 
 def _publishes(request: TranscriptChange) -> bool:
-    """Whether a change tells anybody of something, besides its caller."""
+    """Return True if a change publishes messages, besides the answer to its caller."""
     is_told_of = isinstance(request, TranscriptCompact) and request.in_child
     return is_told_of or isinstance(request, TranscriptRetry)
 
 
 async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:
-    """Return the session of a request, locked, if whom it acts for may know of it."""
+    """Lock and return the session of a request, or None if `acting_for` may not see it."""
     connection, person = writing.connection, request.acting_for
     theirs = await identities.find_owners(connection, person)
     session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
