@@ -1,4 +1,4 @@
-"""Reads single values of the old files, each of which may be anything."""
+"""Parse single values of the old files; a value may have any type or be damaged."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import tzinfo
 
-# Content that is a list of parts is stored as JSON behind this.
+# Prefix of content that is stored as a JSON list of parts.
 _JSON_CONTENT: Final = "\0json:"
 _ROLES: Final = frozenset(Role)
 _SECONDS_AFTER: Final = 253_402_300_800.0  # the year 10000
 
 
 class UnreadableError(ValueError):
-    """A record that cannot be taken over; the text says why and quotes nothing of it."""
+    """Raised for a record that cannot be imported; the message gives the reason and quotes no value."""
 
 
 def text_of(value: object) -> str | None:
-    """Return an id or name as text; None where there is none."""
+    """Return an id or name as text, or None if the value cannot be one."""
     if value is None or value == "" or isinstance(value, (bool, float, list, dict)):
         return None
     return scrubbed(str(value)) or None
 
 
 def instant_of(value: object) -> datetime | None:
-    """Return the time that seconds since 1970 name, in UTC."""
+    """Convert seconds since 1970 to a UTC time, or return None if the value is no valid time."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -43,7 +43,11 @@ def instant_of(value: object) -> datetime | None:
 
 
 def wall_time_of(value: object, zone: tzinfo | None) -> datetime | None:
-    """Return the time an ISO text names; without an offset it is of `zone`, None the system's."""
+    """Parse an ISO time and return it in UTC.
+
+    A time without an offset is in `zone`; None is the zone of the system. A number is read as
+    seconds since 1970.
+    """
     if not isinstance(value, str):
         return instant_of(value)
     try:
@@ -56,7 +60,7 @@ def wall_time_of(value: object, zone: tzinfo | None) -> datetime | None:
 
 
 def object_of(value: object) -> Mapping[str, object] | None:
-    """Return the JSON object in a text, or the object itself."""
+    """Return a JSON object, parsed if it is given as text; None for any other value."""
     if isinstance(value, (str, bytes)):
         try:
             value = json.loads(value)
@@ -66,7 +70,7 @@ def object_of(value: object) -> Mapping[str, object] | None:
 
 
 def origin_of(value: object) -> Origin | None:
-    """Return the address in a routing entry or a session row."""
+    """Return the address in a routing entry or a session row, or None if it names no platform."""
     fields = object_of(value)
     platform = None if fields is None else text_of(fields.get("platform"))
     if fields is None or platform is None:
@@ -84,10 +88,10 @@ def origin_of(value: object) -> Origin | None:
 
 
 def entry_of(key: str, value: object, zone: tzinfo | None) -> OldEntry:
-    """Return a routing entry.
+    """Parse a routing entry.
 
     Raises:
-        UnreadableError: It names no session, or not when it was used.
+        UnreadableError: It names no session, or its times cannot be read.
     """
     fields = object_of(value)
     if fields is None:
@@ -112,14 +116,14 @@ def entry_of(key: str, value: object, zone: tzinfo | None) -> OldEntry:
 def message_of(
     place: int, fields: Mapping[str, object], created_at: datetime | None, before: datetime
 ) -> OldMessage:
-    """Return a row of a transcript.
+    """Parse a transcript row.
 
     Args:
-        created_at: Its own time, where that can be read.
-        before: The time of the row before it, which stands in.
+        created_at: The row's own time, or None if it cannot be read.
+        before: The time of the previous row, used if `created_at` is None.
 
     Raises:
-        UnreadableError: It says nothing that a transcript can hold.
+        UnreadableError: The row has an unknown role, or neither text nor a tool call.
     """
     role = fields.get("role")
     if role not in _ROLES:
@@ -146,7 +150,7 @@ def message_of(
 
 
 def _content(value: object) -> str | None:
-    """Return what was said; of a list of parts the text, and a word for each of the others."""
+    """Return the text of a message; a part without text becomes its type in brackets."""
     if isinstance(value, str) and value.startswith(_JSON_CONTENT):
         try:
             value = json.loads(value.removeprefix(_JSON_CONTENT))

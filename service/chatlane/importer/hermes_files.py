@@ -1,8 +1,8 @@
-"""Opens the directory of the old gateway, of which it changes nothing and locks nothing.
+"""Read the directory of the old gateway without changing or locking any of its files.
 
-SQLite locks a database while it reads, and makes files beside one that is in WAL mode. So the
-database is copied, with what is still in its log, and the copy is read. Transcripts and the
-index are plain files.
+SQLite locks a database while it reads, and creates files next to a database in WAL mode.
+Therefore the importer copies the database and its WAL file, and reads the copy. Transcripts and
+the index are plain files.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ _MESSAGE_COLUMNS: Final = (
 
 
 class UnreadableHomeError(PermanentError):
-    """The directory holds nothing to adopt, or is being written to all the time."""
+    """Raised if the directory holds nothing to import, or its database never stops changing."""
 
 
 class Home:
     """The files of one gateway, read once.
 
     Args:
-        directory: What the old gateway calls its home.
-        database: A copy of its database, if there is one that can be opened.
-        zone: Of the times in its index, which have no offset; None is that of the system.
+        directory: The home directory of the old gateway.
+        database: A copy of its database, or None if there is none that can be opened.
+        zone: Time zone of the times in its index, which have no offset; None is the system's.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Home:
         self._files = _transcript_files(directory)
 
     def entries(self) -> dict[str, OldEntry]:
-        """Return the routing index by key; the database's before the file's, as they were read."""
+        """Return the routing index by key; an entry of the database wins over one of the file."""
         entries: dict[str, OldEntry] = {}
         for key, value in (*self._routing_rows(), *self._index_file()):
             if key in entries:
@@ -111,7 +111,7 @@ class Home:
         return entries
 
     def _routing_rows(self) -> Iterator[tuple[str, object]]:
-        # Several directories of sessions may share one database; the one beside it comes first.
+        # Several session directories may share one database; entries of this directory come first.
         own = str((self._directory / "sessions").resolve())
         query = (
             "SELECT session_key, entry_json FROM gateway_routing "
@@ -135,7 +135,7 @@ class Home:
             yield from ((key, value) for key, value in index.items() if not key.startswith("_"))
 
     def sessions(self, entries: Iterable[OldEntry]) -> Iterator[OldSession]:
-        """Yield every session of the database, then those that only the index knows."""
+        """Yield every session of the database, then the sessions that only the index names."""
         known: set[str] = set()
         for session in self._session_rows():
             known.add(session.id)
@@ -183,9 +183,10 @@ class Home:
             )
 
     def messages(self, session: OldSession) -> list[OldMessage]:
-        """Return the transcript, oldest first, without what was undone or compacted away.
+        """Return the transcript, oldest first, without rows that were undone or compacted.
 
-        A transcript that began before there was a database may be longer in its file.
+        The transcript file is used if it has more messages than the database: a transcript that
+        is older than the database may be longer in its file.
         """
         path = self._files.get(session.id)
         if path is None:
@@ -219,12 +220,12 @@ class Home:
             yield message
 
     def _columns(self, table: str, wanted: Iterable[str]) -> str:
-        """Return the columns of a SELECT; what an older release did not have is NULL."""
+        """Return the columns of a SELECT; a column that an older release lacks is NULL."""
         there = {row[1] for row in self._rows(None, f"PRAGMA table_info({table})")}
         return ", ".join(name if name in there else f"NULL AS {name}" for name in wanted)
 
     def _rows(self, table: str | None, query: str, *values: object) -> Iterator[tuple[object, ...]]:
-        """Yield rows as far as they can be read: what a damaged page holds is lost, no more."""
+        """Yield all readable rows; rows on a damaged page are reported as omitted."""
         if self._database is None or (table is not None and not self._has(table)):
             return
         try:
@@ -240,7 +241,7 @@ class Home:
 
 
 def _origin_of_row(source: str, fields: Mapping[str, object]) -> Origin | None:
-    """Return the address of a session row: whole where it was kept, else from its columns."""
+    """Return the address of a session row: the stored one, or one built from its columns."""
     whole = origin_of(fields["origin_json"])
     if whole is not None:
         return whole
@@ -263,7 +264,7 @@ def _transcript_files(directory: Path) -> dict[str, Path]:
 def _message_lines(
     path: Path, started_at: datetime, zone: tzinfo | None, omissions: Omissions
 ) -> Iterator[OldMessage]:
-    """Yield the messages of a transcript file, one JSON object a line."""
+    """Yield the messages of a transcript file, which has one JSON object per line."""
     before = started_at
     with path.open("rb") as file:
         for place, line in enumerate(file, start=1):
@@ -290,11 +291,11 @@ def _message_lines(
 
 @contextmanager
 def open_home(directory: Path, zone: tzinfo | None, omissions: Omissions) -> Iterator[Home]:
-    """Read the files of an old gateway, which may be running.
+    """Open the files of an old gateway, which may be running.
 
     Raises:
-        UnreadableHomeError: There is nothing to adopt in this directory, or its database
-            never stood still for as long as a copy takes.
+        UnreadableHomeError: The directory holds nothing to import, or its database changed
+            during every attempt to copy it.
     """
     if not any(
         (directory / name).exists() for name in (_DATABASE, _INDEX, f"sessions/{_INDEX}")
@@ -319,7 +320,7 @@ def open_home(directory: Path, zone: tzinfo | None, omissions: Omissions) -> Ite
 
 
 def _copy_database(directory: Path, scratch: Path) -> Path | None:
-    """Copy the database and its log as they were at one moment."""
+    """Copy the database and its WAL file as of one moment."""
     source = directory / _DATABASE
     if not source.is_file():
         return None

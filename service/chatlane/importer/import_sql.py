@@ -1,4 +1,4 @@
-"""Conversations from elsewhere: whole sessions at once, and the old keys that lead to lanes."""
+"""SQL of the import: insert whole sessions, and map old keys to lanes."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class AdoptedSession(NamedTuple):
-    """A session with the counters of its transcript."""
+    """An imported session with the counters of its transcript."""
 
     id: UUID
     session_key: str
@@ -39,7 +39,7 @@ ON CONFLICT (id) DO NOTHING
 
 
 async def insert(connection: "PoolConnectionProxy", session: AdoptedSession) -> None:
-    """Write a session."""
+    """Insert a session."""
     await connection.execute(INSERT_SESSION_SQL, *session)
 
 
@@ -59,7 +59,7 @@ async def grow(
     user_messages: int,
     active_at: datetime | None,
 ) -> None:
-    """Count rows that were added to a locked session."""
+    """Add new rows to the counters of a locked session."""
     await connection.execute(GROW_SESSION_SQL, session_id, next_seq, user_messages, active_at)
 
 
@@ -70,7 +70,7 @@ SELECT id FROM messages WHERE id = ANY($1::uuid[])
 
 
 async def known_messages(connection: "PoolConnectionProxy", ids: Sequence[UUID]) -> set[UUID]:
-    """Return those of the messages that are here."""
+    """Return the ids that already exist as messages."""
     return {row[0] for row in await connection.fetch(FIND_MESSAGES_SQL, ids)}
 
 
@@ -81,7 +81,7 @@ INSERT INTO lanes (session_key, session_id) VALUES ($1, $2) ON CONFLICT (session
 
 
 async def bind(connection: "PoolConnectionProxy", session_key: str, session_id: UUID) -> bool:
-    """Bind a lane; returns whether there was none."""
+    """Create a lane for a session; returns False if the key already has one."""
     return await connection.execute(INSERT_LANE_SQL, session_key, session_id) == "INSERT 0 1"
 
 
@@ -97,7 +97,7 @@ SELECT session_key FROM lane_aliases WHERE alias = $1
 
 
 class Kept(Enum):
-    """What became of an old key."""
+    """Result of storing an old key as an alias of a lane."""
 
     NEW = auto()
     KNOWN = auto()
@@ -105,7 +105,7 @@ class Kept(Enum):
 
 
 async def keep_alias(connection: "PoolConnectionProxy", alias: str, session_key: str) -> Kept:
-    """Let an old key lead to a lane, unless it leads to another one."""
+    """Store an old key as an alias of a lane, unless it is an alias of another lane."""
     if await connection.execute(INSERT_ALIAS_SQL, alias, session_key) == "INSERT 0 1":
         return Kept.NEW
     known = await connection.fetchval(FIND_ALIAS_SQL, alias)
@@ -113,5 +113,5 @@ async def keep_alias(connection: "PoolConnectionProxy", alias: str, session_key:
 
 
 def chunks(rows: Sequence[object], size: int) -> Iterable[slice]:
-    """Yield slices that cover `rows`, so that no statement outlasts its timeout."""
+    """Yield slices that cover `rows`, so that no statement exceeds its timeout."""
     return (slice(start, start + size) for start in range(0, len(rows), size))

@@ -1,8 +1,8 @@
-"""Takes conversations of an old gateway over, one transaction each; doing it again adds only news.
+"""Import conversations of an old gateway, one transaction per session; a repeat adds only new rows.
 
-Every id follows from the old one, so a session or row that is here already is found again.
-Routers may run meanwhile: a lane they have opened keeps its session, and the old one becomes
-history beside it.
+Every id is derived from the old id, so the importer recognises sessions and rows that it imported
+before. Routers may run during the import: a lane that they have opened keeps its session, and the
+imported session becomes history.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _SAME_REASONS: Final = frozenset({EndReason.IDLE, EndReason.DAILY})
 
 @dataclass(slots=True)
 class Report:
-    """What an import did. Counts are of this run: the next one finds it all unchanged."""
+    """Counts of imported and omitted records of one run."""
 
     done: Counter[str] = field(default_factory=Counter)
     omitted: Omissions = field(default_factory=Omissions)
 
 
 class _Lane(NamedTuple):
-    """An old key that leads to a session."""
+    """An old key and the address it leads to."""
 
     old_key: str
     address: Address
 
 
 class _Plan(NamedTuple):
-    """One session, where it goes, and what leads to it."""
+    """One session, its destination, and the lanes that lead to it."""
 
     session: OldSession
     id: UUID
@@ -77,8 +77,8 @@ class Adoption:
     """One import.
 
     Args:
-        accounts: By platform, the account that the old gateway was there.
-        profile: What its profile is called here; None takes the name in its keys.
+        accounts: The account name of the old gateway, by platform.
+        profile: The profile to import into; None uses the profile in the old keys.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Adoption:
         self._report = report
 
     async def run(self, progress: Callable[[int, int], None]) -> None:
-        """Take everything over; `progress` is told how many sessions of how many are done.
+        """Import all sessions; calls `progress` with the number of finished sessions and the total.
 
         Raises:
-            StoreUnavailableError: Postgres went away; what was taken over until then stays.
+            StoreUnavailableError: Postgres became unavailable; sessions imported before stay.
         """
         plans = self._plans()
         for number, plan in enumerate(plans):
@@ -118,7 +118,11 @@ class Adoption:
         for key, holder in holders(old, held).items():
             keys_of.setdefault(holder, []).append(key)
         placed = {session.id: self._placed(session) for session in old.values()}
-        ids = {one.id: _session_id(one, its) for one in old.values() if (its := placed[one.id])}
+        ids = {
+            session.id: _session_id(session, where)
+            for session in old.values()
+            if (where := placed[session.id])
+        }
         plans = []
         for session in old.values():
             where = placed[session.id]
@@ -127,7 +131,7 @@ class Adoption:
             parent = old.get(session.parent_id) if session.parent_id else None
             link = link_of(session, parent) if parent and parent.id in ids else None
             keys = keys_of.get(session.id, [])
-            its_entries = [entries[key] for key in keys if key in entries]
+            session_entries = [entries[key] for key in keys if key in entries]
             plans.append(
                 _Plan(
                     session=session,
@@ -137,11 +141,11 @@ class Adoption:
                     link_kind=link,
                     lanes=tuple(self._lanes(session, keys, entries)),
                     is_open=session.ended_at is None
-                    and not any(entry.is_suspended for entry in its_entries),
-                    active_at=max((entry.updated_at for entry in its_entries), default=None),
+                    and not any(entry.is_suspended for entry in session_entries),
+                    active_at=max((entry.updated_at for entry in session_entries), default=None),
                 )
             )
-        # Of two old keys of one chat the one that was used last keeps the lane.
+        # If a chat has two old keys, the key that was used last keeps the lane.
         plans.sort(key=lambda plan: plan.active_at or plan.session.started_at, reverse=True)
         return plans
 
@@ -208,7 +212,7 @@ class Adoption:
         return done
 
     async def _bind(self, connection: PoolConnectionProxy, plan: _Plan, done: _Done) -> str | None:
-        """Bind the lanes of a session; returns the key it has, None for a key of its own."""
+        """Bind the lanes of a session; returns its session key, or None for a session without a lane."""
         first: str | None = None
         for lane in plan.lanes:
             key = await self._key(connection, plan, lane.address, done, is_known=True)
@@ -235,7 +239,7 @@ class Adoption:
         *,
         is_known: bool,
     ) -> str | None:
-        """Return the key of an address; of a lane, keep what it tells about ids of people."""
+        """Return the session key of an address; if it is a lane's, also store the aliases it implies."""
         persons = self._catalog.platforms[address.platform].person_aliases
         wanted = lookups(address, persons=persons)
         book = await aliases.read_book(connection, wanted, [address])
@@ -256,7 +260,11 @@ class Adoption:
         rows: Sequence[MessageRow],
         done: _Done,
     ) -> None:
-        """Add what was said in the old place since the import before, unless it went on here."""
+        """Append rows added to the old transcript since the last import.
+
+        Appends nothing if the session has continued here since, because the two transcripts
+        differ.
+        """
         known: set[UUID] = set()
         ids = [row.id for row in rows if row.id is not None]
         for part in import_sql.chunks(ids, _ROWS_AT_ONCE):
@@ -278,7 +286,7 @@ class Adoption:
 
 @dataclass(slots=True)
 class _Done:
-    """What one transaction did; told only when it is committed."""
+    """Result of one transaction, reported only after its commit."""
 
     session: str = ""
     rows: int = 0

@@ -1,8 +1,8 @@
-"""Finds the lane of an old conversation. Pure.
+"""Find the lane of an old conversation. Pure.
 
-What counted in an old key is read off the key itself, not from the rules in force today: a
-conversation that a whole group could read must never become the private one of whoever wrote
-first in it.
+The importer takes the parts of an old key from the key itself, not from the rules in force today:
+a conversation that a whole group could read must never become the private conversation of the
+person who wrote first in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chatlane.importer.records import OldSession
 
-# Whatever the address still has after `_counted` did count in the old key.
+# Every part that the address still has after `_counted` was part of the old key.
 OLD_RULES: Final = KeyRules(group_sessions_per_user=True, thread_sessions_per_user=True)
 
 _WHATSAPP: Final = "whatsapp"
@@ -33,12 +33,13 @@ _NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
 class Placed(NamedTuple):
-    """Where an old conversation goes on.
+    """The destination of an old conversation.
 
     Attributes:
-        address: What its key is built from once aliases are resolved; None when it has no lane.
-        author: Who wrote in it, where that was one person.
-        why_no_lane: Set where `address` is None.
+        address: The address its session key is built from after aliases are resolved; None if
+            it has no lane.
+        author: The id of the user who wrote in it, if that was a single user.
+        why_no_lane: The reason, set if `address` is None.
     """
 
     profile: str
@@ -50,20 +51,20 @@ class Placed(NamedTuple):
     why_no_lane: str | None = None
 
     def history_key(self, session_id: str) -> str:
-        """Return the key of a session that no message leads to."""
+        """Return the key of a session without a lane."""
         return key_text(
             ParsedKey(self.profile, self.platform, self.account, "dm", f"hermes:{session_id}")
         )
 
 
 class Unplaceable(NamedTuple):
-    """Why an old conversation cannot be taken over."""
+    """The reason why an old conversation cannot be imported."""
 
     reason: str
 
 
 class _Counted(NamedTuple):
-    """Which parts of an address stand in an old key; of people the form in the key."""
+    """The parts of an address that stand in an old key; user ids in the form of the key."""
 
     chat: str | None
     thread: str | None
@@ -76,11 +77,11 @@ def place(
     accounts: Mapping[str, str],
     profile: str | None,
 ) -> Placed | Unplaceable:
-    """Return where an old conversation goes on.
+    """Return the destination of an old conversation.
 
     Args:
-        accounts: By platform, the account that the old gateway was there.
-        profile: What the profile of the old gateway is called here; else as in its keys.
+        accounts: The account name of the old gateway, by platform.
+        profile: The profile to import into; None uses the profile in the old key.
     """
     matched = _OLD_KEY.fullmatch(session.key or "")
     origin = session.origin or (_origin_in(matched) if matched else None)
@@ -128,7 +129,7 @@ def _only(accounts: Mapping[str, object]) -> str | None:
 
 
 def _origin_in(matched: re.Match[str]) -> Origin | None:
-    """Return the address in an old key, where its parts can mean only one thing."""
+    """Return the address in an old key, or None if its parts are ambiguous."""
     _, platform, chat_type, rest = matched.groups()
     parts = (rest or "").split(":")
     if not all(_NUMBER.fullmatch(part) for part in parts) or len(parts) > (
@@ -141,7 +142,7 @@ def _origin_in(matched: re.Match[str]) -> Origin | None:
 
 
 def _counted(matched: re.Match[str], origin: Origin) -> _Counted | None:
-    """Return what of the address stands in the key; the most that fits."""
+    """Return the parts of the address that stand in the key, preferring the most parts that fit."""
     _, platform, chat_type, rest = matched.groups()
     if platform != origin.platform or chat_type != origin.chat_type:
         return None
@@ -160,7 +161,7 @@ def _counted(matched: re.Match[str], origin: Origin) -> _Counted | None:
 
 
 def _counted_on_whatsapp(text: str, origin: Origin) -> _Counted | None:
-    # Ids of people stand in the key as bare numbers, whatever form they came in.
+    # The key holds user ids as bare numbers, whatever their original form.
     parts = text.split(":") if text else []
     if origin.chat_type == "dm":
         if len(parts) == 1 or (len(parts) > 1 and parts[1:] == [origin.thread_id]):
@@ -178,7 +179,7 @@ def _counted_on_whatsapp(text: str, origin: Origin) -> _Counted | None:
 
 
 def _address(placed: Placed, origin: Origin, counted: _Counted) -> Address:
-    """Return the address with only what counted in it, and the other ids its key tells."""
+    """Return the address with only the parts of the old key, and the other ids the key implies."""
     address = Address(
         platform=placed.platform,
         account=placed.account,
@@ -190,7 +191,7 @@ def _address(placed: Placed, origin: Origin, counted: _Counted) -> Address:
     )
     if address.chat_class == "group" and counted.user is None:
         return address
-    # In a DM they only tell under which other ids the person is known.
+    # In a DM these ids only add aliases of the person.
     address = address.with_ids(origin.chat_id, origin.user_id, origin.user_id_alt)
     if placed.platform != _WHATSAPP:
         return address
@@ -203,7 +204,7 @@ def _address(placed: Placed, origin: Origin, counted: _Counted) -> Address:
 
 
 def _other_form(raw: str | None, number: str | None) -> str | None:
-    """Return the person's id of the other kind, where the key was built from that one."""
+    """Return the person's id of the other kind if the key was built from that id."""
     form = person_form(_WHATSAPP, raw) if raw else None
     if form is None or not number or not number.isdigit() or form.partition("@")[0] == number:
         return None
@@ -211,11 +212,12 @@ def _other_form(raw: str | None, number: str | None) -> str | None:
 
 
 def holders(sessions: Mapping[str, OldSession], held: Mapping[str, str]) -> dict[str, str]:
-    """Return by old key the session that the next message would have gone to.
+    """Return the session that the next message would have gone to, by old key.
 
     Args:
-        held: What the index says. A session that was compressed goes on in its child; for an
-            ended one, as where no index names the key, the newest open one with this key.
+        held: The session id of each key in the index. A compressed session is replaced by its
+            child. If the session has ended, or the index lacks the key, the newest open session
+            with this key is used.
     """
     children: dict[str, list[OldSession]] = {}
     newest: dict[str, OldSession] = {}
@@ -248,13 +250,13 @@ def _compressed_into(
 
 
 def is_branch(session: OldSession) -> bool:
-    """Whether a session was split off by a person or an agent, rather than compressed."""
+    """Return whether a user or an agent branched the session, as opposed to a compression."""
     config = session.model_config or ""
     return '"_branched_from"' in config or '"_delegate_from"' in config
 
 
 def link_of(session: OldSession, parent: OldSession | None) -> str | None:
-    """Return how a session hangs on its parent; None for the helpers of an agent."""
+    """Return the link kind of a session to its parent; None for a session that an agent delegated to."""
     if parent is None or '"_delegate_from"' in (session.model_config or ""):
         return None
     if parent.end_reason == "compression" and not is_branch(session):

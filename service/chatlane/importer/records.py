@@ -1,4 +1,4 @@
-"""What the files of the old gateway hold, as far as a conversation needs it, and what they do not."""
+"""Records of the old gateway's files that an import needs, and the omissions of an import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXAMPLES: Final = 3
 
 
 class Origin(NamedTuple):
-    """Where an old conversation was held; ids are None or not empty."""
+    """The address of an old conversation; ids are None or not empty."""
 
     platform: str
     chat_type: str = "dm"
@@ -26,12 +26,12 @@ class Origin(NamedTuple):
 
     @property
     def participant(self) -> str | None:
-        """The id of the person that stands in a key."""
+        """The id of the user that stands in a key."""
         return self.user_id_alt or self.user_id
 
 
 class OldEntry(NamedTuple):
-    """A line of the routing index: which session an old key leads to."""
+    """An entry of the routing index: the session that an old key leads to."""
 
     key: str
     session_id: str
@@ -42,7 +42,7 @@ class OldEntry(NamedTuple):
 
 
 class OldSession(NamedTuple):
-    """A conversation; `key` and `origin` are None where it was held nowhere in particular."""
+    """A conversation; `key` and `origin` are None if it belongs to no chat."""
 
     id: str
     source: str
@@ -58,7 +58,7 @@ class OldSession(NamedTuple):
 
 
 class OldMessage(NamedTuple):
-    """A row of a transcript; `details` is JSON text, `place` its number where it was read."""
+    """A transcript row; `details` is JSON text, `place` the row's number in its source."""
 
     place: int
     role: str
@@ -69,7 +69,7 @@ class OldMessage(NamedTuple):
 
 
 class Omission(NamedTuple):
-    """What was left out and why, the same for all that share the two."""
+    """The kind of an omitted record and the reason."""
 
     what: str
     reason: str
@@ -77,14 +77,14 @@ class Omission(NamedTuple):
 
 @dataclass(slots=True)
 class Omissions:
-    """Counts what was left out, with a few names of each for who wants to look."""
+    """Counts omitted records by kind and reason, with a few example names."""
 
     counts: Counter[Omission] = field(default_factory=Counter)
     examples: dict[Omission, list[str]] = field(default_factory=dict)
     _damaged: dict[str, None] = field(default_factory=dict)
 
     def add(self, what: str, reason: str, name: str, count: int = 1) -> None:
-        """Count something left out; `name` says where it is and holds no message text."""
+        """Count an omitted record; `name` gives its location and holds no message text."""
         omission = Omission(what, reason)
         self.counts[omission] += count
         named = self.examples.setdefault(omission, [])
@@ -101,6 +101,6 @@ class Omissions:
         return list(self._damaged)
 
     def update(self, other: Omissions) -> None:
-        """Count what somebody else left out."""
+        """Add the counts of another collection."""
         for omission, count in other.counts.items():
             self.add(*omission, other.examples[omission][0], count)

@@ -1,11 +1,11 @@
-"""Lets asyncpg tell arrays from their elements by type, which is several times faster.
+"""Make asyncpg detect arrays by type, which is several times faster.
 
-Before it encodes an array, asyncpg asks `collections.abc.Iterable` and `Sized` about each element,
-to find arrays within arrays. A batch of 500 messages has up to 30,000 elements, so that these
-questions took a tenth of a router's time. There is no option for it, so the two names that
-asyncpg looks up are replaced.
+Before it encodes an array, asyncpg checks each element against `collections.abc.Iterable` and
+`Sized`, to find arrays within arrays. A batch of 500 messages has up to 30,000 elements, and
+these checks took a tenth of a router's time. asyncpg has no option for it, so this module
+replaces the two names that asyncpg looks up.
 
-From then on only a list or a tuple can be an array parameter in this process.
+After the patch, array parameters in this process must be lists or tuples.
 """
 
 from typing import Final
@@ -17,6 +17,6 @@ _ARRAYS: Final = (list, tuple)
 
 
 def patch_asyncpg() -> None:
-    """Patch asyncpg for this process; another call changes nothing."""
+    """Patch asyncpg for this process; a repeated call changes nothing."""
     for name in REPLACED:
         setattr(protocol, name, _ARRAYS)

@@ -1,4 +1,4 @@
-"""Who keeps a transaction waiting for a lock."""
+"""Find the connection that a transaction waits for."""
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
@@ -10,12 +10,13 @@ if TYPE_CHECKING:
 
 
 class Blocker(NamedTuple):
-    """A connection that holds a lock for which another one waits.
+    """A connection that holds a lock for which another connection waits.
 
     Attributes:
-        pid: Of its backend.
-        application: What it calls itself.
-        session_id: The conversation whose row is waited for; None when it is another row.
+        pid: Process id of its backend.
+        application: Its application name.
+        session_id: The session whose row the waiting connection needs; None if it waits for
+            another row.
     """
 
     pid: int
@@ -30,7 +31,7 @@ SELECT pg_backend_pid(), set_config('lock_timeout', $1, true)
 
 
 async def shorten_wait(connection: "PoolConnectionProxy", patience: "timedelta") -> int:
-    """Wait no longer than this for each lock of the transaction; returns the pid of its backend."""
+    """Set the lock timeout of this transaction; returns the process id of its backend."""
     milliseconds = max(1, round(patience.total_seconds() * 1000))
     pid: int = await connection.fetchval(SHORTEN_WAIT_SQL, str(milliseconds))
     return pid
@@ -49,11 +50,11 @@ LIMIT 1
 
 
 async def find(connection: "PoolConnectionProxy", pid: int) -> Blocker | None:
-    """Return who keeps a backend waiting now; None when nobody does.
+    """Return the connection that a backend waits for; None if it does not wait.
 
     Args:
-        connection: Not the one that waits.
-        pid: Of the backend that waits.
+        connection: A connection other than the waiting one.
+        pid: Process id of the waiting backend.
     """
     row = await connection.fetchrow(FIND_BLOCKER_SQL, pid)
     return Blocker(*row) if row else None

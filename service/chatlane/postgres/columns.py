@@ -1,4 +1,4 @@
-"""Turns rows into the column arrays that one `unnest` statement writes."""
+"""Transpose rows into the column arrays that one `unnest` statement writes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

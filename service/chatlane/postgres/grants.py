@@ -1,7 +1,7 @@
-"""What each role may do in the database: runs `grants.sql`, and compares it with what is so.
+"""Grant the rights of each database role with `grants.sql`, and compare them with the database.
 
-The roles are groups that nobody logs in as: who logs in is a member of one. The owner is whoever
-runs the migrations; it needs no rights, for the tables are its own.
+The roles are groups without login; login users are members of one. The owner is the user that
+runs the migrations. It needs no grants because it owns the tables.
 """
 
 import re
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from asyncpg import Connection
     from asyncpg.pool import PoolConnectionProxy
 
-# Postgres cuts off what is longer, and two roles could become one.
+# Postgres truncates longer names, so two roles could become one.
 _MAX_NAME_BYTES: Final = 63
 
 
 class Right(NamedTuple):
-    """A verb that a role may use on an object; on some of its columns only, where there are any.
+    """A verb that a role may use on an object, limited to `columns` if there are any.
 
     Attributes:
         role: `application`, `retention` or `reader`.
@@ -33,10 +33,10 @@ class Right(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """How the roles are called in a cluster of databases.
+    """Names of the roles in a database cluster.
 
     Raises:
-        ValueError: A name cannot be one, or two are the same.
+        ValueError: A name is invalid, or two names are equal.
     """
 
     application: str = "chatlane_application"
@@ -54,16 +54,16 @@ class Roles:
             raise ValueError("two roles have the same name, and would have each other's rights")
 
     def names(self) -> list[str]:
-        """Return all of them."""
-        return [str(getattr(self, its.name)) for its in fields(self)]
+        """Return the names of all roles."""
+        return [str(getattr(self, role.name)) for role in fields(self)]
 
     def name(self, role: str) -> str:
-        """Return what the role of a `Right` is called."""
+        """Return the name of the role of a `Right`."""
         return str(getattr(self, role))
 
 
-_ROLES: Final = tuple(its.name for its in fields(Roles))
-# Granted by name of the schema and of the database, which the file asks the server for.
+_ROLES: Final = tuple(role.name for role in fields(Roles))
+# `grants.sql` grants these by the names of schema and database, which it queries at run time.
 _WAYS_TO_THE_TABLES: Final = (("DATABASE", "CONNECT"), ("SCHEMA", "USAGE"))
 _GRANT: Final = re.compile(
     r'^GRANT (?P<verbs>.+) ON (?P<object>(?:[A-Z]+ )?\w+) TO "(?P<role>\w+)";$', re.MULTILINE
@@ -72,7 +72,7 @@ _VERB: Final = re.compile(r"(?P<verb>[A-Z]+)(?: \((?P<columns>[\w, ]+)\))?")
 
 
 def rights() -> list[Right]:
-    """Return what the reviewed file grants."""
+    """Return the rights that `grants.sql` grants."""
     by_name = {name: role for role, name in zip(_ROLES, Roles().names(), strict=True)}
     granted = [
         Right(by_name[grant["role"]], grant["object"], verb["verb"], _columns(verb["columns"]))
@@ -87,14 +87,16 @@ def _columns(listed: str | None) -> tuple[str, ...]:
 
 
 def script(roles: Roles) -> str:
-    """Return the statements for somebody to run by hand, in one transaction."""
+    """Return the statements as a script of one transaction, for an operator to run by hand."""
     return f"BEGIN;\n\n{statements(roles)}\nCOMMIT;\n"
 
 
 def statements(roles: Roles) -> str:
     """Return `grants.sql` with the names of these roles."""
     names = {
-        f"{quote}{usual}{quote}": (quote, its) for usual, its in _renamed(roles) for quote in "'\""
+        f"{quote}{usual}{quote}": (quote, configured)
+        for usual, configured in _renamed(roles)
+        for quote in "'\""
     }
     either = re.compile("|".join(names))
     return either.sub(lambda found: _quoted(*names[found[0]]), _text())
@@ -109,10 +111,10 @@ def _text() -> str:
 
 
 async def grant(connection: "PoolConnectionProxy", roles: Roles) -> list[str]:
-    """Give the roles their rights, as the owner of the tables.
+    """Grant the roles their rights, as the owner of the tables.
 
     Returns:
-        What is different all the same, a sentence each: what the owner may not change.
+        The remaining differences, a sentence each: rights that the owner may not change.
     """
     await connection.execute(statements(roles))
     return await differences(connection, roles)
@@ -150,8 +152,8 @@ WHERE acl.grantee <> held.owner AND coalesce(role.rolname, '') = ANY($1::text[])
 
 
 async def differences(connection: "PoolConnectionProxy | Connection", roles: Roles) -> list[str]:
-    """Return how the rights of the roles, and of everybody, differ from `grants.sql`."""
-    by_name = {roles.name(its.name): its.name for its in fields(roles)}
+    """Return how the rights of the roles, and of PUBLIC, differ from `grants.sql`."""
+    by_name = {roles.name(field.name): field.name for field in fields(roles)}
     rows = await connection.fetch(HELD_SQL, ["", *by_name])
     held = {
         (by_name.get(row["role"], ""), row["object"], row["privilege_type"], row["column_name"])
@@ -173,8 +175,8 @@ def _who(roles: Roles, row: tuple[str, str, str, str | None]) -> str:
 
 
 def _what(row: tuple[str, str, str, str | None]) -> str:
-    _, its_object, verb, column = row
-    return f"{verb} {its_object}" + (f" ({column})" if column else "")
+    _, object_name, verb, column = row
+    return f"{verb} {object_name}" + (f" ({column})" if column else "")
 
 
 def _quoted(quote: str, name: str) -> str:

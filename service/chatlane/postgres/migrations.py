@@ -1,4 +1,4 @@
-"""Runs the SQL migrations with dbmate and checks that a database is one this release knows."""
+"""Run the SQL migrations with dbmate, and verify the schema version of a database."""
 
 import asyncio
 import shutil
@@ -19,39 +19,39 @@ SELECT version FROM schema_migrations ORDER BY version
 """
 
 
-# From this one on the audit takes who did something, and how it ended.
+# From this version on the audit stores the actor and the outcome.
 _AUDITED_FROM: Final = "0081"
 
 
 class MigrationError(ChatlaneError):
-    """The runner failed; its own words are in the message."""
+    """Raised if the migration runner fails; the message holds the runner's output."""
 
 
 def known_versions() -> list[str]:
-    """Return the versions this release carries, oldest first."""
+    """Return the versions that this release contains, oldest first."""
     names = (entry.name for entry in (files("chatlane.store") / "migrations").iterdir())
     return sorted(name.partition("_")[0] for name in names if name.endswith(".sql"))
 
 
 async def migrate(dsn: str) -> None:
-    """Bring the database to this release's schema; concurrent runs wait for each other.
+    """Migrate the database to this release's schema; concurrent runs wait for each other.
 
     Args:
-        dsn: Of the owner of the schema. It reaches the runner through its environment, never
-            through its arguments, which other users of the machine can read.
+        dsn: Connects as the owner of the schema. The runner gets it in its environment, never
+            in its arguments, which other users of the machine can read.
 
     Raises:
-        MigrationError: A migration failed; the ones before it stay applied.
+        MigrationError: A migration failed; the migrations before it stay applied.
     """
     with as_file(files("chatlane.store") / "migrations") as directory:
         await run_dbmate(dsn, directory, "migrate")
 
 
 async def run_dbmate(dsn: str, directory: Path, command: Literal["migrate", "rollback"]) -> None:
-    """Apply the migrations of a directory that the database lacks, or undo its newest one.
+    """Apply the migrations of a directory that the database lacks, or roll back the newest one.
 
     Raises:
-        MigrationError: As it says.
+        MigrationError: dbmate failed.
     """
     process = await asyncio.create_subprocess_exec(
         _dbmate(),
@@ -71,7 +71,7 @@ async def run_dbmate(dsn: str, directory: Path, command: Literal["migrate", "rol
 
 
 def _without_password(text: str, dsn: str) -> str:
-    """Return what the runner said; of an address that it cannot read it says all."""
+    """Mask the passwords of `dsn` in the runner's output, which quotes a DSN that it cannot parse."""
     place = dsn.partition("?")[0].rpartition("@")[0]
     password = place.partition("://")[2].partition(":")[2]
     parameters = dict(parse_qsl(dsn.partition("?")[2]))
@@ -82,13 +82,13 @@ def _without_password(text: str, dsn: str) -> str:
 
 
 async def verify_schema(connection: "PoolConnectionProxy") -> None:
-    """Refuse a database that lacks a migration of ours.
+    """Reject a database that lacks a migration of this release.
 
-    Newer migrations than ours are accepted: they only expand until every replica runs the
+    Newer migrations are accepted: they only expand the schema until every replica runs the
     release that needs them.
 
     Raises:
-        SchemaMismatchError: With one sentence that says what to run.
+        SchemaMismatchError: A migration is missing; the message names the command to run.
     """
     missing = sorted(set(known_versions()) - await _applied_versions(connection))
     if missing:
@@ -98,7 +98,7 @@ async def verify_schema(connection: "PoolConnectionProxy") -> None:
 
 
 async def has_audit(connection: "PoolConnectionProxy") -> bool:
-    """Tell whether the tables are so new that what operators do can be noted."""
+    """Return whether the schema is new enough to audit the actions of operators."""
     return _AUDITED_FROM in await _applied_versions(connection)
 
 
@@ -109,10 +109,10 @@ async def _applied_versions(connection: "PoolConnectionProxy") -> set[str]:
 
 
 def runner_url(dsn: str) -> str:
-    """Return `dsn` in the form dbmate takes.
+    """Convert `dsn` to the form that dbmate accepts.
 
-    Its driver insists on TLS unless told otherwise, where asyncpg prefers it; and it takes
-    the directory of a Unix socket as the parameter `socket`.
+    dbmate's driver requires TLS by default, whereas asyncpg only prefers it. It takes the
+    directory of a Unix socket as the parameter `socket`.
     """
     parts = urlsplit(dsn)
     query = dict(parse_qsl(parts.query))

@@ -1,4 +1,4 @@
-"""The one pool of Postgres connections, its transactions, and the classes of its errors.
+"""The Postgres connection pool, its transactions, and the classification of its errors.
 
 Works behind pgbouncer in transaction mode: timeouts are `SET LOCAL`, there is no LISTEN and no
 session lock, and prepared statements can be switched off for old versions.
@@ -18,20 +18,20 @@ from chatlane.postgres.asyncpg_patches import patch_asyncpg
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-# Whole classes and single codes that a later attempt may not meet: connection (08), a login that
-# is refused (28), serialization and deadlock, lock and statement timeouts, resources (53),
-# shutdown (57P0x), and a demoted primary that answers reads only (25006). No message is to blame
-# for a right that is missing (42501), a table that is or is out of sight without a right on its
-# schema (42P01), or a database that is (3D000), so none may be set aside.
+# Error classes and codes that a retry may cure: connection (08), rejected login (28),
+# serialization and deadlock, lock and statement timeouts, resources (53), shutdown (57P0x), and a
+# demoted primary that answers reads only (25006). A missing privilege (42501), a table that is
+# missing or invisible without a right on its schema (42P01) and a missing database (3D000) are
+# transient too: no message causes them, so no message may become a dead letter for them.
 _TRANSIENT_CLASSES: Final = ("08", "28", "53", "57P")
 _TRANSIENT_CODES: Final = frozenset(
     {"40001", "40P01", "55P03", "57014", "25006", "42501", "42P01", "3D000"}
 )
-# After these the connection may be pinned to a server that will never take a write again.
+# After these errors the connection may be pinned to a server that never accepts writes again.
 _STALE_SERVER: Final = ("25006", "57P", "08")
 
-# An internal error is what asyncpg says on a connection that the dying server has told it is
-# ending, between two statements.
+# asyncpg raises an internal error on a connection that a stopping server closed between two
+# statements.
 _BROKEN: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
@@ -41,13 +41,13 @@ def is_transient(sqlstate: str) -> bool:
 
 
 class Store:
-    """Hands out transactions; the only place that knows the pool.
+    """Opens transactions; the only class that uses the pool.
 
     Args:
         pool: An open pool.
         lock_timeout: Longest wait for one row lock.
-        statement_timeout: Longest single statement; under half a lease, so that a batch that
-            hangs is over before its partitions are.
+        statement_timeout: Longest single statement. It is less than half a lease, so that a
+            hanging batch fails before its partition leases expire.
         acquire_timeout: Longest wait for a free connection.
     """
 
@@ -61,15 +61,15 @@ class Store:
     ) -> None:
         self._pool = pool
         self._acquire_seconds = acquire_timeout.total_seconds()
-        # Half a connection's life is spent in `idle in transaction`; a router that is frozen
-        # there must not hold row locks past its lease.
+        # A connection is `idle in transaction` half of the time. A router that freezes in this
+        # state must not hold row locks past its lease.
         self._begin = (
             "BEGIN;"
             f"SET LOCAL lock_timeout = {_milliseconds(lock_timeout)};"
             f"SET LOCAL statement_timeout = {_milliseconds(statement_timeout)};"
-            # A plan made while a table was small is kept while the table grows, until the next
-            # ANALYZE: 512 sessions of 100,000 were locked in 230 ms instead of 8. And no plan
-            # of ours is worth compiling, whatever its estimate.
+            # Postgres keeps a plan made for a small table while the table grows, until the next
+            # ANALYZE: locking 512 sessions of 100,000 took 230 ms instead of 8. JIT never pays
+            # off for these statements, whatever the estimate.
             "SET LOCAL enable_seqscan = off;"
             "SET LOCAL jit = off;"
             f"SET LOCAL idle_in_transaction_session_timeout = "
@@ -81,8 +81,8 @@ class Store:
         """Run the block in one READ COMMITTED transaction; roll back on any exception.
 
         Raises:
-            StoreUnavailableError: For every error that a retry may cure, a lost connection
-                during COMMIT included: then the outcome is unknown.
+            StoreUnavailableError: A retry may cure the error. After a connection lost during COMMIT
+                the outcome is unknown.
         """
         with self._translated():
             async with self._pool.acquire(timeout=self._acquire_seconds) as connection:
@@ -91,8 +91,8 @@ class Store:
                 try:
                     yield connection
                 except BaseException:
-                    # Where that fails there is no connection; what was raised first is told,
-                    # above all a cancellation.
+                    # If the rollback fails, the connection is lost. Raise the first exception,
+                    # which may be a cancellation.
                     with suppress(asyncpg.PostgresError, *_BROKEN):
                         await connection.execute("ROLLBACK")
                     raise
@@ -113,7 +113,7 @@ class Store:
             raise StoreUnavailableError(kind=type(error).__name__) from error
 
     def _expire_soon(self) -> None:
-        # Inside an error path of one connection: the pool drops the others when they come back.
+        # Runs in the error path of one connection: the pool drops the others on their release.
         task = asyncio.ensure_future(self._pool.expire_connections())
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -133,14 +133,14 @@ async def open_store(
     statement_cache_size: int = 256,
     application_name: str = "chatlane",
 ) -> AsyncIterator[Store]:
-    """Open the pool and close it at the end.
+    """Open the pool, and close it at the end of the block.
 
-    A server that is not there yet is no error: connections are made when first needed, and
-    until then transactions raise `StoreUnavailableError`.
+    The server need not be reachable yet: the pool connects on first use, and until then
+    transactions raise `StoreUnavailableError`.
 
     Args:
-        dsn: Where to connect and as whom; what returns it is asked for every new connection, so
-            that a password may change.
+        dsn: Where and as which user to connect. A callable is called for every new connection,
+            so that a password may change.
         statement_cache_size: Prepared statements per connection; 0 behind a pgbouncer before
             1.21 in transaction mode.
     """
@@ -149,7 +149,7 @@ async def open_store(
         try:
             return await asyncpg.connect(dsn if isinstance(dsn, str) else dsn(), **options)
         except ValueError as error:
-            # Its text quotes the address.
+            # The error text quotes the DSN.
             raise StoreUnavailableError(kind=type(error).__name__) from None
 
     patch_asyncpg()
@@ -162,8 +162,7 @@ async def open_store(
         statement_cache_size=statement_cache_size,
         max_inactive_connection_lifetime=300,
         server_settings={"application_name": application_name},
-        # A transaction of ours leaves nothing behind that would have to be reset, and the
-        # statement for it is a round trip after every transaction.
+        # Transactions leave no state to reset, and a reset costs a round trip after each one.
         reset=_nothing_to_reset,
         target_session_attrs=asyncpg.connect_utils.SessionAttribute.read_write,
     )
@@ -183,7 +182,7 @@ async def _nothing_to_reset(connection: "asyncpg.Connection") -> None:
 
 
 async def _close(pool: asyncpg.Pool) -> None:
-    # `close` waits for borrowed connections for ever; a frozen server must not hold our exit.
+    # `close` waits for borrowed connections without a limit; a frozen server must not delay exit.
     try:
         async with asyncio.timeout(2):
             await pool.close()

@@ -1,4 +1,4 @@
-"""Whether Postgres takes writes: what a demoted primary, which still answers reads, does not."""
+"""Check that Postgres accepts writes; a demoted primary answers reads only."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -14,5 +14,5 @@ UPDATE routers SET version = version WHERE id = $1
 
 
 async def write(connection: "PoolConnectionProxy", router: "UUID") -> None:
-    """Write; a server that is read-only refuses even when there is no row."""
+    """Execute a write; a read-only server rejects it even if no row matches."""
     await connection.execute(PROBE_SQL, router)

@@ -1,8 +1,8 @@
-"""Reads stored values that this release does not know, so that none of them stops a chat.
+"""Read stored values that this release does not know without failing a chat.
 
 A router of the next release may write a new value while this one runs beside it, and an operator
-may have written a wrong one. What cannot be read is left out, counted and logged with the name of
-its column, never with the value.
+may have written a wrong one. Readers omit a value that they cannot read, count it, and log the
+name of its column, never the value.
 """
 
 import re
@@ -30,17 +30,17 @@ EnumT = TypeVar("EnumT", bound="StrEnum")
 RecordT = TypeVar("RecordT", bound=Record)
 
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
-# Every message of a chat may meet the same value.
+# Every message of a chat may read the same unknown value.
 _LOG_EVERY_SECONDS: Final = 60
-# Several people may write in a chat of a kind that nobody knows: nothing private is shown there.
+# A chat of an unknown kind may have several users, so nothing private is shown there.
 _MANY_PERSON_KIND: Final = "group"
 
 
 class UnknownValues:
-    """Counts what could not be read since the process began.
+    """Counts the values that this process could not read.
 
     Attributes:
-        counts: How often, by column such as `sessions.end_reason`.
+        counts: Number of unknown values, by column such as `sessions.end_reason`.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class UnknownValues:
         self._logged_at: dict[str, float] = {}
 
     def note(self, column: str) -> None:
-        """Count one value, and log its column once a minute."""
+        """Count one value; log its column at most once a minute."""
         self.counts[column] += 1
         now = time.monotonic()
         if now - self._logged_at.get(column, -_LOG_EVERY_SECONDS) >= _LOG_EVERY_SECONDS:
@@ -57,11 +57,12 @@ class UnknownValues:
 
 
 UNKNOWN_VALUES: Final = UnknownValues()
-"""Of this process: readers are plain functions, and every router has one database."""
+"""The counts of this process. They are global because readers are plain functions and a router
+uses one database."""
 
 
 def known_value(kind: type[EnumT], value: str | None, column: str) -> EnumT | None:
-    """Return a member of a closed set; None if the value is none of it, which is counted."""
+    """Return a member of an enum, or None; an unknown value is counted."""
     if value is None:
         return None
     try:
@@ -72,10 +73,10 @@ def known_value(kind: type[EnumT], value: str | None, column: str) -> EnumT | No
 
 
 def read_source(text: str, table: str) -> Source:
-    """Return a stored source; a chat of an unknown kind counts as one of many people.
+    """Parse a stored source; a chat of an unknown kind becomes a group.
 
     Raises:
-        ValidationError: It lacks what an answer needs.
+        ValidationError: It lacks a field that an answer needs.
     """
     try:
         return Source.model_validate_json(text)
@@ -89,7 +90,7 @@ def read_source(text: str, table: str) -> Source:
 
 
 def read_said(said: Said) -> Said:
-    """Return a row of a person to be run again, with nothing in it that is not known."""
+    """Return a stored user message without unknown values, for a new run."""
     details, source = said.details, said.source
     if details is not None:
         details = _known_details(details)
@@ -107,7 +108,7 @@ def _known_details(text: str) -> str:
 
 
 def read_override(text: str) -> ModelOverride | None:
-    """Return the stored model override of a session; None if it says nothing that is known."""
+    """Return the stored model override of a session; None if it has no known value."""
     fields = from_json(text)
     if isinstance(fields, dict):
         return read_record(ModelOverride, fields, "sessions.model_override")
@@ -116,7 +117,7 @@ def read_override(text: str) -> ModelOverride | None:
 
 
 def read_reason(text: str) -> str:
-    """Return what a stored mark says interrupted a session."""
+    """Return the stored reason of an interruption, or `interrupted` if it is no valid name."""
     if _NAME.fullmatch(text) is not None:
         return text
     UNKNOWN_VALUES.note("sessions.resume_reason")
@@ -126,15 +127,15 @@ def read_reason(text: str) -> str:
 def read_record(
     model: type[RecordT], fields: "Mapping[str, object]", table: str, *, is_json: bool = False
 ) -> RecordT | None:
-    """Return a record of stored values without those that it does not allow.
+    """Build a record from stored values, without the values that the model rejects.
 
-    None if it cannot be without them.
+    Returns None if the record is invalid without them.
 
     Args:
-        model: What the record is.
-        fields: Its values, by the names of the model.
-        table: Where they are stored.
-        is_json: Whether the values are as JSON has them; else as Python has.
+        model: The class of the record.
+        fields: Its values by field name.
+        table: The table that stores them.
+        is_json: Whether the values have their JSON form, as opposed to Python objects.
     """
 
     def read(values: "Mapping[str, object]") -> RecordT:

@@ -1,8 +1,8 @@
-"""Makes rows of transcripts searchable, and keeps what was taken out from being found.
+"""SQL of the search index: make transcript rows searchable, and remove rows from the index.
 
-Filling runs behind the conversation and takes no lock of it. The row of a session in
-`search_progress` is what keeps it apart from those who take rows out: they lock it last, and wait
-until a round of filling is over.
+Indexing runs after the writes and takes no session lock. The row of a session in
+`search_progress` serialises the indexer with transactions that remove rows: they lock it last,
+and wait until the indexer's transaction ends.
 """
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Filling(NamedTuple):
-    """How far a session is searchable; its row of `search_progress` is locked.
+    """Progress of the index for a session; its row of `search_progress` is locked.
 
     Attributes:
-        agent: Who serves the session now.
-        owner: Whose it is now.
-        last_seq: No row that is written by now comes behind this place.
-        seq: All rows of the transcript up to here are searchable.
-        removal: The removal that the last searchable row of the archive was taken out by.
-        removed_seq: And its place.
-        marks: What its rows are found by besides their words.
+        agent: The current agent of the session.
+        owner: The current owner of the session.
+        last_seq: The last place that the session has assigned so far.
+        seq: All transcript rows up to this place are searchable.
+        removal: The removal of the last searchable row of the archive.
+        removed_seq: The place of that row.
+        marks: The marks with which its rows are indexed besides their words.
     """
 
     session_id: UUID
@@ -44,7 +44,7 @@ class Filling(NamedTuple):
 class Unsearchable(NamedTuple):
     """A row that is not searchable yet; `removal` is 0 unless it is in the archive.
 
-    `content` is cut to the length that was asked for.
+    `content` is cut to the requested length.
     """
 
     session_id: UUID
@@ -71,7 +71,7 @@ ORDER BY progress.session_id FOR NO KEY UPDATE OF progress SKIP LOCKED
 
 
 async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Filling]:
-    """Return how far sessions are searchable, locked; those somebody else has are left out."""
+    """Lock the progress of sessions and return it; skips sessions that another transaction has locked."""
     wanted = sorted(ids)
     await connection.execute(BEGIN_SQL, wanted)
     rows = await connection.fetch(LOCK_SQL, wanted)
@@ -85,7 +85,7 @@ DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
 
 
 async def start_over(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> None:
-    """Make nothing of sessions searchable any more; their progress is the caller's to set back."""
+    """Remove all rows of sessions from the index; the caller resets their progress."""
     await connection.execute(START_OVER_SQL, ids)
 
 
@@ -119,17 +119,16 @@ LIMIT $4
 async def next_rows(
     connection: "PoolConnectionProxy", sessions: "Sequence[Filling]", limit: int, max_length: int
 ) -> list[Unsearchable]:
-    """Return what comes next of the first of these sessions, each in order.
+    """Return the next unindexed rows of these sessions, in order within each session.
 
     Args:
-        connection: Of the transaction that has locked their progress.
-        sessions: Which, and from where on.
-        limit: Most rows of their transcripts, and of the archive, taken together; where fewer
-            come, there are no more.
-        max_length: Most characters of each row.
+        connection: Connection of the transaction that has locked their progress.
+        sessions: The sessions and their progress.
+        limit: Maximum rows of their transcripts, and of the archive, taken together; fewer rows mean that none remain.
+        max_length: Maximum characters of each row.
     """
-    live = [(one.session_id, one.seq) for one in sessions]
-    removed = [(one.session_id, one.removal, one.removed_seq) for one in sessions]
+    live = [(session.session_id, session.seq) for session in sessions]
+    removed = [(session.session_id, session.removal, session.removed_seq) for session in sessions]
     rows = await connection.fetch(NEXT_ROWS_SQL, *columns(live, 2), limit, max_length)
     rows += await connection.fetch(NEXT_REMOVED_SQL, *columns(removed, 3), limit, max_length)
     return [Unsearchable(*row.values()) for row in rows]
@@ -151,7 +150,7 @@ ON CONFLICT DO NOTHING
 async def insert(
     connection: "PoolConnectionProxy", rows: "Sequence[tuple[UUID, int, int, str]]"
 ) -> None:
-    """Make rows searchable: (session, removal, seq, document). Some may be so already."""
+    """Add rows to the index: (session, removal, seq, document). Rows that it already has are skipped."""
     if rows:
         await connection.execute(INSERT_SQL, *columns(rows, 4))
 
@@ -168,16 +167,22 @@ WHERE progress.session_id = new.session_id
 
 
 async def advance(connection: "PoolConnectionProxy", sessions: "Iterable[Filling]") -> None:
-    """Keep how far locked sessions have come."""
+    """Write the progress of locked sessions."""
     rows = [
-        (one.session_id, one.seq, one.removal, one.removed_seq, "\n".join(one.marks))
-        for one in sessions
+        (
+            session.session_id,
+            session.seq,
+            session.removal,
+            session.removed_seq,
+            "\n".join(session.marks),
+        )
+        for session in sessions
     ]
     await connection.execute(ADVANCE_SQL, *columns(rows, 5))
 
 
 class Walked(NamedTuple):
-    """A session, whether rows of it are not searchable yet, and by which marks the others are."""
+    """A session, whether some of its rows are not searchable yet, and the marks of the others."""
 
     session_id: UUID
     agent: str
@@ -210,7 +215,7 @@ ORDER BY walked.id
 
 
 async def walk(connection: "PoolConnectionProxy", after: UUID, limit: int) -> list[Walked]:
-    """Return up to `limit` sessions behind one, oldest first."""
+    """Return up to `limit` sessions with ids above `after`, oldest first."""
     rows = await connection.fetch(WALK_SQL, after, limit)
     return [
         Walked(session_id, agent, owner, is_unfinished, tuple(marks))
@@ -224,7 +229,7 @@ INSERT INTO search_progress AS progress (session_id) VALUES ($1)
 ON CONFLICT (session_id) DO UPDATE SET seq = least(progress.seq, $2 - 1)
 """
 
-# A statement of its own: it has to see what was filled while the one before waited.
+# A separate statement: it must see the rows that were indexed while the previous one waited.
 FORGET_ROWS_SQL: Final[LiteralString] = """
 -- searchable: not these rows any more
 DELETE FROM searchable WHERE session_id = $1 AND removal = 0 AND seq >= $2 AND seq <= $3
@@ -237,9 +242,9 @@ async def forget_rows(
     from_seq: int,
     through_seq: int = MAX_INT64,
 ) -> None:
-    """Let rows of a transcript be found no more; what is there later becomes searchable anew.
+    """Remove transcript rows from the index; rows written there later are indexed again.
 
-    For whoever takes rows out or changes what they say, in the same transaction.
+    Call it in the transaction that removes the rows or changes their text.
     """
     await connection.execute(SET_BACK_SQL, session_id, from_seq)
     await connection.execute(FORGET_ROWS_SQL, session_id, from_seq, through_seq)
@@ -265,11 +270,11 @@ DELETE FROM searchable WHERE ctid = ANY(ARRAY(
 async def rewrite(
     connection: "PoolConnectionProxy", rows: "Sequence[tuple[UUID, int, str | None]]"
 ) -> None:
-    """Let rows be found by what they say now, and by nothing where they say nothing.
+    """Index rows by their current text; rows without text leave the index.
 
     Args:
-        connection: Of the transaction that changes what they say; it has locked their sessions.
-        rows: (session, place, what it says now), each row once.
+        connection: Connection of the transaction that changes the text; it has locked the sessions.
+        rows: (session, place, current text), each row once.
     """
     sessions = sorted({session_id for session_id, _, _ in rows})
     await connection.execute(BEGIN_SQL, sessions)
@@ -300,7 +305,7 @@ DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
 
 
 async def forget_sessions(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
-    """Let nothing of sessions be found any more, in the transaction that deletes them."""
-    gone = sorted(ids)
-    await connection.execute(LOCK_PROGRESS_SQL, gone)
-    await connection.execute(FORGET_SESSIONS_SQL, gone)
+    """Remove all rows of sessions from the index, in the transaction that deletes the sessions."""
+    session_ids = sorted(ids)
+    await connection.execute(LOCK_PROGRESS_SQL, session_ids)
+    await connection.execute(FORGET_SESSIONS_SQL, session_ids)

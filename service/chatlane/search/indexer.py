@@ -1,4 +1,4 @@
-"""Makes what was said searchable: behind the conversation, a little at a time."""
+"""Index transcript rows in the background, a few rows per transaction."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
-# Of one transaction: at most so many rows of transcripts, and as many of the archive.
+# Maximum rows per transaction, of transcripts and of the archive each.
 _ROWS_AT_ONCE: Final = 256
 _SESSIONS_AT_ONCE: Final = 128
-# And so many characters: whoever takes rows of these sessions out waits for it.
+# Maximum characters per transaction: a removal of rows of these sessions waits for it.
 _CHARACTERS_AT_ONCE: Final = 4 * MAX_CHARACTERS
-# Of one run, two a second: a router that has more to route than this makes it searchable when it
-# has less to do.
+# Transactions per run, at two runs a second: a router that writes rows faster indexes them when
+# its load drops.
 _ROUNDS_AT_ONCE: Final = 2
 _PAUSE: Final = timedelta(milliseconds=500)
 _WALK_PAUSE: Final = timedelta(seconds=1)
-# Rows of which the words are taken before messages have their turn, about 0.2 ms.
+# Rows to tokenise before yielding to the event loop, about 0.2 ms.
 _BREATH: Final = 8
-# Characters that take as long as many rows; messages have their turn meanwhile.
+# A longer text takes as long as many rows, so a thread tokenises it.
 _LONG: Final = 4096
-# What is forgotten beyond that is found by the walk.
+# The walk finds the sessions beyond this number.
 _MOST_KNOWN: Final = 10_000
 _WALKED_AT_ONCE: Final = 500
 _START: Final = UUID(int=0)
 
 
 class SearchFilling:
-    """Fills in what searches look into.
+    """Keeps the search index up to date.
 
-    Which sessions have new rows is known where the rows are written, and told without waiting.
-    That is forgotten when the process ends; so all sessions are walked over besides, again and
-    again, which also finds what an import or an older release wrote.
+    Writers report sessions with new rows without waiting. These reports are lost when the process
+    ends. Therefore a periodic walk over all sessions also finds unindexed rows, including rows
+    that an import or an older release wrote.
 
     Args:
-        transaction: Opens one.
-        metrics: Told how many rows became searchable, and how many sessions have some to come.
+        transaction: Opens a transaction.
+        metrics: Receives the number of indexed rows and of sessions with pending rows.
     """
 
     def __init__(self, transaction: Transaction, metrics: Metrics) -> None:
@@ -61,22 +61,22 @@ class SearchFilling:
         self._walked_to = _START
 
     def written(self, sessions: Iterable[UUID]) -> None:
-        """Note that these sessions have new rows; committed ones."""
+        """Record sessions that have new committed rows."""
         if len(self._known) < _MOST_KNOWN:
             self._known.update(dict.fromkeys(sessions))
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return what a router has to do again and again."""
+        """Return the periodic jobs of a router."""
         return (
             Job("search", _PAUSE, self.fill),
             Job("search walk", _WALK_PAUSE, self.walk),
         )
 
     async def fill(self) -> int:
-        """Make rows of sessions that are known to have some searchable; returns how many.
+        """Index rows of sessions known to have new ones; returns how many.
 
         Raises:
-            StoreUnavailableError: Next time.
+            StoreUnavailableError: Postgres is unavailable; the next run retries.
         """
         filled = 0
         for _ in range(_ROUNDS_AT_ONCE):
@@ -87,15 +87,15 @@ class SearchFilling:
         return filled
 
     async def walk(self) -> None:
-        """Look at the next sessions, whether all of them is searchable.
+        """Check the next sessions for rows that are not searchable yet.
 
         Raises:
-            StoreUnavailableError: Next time.
+            StoreUnavailableError: Postgres is unavailable; the next run retries.
         """
         async with self._transaction() as connection:
             walked = await index_sql.walk(connection, self._walked_to, _WALKED_AT_ONCE)
         self._walked_to = walked[-1].session_id if len(walked) == _WALKED_AT_ONCE else _START
-        self.written(one.session_id for one in walked if _has_some_to_come(one))
+        self.written(session.session_id for session in walked if _has_some_to_come(session))
 
     async def _fill_some(self) -> int:
         chosen = list(self._known)[:_SESSIONS_AT_ONCE]
@@ -113,13 +113,13 @@ class SearchFilling:
     async def _fill(
         self, connection: PoolConnectionProxy, chosen: list[UUID]
     ) -> tuple[int, list[UUID]]:
-        """Make the next rows of sessions searchable; returns how many, and who may have more."""
+        """Index the next rows of sessions; returns their number and the sessions that may have more."""
         fillings = await _with_marks(connection, await index_sql.lock(connection, chosen))
         found = await index_sql.next_rows(
             connection, fillings, _ROWS_AT_ONCE, max_length=MAX_CHARACTERS
         )
         rows = _short_enough(found)
-        by_session = {one.session_id: one for one in fillings}
+        by_session = {filling.session_id: filling for filling in fillings}
         await index_sql.insert(connection, await _documents(rows, by_session))
         is_full = len(rows) < len(found) or any(
             sum((row.removal > 0) is is_removed for row in rows) == _ROWS_AT_ONCE
@@ -127,7 +127,9 @@ class SearchFilling:
         )
         reached = _reached(rows, by_session)
         if not is_full:
-            reached = [one._replace(seq=max(one.seq, one.last_seq)) for one in reached]
+            reached = [
+                filling._replace(seq=max(filling.seq, filling.last_seq)) for filling in reached
+            ]
         await index_sql.advance(connection, reached)
         return len(rows), list(by_session) if is_full else []
 
@@ -135,24 +137,24 @@ class SearchFilling:
 async def _with_marks(
     connection: PoolConnectionProxy, fillings: Iterable[Filling]
 ) -> list[Filling]:
-    """Let sessions start over whose rows are found by marks that are true no more."""
+    """Reset sessions whose rows are indexed with outdated marks, and return all with current marks."""
     current = []
     changed = []
-    for one in fillings:
-        marks = marks_of(one.session_id, one.agent, one.owner)
-        if one.marks == marks:
-            current.append(one)
+    for filling in fillings:
+        marks = marks_of(filling.session_id, filling.agent, filling.owner)
+        if filling.marks == marks:
+            current.append(filling)
             continue
-        if one.marks:
-            changed.append(one.session_id)
-        current.append(one._replace(marks=marks, seq=0, removal=0, removed_seq=0))
+        if filling.marks:
+            changed.append(filling.session_id)
+        current.append(filling._replace(marks=marks, seq=0, removal=0, removed_seq=0))
     if changed:
         await index_sql.start_over(connection, changed)
     return current
 
 
 def _short_enough(rows: list[Unsearchable]) -> list[Unsearchable]:
-    """Return the first rows, whose words are taken while a change of their sessions may wait."""
+    """Return the first rows within the character limit of a transaction, at least one."""
     left = _CHARACTERS_AT_ONCE
     for number, row in enumerate(rows):
         left -= len(row.content or "")
@@ -187,13 +189,13 @@ def _has_some_to_come(walked: Walked) -> bool:
 
 
 def _reached(rows: Iterable[Unsearchable], sessions: dict[UUID, Filling]) -> list[Filling]:
-    """Return how far rows, in order, take each session."""
+    """Return the progress of each session after these rows, which are in order."""
     reached = dict(sessions)
     for row in rows:
-        one = reached[row.session_id]
+        filling = reached[row.session_id]
         reached[row.session_id] = (
-            one._replace(removal=row.removal, removed_seq=row.seq)
+            filling._replace(removal=row.removal, removed_seq=row.seq)
             if row.removal
-            else one._replace(seq=row.seq)
+            else filling._replace(seq=row.seq)
         )
     return list(reached.values())

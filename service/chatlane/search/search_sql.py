@@ -1,4 +1,4 @@
-"""Finds rows of transcripts by what they say."""
+"""Search transcript rows by their text."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
     FindOwners = Callable[[PoolConnectionProxy, Person | None], Awaitable[list[str] | None]]
 
-# Blocks of 8,192 rows, as `terms` names them, in which a search begins.
+# A search reads this many of the newest blocks first; a block has 8,192 rows, see `terms`.
 _NEWEST_BLOCKS: Final = 2
-# How many of the newest rows that match are put in order.
+# How many of the newest matching rows are ranked.
 _MOST_RANKED: Final = 1000
 
 
 class Place(NamedTuple):
-    """Where a page of hits begins: behind a hit of this rank and id."""
+    """Start of a page of hits: after the hit of this rank and id."""
 
     rank: float
     id: int
 
 
 class Hit(NamedTuple):
-    """A row that was found.
+    """A row that matches a search.
 
     Attributes:
         rank: How well it matches; higher is better.
-        id: Of two that match alike, the higher is the newer.
-        removal: Number of the change that put a summary in its place; 0 where it still counts.
-        content: The beginning of it, as far as it can be found.
+        id: Orders hits of equal rank; the higher id is newer.
+        removal: Number of the change that replaced the row with a summary; 0 for a current row.
+        content: Beginning of the text, as far as it is searchable.
     """
 
     rank: float
@@ -58,16 +58,16 @@ class Hit(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Return where the page behind this hit begins."""
+        """Return the start of the page after this hit."""
         return Place(self.rank, self.id)
 
 
 class SearchReads:
-    """Search in transcripts; locks nothing.
+    """Searches transcripts; locks nothing.
 
     Args:
         store: Opens the transactions.
-        find_owners: Returns what sessions of a person name as their owner; None for any session.
+        find_owners: Returns the owner texts of a person's sessions; None for any session.
     """
 
     def __init__(self, store: Store, find_owners: FindOwners) -> None:
@@ -131,34 +131,34 @@ class SearchReads:
         limit: int,
         max_length: int,
     ) -> tuple[Hit, ...]:
-        """Return up to `limit` rows that match, the best first.
+        """Return up to `limit` matching rows, best first.
 
-        Of all that match, the newest thousand are put in order; older ones are not found.
+        Ranks only the newest thousand matching rows; older rows are not found.
 
         Args:
-            search: What to look for.
-            person: Only in sessions that are theirs.
-            session_id: Only in this session.
-            agent: Only in sessions of this agent.
-            behind: Where the page begins.
-            limit: How many rows.
-            max_length: Most characters of each.
+            search: The parsed query.
+            person: Restricts the search to sessions of this person.
+            session_id: Restricts the search to this session.
+            agent: Restricts the search to sessions of this agent.
+            behind: Start of the page.
+            limit: Maximum number of rows.
+            max_length: Maximum characters of each row.
         """
         async with self._store.transaction() as connection:
-            theirs = await self._find_owners(connection, person)
-            if theirs == []:
+            owners = await self._find_owners(connection, person)
+            if owners == []:
                 return ()
-            # To start them takes a third of what a search takes alone, and routing has use for
-            # the processors.
+            # Starting parallel workers takes a third of the time of a serial search, and
+            # routing needs the processors.
             await connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
             rows = await connection.fetch(
                 self._SEARCH,
-                search.tsquery(*_scopes(theirs, session_id, agent)),
+                search.tsquery(*_scopes(owners, session_id, agent)),
                 _NEWEST_BLOCKS,
                 _MOST_RANKED,
                 behind.rank,
                 behind.id,
-                theirs,
+                owners,
                 agent,
                 limit,
                 max_length,
@@ -167,11 +167,11 @@ class SearchReads:
 
 
 def _scopes(
-    theirs: Iterable[str] | None, session_id: UUID | None, agent: str | None
+    owners: Iterable[str] | None, session_id: UUID | None, agent: str | None
 ) -> Iterator[str]:
-    """Yield what has to be on a row besides its words, so that one index finds both."""
-    if theirs is not None:
-        yield any_mark(map(owner_mark, theirs))
+    """Yield the marks that a row must have besides its words, so that one index serves both."""
+    if owners is not None:
+        yield any_mark(map(owner_mark, owners))
     if session_id is not None:
         yield any_mark([session_mark(session_id)])
     if agent is not None:

@@ -1,10 +1,10 @@
-"""What of a text can be found, by which words, and how a search is read.
+"""Split text into searchable words, and parse search queries.
 
 Words are runs of letters and digits, without case and accents. Scripts that write no spaces
-between words (Chinese, Japanese, Thai, ...) and Korean, whose words change with what is glued to
-them, are cut into overlapping pairs of characters: then any piece of a sentence is found, and
-exactly that piece, because the pairs have to follow each other. All of it is decided here and
-not by the database, whose idea of a letter depends on the locale it was made with.
+between words (Chinese, Japanese, Thai, ...) and Korean, whose words change with attached
+particles, are cut into overlapping pairs of characters: a search then finds any part of a
+sentence, and only exactly that part, because the pairs must follow each other. This module
+decides all of it instead of the database, whose definition of a letter depends on its locale.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from uuid import UUID
 
-# What of one row can be found. Far more than people write, and little enough that a row never
-# exceeds what the database takes as one document, whatever is in it.
+# Searchable characters of one row. The limit is far above what users write, and low enough that
+# no text exceeds the maximum size of a `tsvector`.
 MAX_CHARACTERS: Final = 32_768
 _MAX_POSITIONS: Final = 16_000
 _MAX_POSITIONS_OF_WORD: Final = 200
@@ -41,12 +41,12 @@ _TOKEN: Final = re.compile(
 )
 _ASCII_WORD: Final = re.compile(r"[a-z0-9]+")
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
-# A piece of a query: a phrase in quotes or whatever stands between spaces, perhaps not wanted.
+# A part of a query: a quoted phrase or the text between spaces, optionally negated with `-`.
 _PIECE: Final = re.compile(r'(?P<no>-)?(?:"(?P<phrase>[^"]*)"?|(?P<plain>[^\s"]+))')
 
 
 class _Word(NamedTuple):
-    """What is found, where it comes among the words of its text, and where in the text."""
+    """A searchable word, its position among the words of its text, and its place in the text."""
 
     text: str
     position: int
@@ -56,7 +56,7 @@ class _Word(NamedTuple):
 
 
 def _folded(text: str) -> str:
-    """Return a word without case, accents and forms that only look different."""
+    """Return a word without case, accents and compatibility forms."""
     if text.isascii():
         return text.lower()
     plain = unicodedata.normalize("NFKC", text).casefold()
@@ -65,7 +65,7 @@ def _folded(text: str) -> str:
 
 
 def _words(text: str) -> Iterator[_Word]:
-    """Yield the words of a text in order; of a run in pairs each pair, and its last character."""
+    """Yield the words of a text in order; a run of pairs yields each pair, then its last character."""
     position = 1
     for token in _TOKEN.finditer(text):
         start, end = token.span()
@@ -83,18 +83,18 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 def _texts_of_words(text: str) -> Iterable[str]:
-    """Return the texts of `_words`, which every row that is written goes through."""
+    """Return the texts of `_words`; every row that is written passes through here."""
     if text.isascii():
         return [word[:_MAX_WORD] for word in _ASCII_WORD.findall(text.lower())]
     return (word.text for word in _words(unicodedata.normalize("NFC", text)))
 
 
 def document(text: str, marks: Iterable[str] = ()) -> str | None:
-    """Return what of a text can be found, in the form of a `tsvector`; None for nothing.
+    """Return the searchable words of a text as a `tsvector` literal, or None if it has none.
 
     Args:
-        text: What was said.
-        marks: What else it is found by; see `owner_mark` and its siblings.
+        text: Text of the row.
+        marks: Additional terms to index it with; see `owner_mark`, `session_mark`, `agent_mark`.
     """
     places: dict[str, list[str]] = {}
     for position, word in enumerate(_texts_of_words(text[:MAX_CHARACTERS]), 1):
@@ -113,19 +113,19 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-# No word begins with an equals sign, so no search of people's words finds a mark.
+# No word begins with an equals sign, so a search for words never finds a mark.
 def owner_mark(owner: str) -> str:
-    """Return what all rows of an owner's sessions are found by."""
+    """Return the mark of all rows of an owner's sessions."""
     return f"=o:{sha256(owner.encode()).hexdigest()[:32]}"
 
 
 def session_mark(session_id: UUID) -> str:
-    """Return what all rows of a session are found by."""
+    """Return the mark of all rows of a session."""
     return f"=s:{session_id.hex}"
 
 
 def agent_mark(agent: str) -> str:
-    """Return what all rows of an agent's sessions are found by."""
+    """Return the mark of all rows of an agent's sessions."""
     return f"=a:{agent}"
 
 
@@ -136,12 +136,12 @@ def marks_of(session_id: UUID, agent: str, owner: str | None) -> tuple[str, ...]
 
 
 def any_mark(marks: Iterable[str]) -> str:
-    """Return a `tsquery` of what has one of these marks, of which there is at least one."""
+    """Return a `tsquery` that matches rows with one of these marks; there must be at least one."""
     return "(" + " | ".join(map(_quoted, sorted(marks))) + ")"
 
 
 class _Term(NamedTuple):
-    """Words that have to follow each other, and whether the last one may go on."""
+    """Words that must follow each other; `goes_on` means that the last word is a prefix."""
 
     words: tuple[_Word, ...]
     goes_on: bool
@@ -158,32 +158,32 @@ class _Term(NamedTuple):
         return _quoted(word.text) + (":*" if self.is_prefix(word) else "")
 
     def is_prefix(self, word: _Word) -> bool:
-        # One character of a run is the beginning of a pair, or the end of a run.
+        # A single character of a run matches the start of a pair, or the end of a run.
         return word.is_end or (self.goes_on and word is self.words[-1])
 
 
 class Search(NamedTuple):
-    """A search as it was meant.
+    """A parsed search query.
 
     Attributes:
-        terms: What all has to be there.
-        unwanted: What must not be there.
+        terms: Terms that must all occur.
+        unwanted: Terms that must not occur.
     """
 
     terms: tuple[_Term, ...]
     unwanted: tuple[_Term, ...] = ()
 
     def tsquery(self, *scopes: str) -> str:
-        """Return it as a `tsquery`, within scopes that are one already."""
+        """Return the query as a `tsquery`, restricted to scopes that are `tsquery` texts."""
         wanted = [term.tsquery() for term in self.terms]
         return " & ".join([*scopes, *wanted, *(f"!{term.tsquery()}" for term in self.unwanted)])
 
 
 def search_of(query: str) -> Search | None:
-    """Return what a query asks for; None if no word of it says what has to be there.
+    """Parse a query; returns None if it has no word that must occur.
 
-    Every word has to be there. `"Several words"` in quotes have to follow each other, and so do
-    the parts of `a-b.c`; a word ending in `*` may go on; `-word` must not be there.
+    Every word must occur. `"Several words"` in quotes must follow each other, and so must the
+    parts of `a-b.c`; a word ending in `*` is a prefix; `-word` must not occur.
     """
     wanted: list[_Term] = []
     unwanted: list[_Term] = []
@@ -198,8 +198,8 @@ def search_of(query: str) -> Search | None:
 
 def _term(text: str) -> _Term | None:
     words = list(_words(text))
-    # The last character of a run stands for its end, which a query need not reach, unless it
-    # is all there is of the run.
+    # The last character of a run marks its end. A query need not match the end, unless the run
+    # has only this character.
     kept = [
         word
         for place, word in enumerate(words)
@@ -213,7 +213,7 @@ SNIPPET_CHARACTERS: Final = 240
 
 
 def snippet(text: str, search: Search) -> str:
-    """Return a piece of a text around the first word that was looked for, on one line."""
+    """Return an excerpt of a text around the first matching word, on one line."""
     shown = unicodedata.normalize("NFC", text[:MAX_CHARACTERS])
     found = next((word.start for word in _words(shown) if _is_looked_for(word, search)), 0)
     start = max(0, found - _BEFORE)
