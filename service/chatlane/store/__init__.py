@@ -1,1 +1,1 @@
-"""The only SQL: one module per family of tables, each statement above the function that runs it."""
+"""SQL of the service: one module per family of tables, each statement above its function."""

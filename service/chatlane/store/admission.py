@@ -1,7 +1,7 @@
-"""How full the buckets of admission limits are: one row for each chat or person that writes much.
+"""Buckets of the admission limits: one row for each chat or person that writes much.
 
-Rows are locked after aliases and before sessions, in the order of their keys: people write in
-several chats, so two routers may count the same person.
+Rows are locked after aliases and before sessions, in the order of their keys: a person may write
+in several chats, so two routers may count the same person.
 """
 
 from typing import TYPE_CHECKING, Final, LiteralString
@@ -39,8 +39,8 @@ WHERE admission.key = new.key
 
 
 async def write(connection: "PoolConnectionProxy", buckets: "Iterable[Bucket]") -> None:
-    """Write back buckets that this transaction has locked."""
-    rows = [(its.key, its.full_at, its.told_until) for its in buckets]
+    """Write buckets that this transaction has locked."""
+    rows = [(bucket.key, bucket.full_at, bucket.told_until) for bucket in buckets]
     if rows:
         await connection.execute(WRITE_ADMISSION_SQL, *columns(rows, 3))
 
@@ -63,10 +63,10 @@ SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
 async def forget_full(
     connection: "PoolConnectionProxy", after: bytes, kept: "timedelta", limit: int
 ) -> bytes | None:
-    """Delete buckets that have been full for so long, among the next ones after a key.
+    """Delete buckets that have been full for `kept`, among the next `limit` ones after a key.
 
     Returns:
-        The last key looked at; None at the end.
+        The last key that was checked; None at the end.
     """
     last: bytes | None = await connection.fetchval(FORGET_FULL_SQL, after, kept, limit)
     return last

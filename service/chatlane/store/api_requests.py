@@ -1,4 +1,4 @@
-"""Requests for a change and their replies, so that a repeated request gets the first reply.
+"""API requests and their replies, so that a repeated request gets the first reply.
 
 A transaction locks the row of its request before any other row: a repeated request waits until
 the first one is done.
@@ -32,16 +32,16 @@ async def answer_once(  # noqa: PLR0917 # the request comes in three parts
     reply_type: type[ReplyT],
     decide: "Callable[[datetime], Awaitable[ReplyT]]",
 ) -> ReplyT:
-    """Decide a request and keep the reply, or return the reply to the first request of that id.
+    """Execute a request and store its reply, or return the stored reply to the same request id.
 
     Args:
-        connection: Of the transaction of the change.
-        principal: Who sends the request; request ids are unique for each principal.
-        request: What to do.
-        digest: Of the request, to detect another request with the same id.
+        connection: Connection of the transaction that makes the change.
+        principal: Sender of the request; request ids are unique for each principal.
+        request: The request.
+        digest: Digest of the request, to detect a different request with the same id.
         reply_type: The model of the reply.
-        decide: Makes the change, given the time of the request. A reply with an error has
-            changed nothing.
+        decide: Makes the change, given the time of the request. A reply with an error means
+            that nothing was changed.
     """
     at = await begin(connection, principal, request.id, digest)
     if at is not None:
@@ -79,7 +79,7 @@ SELECT reply FROM api_requests WHERE principal = $1 AND id = $2 AND digest = $3
 async def find(
     connection: "PoolConnectionProxy", principal: str, request_id: str, digest: bytes
 ) -> bytes | None:
-    """Return the body of what a request was answered; None where another one had its id."""
+    """Return the stored reply to a request; None if a different request had its id."""
     reply: bytes | None = await connection.fetchval(FIND_SQL, principal, request_id, digest)
     return reply
 
@@ -93,7 +93,7 @@ UPDATE api_requests SET reply = $3 WHERE principal = $1 AND id = $2
 async def finish(
     connection: "PoolConnectionProxy", principal: str, request: "Envelope", reply: ApiReply
 ) -> None:
-    """Keep the answer to a request that this transaction began; an operator's is audited."""
+    """Store the reply to a request that this transaction began; audits requests of operators."""
     await connection.execute(FINISH_SQL, principal, request.id, encode(reply))
     if isinstance(principal, Operator):
         detail = {"request": request.id, "turn": getattr(request, "turn_id", None)}
@@ -116,6 +116,6 @@ DELETE FROM api_requests WHERE ctid = ANY(ARRAY(
 
 
 async def prune(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
-    """Forget up to `limit` requests older than `kept`; returns how many it were."""
+    """Delete up to `limit` requests older than `kept`; returns how many."""
     status = await connection.execute(PRUNE_SQL, kept, limit)
     return int(status.rpartition(" ")[2])

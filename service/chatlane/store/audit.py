@@ -1,4 +1,4 @@
-"""The audit: what operators did and looked at, and what sessions underwent unasked."""
+"""Audit log: actions and reads of operators, and automatic actions on sessions."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, LiteralString
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chatlane.domain.callers import Operator
     from chatlane.postgres.pool import Store
 
-# Who goes on looking within it looks once.
+# Repeated reads within this time become one audit line.
 _SAME_LOOK: Final = timedelta(minutes=1)
 
 WRITE_SQL: Final[LiteralString] = """
@@ -33,18 +33,18 @@ async def write(
     actor: str | None = None,
     outcome: str | None = None,
 ) -> None:
-    """Write a line for operators.
+    """Write an audit line.
 
     Args:
-        connection: Of the transaction that does it.
-        action: What was done.
-        session_id: To which session, if to one.
-        detail: What else there is to know: ids and numbers, no text of a message.
-        actor: Who did it: `nats:` with a principal, `os:` with a user; None for the service.
-        outcome: `done`, or why it was not.
+        connection: Connection of the transaction that makes the change.
+        action: Name of the action.
+        session_id: The affected session, if there is one.
+        detail: Additional ids and numbers, never message text.
+        actor: `nats:` with a principal, or `os:` with a user; None for the service.
+        outcome: `done`, or the reason of a failure.
     """
-    said = to_json(detail).decode()
-    await connection.execute(WRITE_SQL, action, session_id, said, actor, outcome)
+    detail_json = to_json(detail).decode()
+    await connection.execute(WRITE_SQL, action, session_id, detail_json, actor, outcome)
 
 
 READ_SQL: Final[LiteralString] = """
@@ -58,13 +58,13 @@ WHERE NOT EXISTS (
 
 
 class ReadNotes:
-    """Notes what operators look at: a page, or a look at what comes, is no line of its own."""
+    """Audits what operators read; repeated reads of the same session become one line."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
 
     async def note(self, operator: "Operator", session_id: "UUID | None", outcome: str) -> None:
-        """Note that an operator looked, at a session if it was one, and what became of it."""
+        """Audit that an operator read a session, or something else if it is None, with the outcome."""
         actor = f"nats:{operator}"
         async with self._store.transaction() as connection:
             await connection.execute(
@@ -81,6 +81,6 @@ DELETE FROM audit WHERE id = ANY(ARRAY(
 
 
 async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
-    """Delete lines that are older than that, at most so many; returns how many."""
+    """Delete up to `limit` lines older than `kept`; returns how many."""
     status = await connection.execute(EXPIRE_SQL, kept, limit)
     return int(status.rpartition(" ")[2])

@@ -1,4 +1,4 @@
-"""What other bots have spent of what they may say: touched by batches in which one speaks."""
+"""Message budgets of other bots, used only by batches with a message of a bot."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -21,7 +21,7 @@ FROM bot_budgets WHERE key = ANY($1::bytea[]) ORDER BY key FOR NO KEY UPDATE
 
 
 async def lock(connection: "PoolConnectionProxy", keys: "Iterable[bytes]") -> dict[bytes, Spent]:
-    """Return what was spent, by key, locked until the transaction ends."""
+    """Return the spent budgets by key, locked until the transaction ends."""
     rows = await connection.fetch(LOCK_BUDGETS_SQL, list(keys))
     return {row["key"]: Spent(*row.values()) for row in rows}
 
@@ -39,8 +39,11 @@ ON CONFLICT (key) DO UPDATE SET
 
 
 async def write(connection: "PoolConnectionProxy", spent: "Iterable[Spent]") -> None:
-    """Write what was spent of budgets, new ones and those locked before."""
-    rows = [(its.key, its.opened_at, its.last_at, its.messages, its.is_silenced) for its in spent]
+    """Write spent budgets, both new and locked ones."""
+    rows = [
+        (budget.key, budget.opened_at, budget.last_at, budget.messages, budget.is_silenced)
+        for budget in spent
+    ]
     if rows:
         await connection.execute(WRITE_BUDGETS_SQL, *columns(rows, 5))
 
@@ -66,8 +69,8 @@ GROUP BY want.chat
 async def find_people(
     connection: "PoolConnectionProxy", chats: "Collection[tuple[str, ChatRange]]", limit: int
 ) -> "dict[str, datetime]":
-    """Return when a person last spoke in each chat, as far as its first lanes tell."""
-    wanted = [(chat, its.prefix, its.suffix) for chat, its in chats]
+    """Return when a person last wrote in each chat, among the first lanes of the chat."""
+    wanted = [(chat, chat_range.prefix, chat_range.suffix) for chat, chat_range in chats]
     rows = await connection.fetch(FIND_PEOPLE_SQL, *columns(wanted, 3), limit)
     return {row[0]: row[1] for row in rows}
 
@@ -88,10 +91,10 @@ SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
 async def forget(
     connection: "PoolConnectionProxy", after: bytes, quiet: "timedelta", limit: int
 ) -> bytes | None:
-    """Delete budgets of bots that have said nothing for so long, among the next after a key.
+    """Delete budgets of bots that have been quiet for `quiet`, among the next `limit` after a key.
 
     Returns:
-        The last key looked at; None at the end.
+        The last key that was checked; None at the end.
     """
     last: bytes | None = await connection.fetchval(FORGET_BUDGETS_SQL, after, quiet, limit)
     return last

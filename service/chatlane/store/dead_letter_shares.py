@@ -1,4 +1,4 @@
-"""How many dead letters each account or agent caused in an hour, and how many were not kept."""
+"""Count dead letters by owner and hour, both kept and dropped ones."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Share(NamedTuple):
-    """What belongs together: an owner in a log, and an hour of the log's time."""
+    """The key of a share: an owner in a log, and an hour of the log's time."""
 
     log: str
     owner: str
@@ -24,14 +24,14 @@ class Share(NamedTuple):
 
 
 class Used(NamedTuple):
-    """How many dead letters were kept, and the bytes of their bodies."""
+    """The number of kept dead letters, and the size of their bodies."""
 
     letters: int
     body_bytes: int
 
 
 class ShareRow(NamedTuple):
-    """Dead letters of one share and reason: what is added, or the sum so far."""
+    """Dead letters of one share and reason: an increment, or the sum so far."""
 
     log: str
     owner: str
@@ -56,7 +56,7 @@ JOIN dead_letter_shares AS shares USING (log, owner, hour)
 async def read(
     connection: "PoolConnectionProxy", shares: "Collection[Share]"
 ) -> dict[Share, dict[str, Used]]:
-    """Return what was kept in each share, by reason; nothing is locked."""
+    """Return the kept dead letters of each share, by reason; locks nothing."""
     found: dict[Share, dict[str, Used]] = {share: {} for share in shares}
     for row in await connection.fetch(USED_SQL, *columns(shares, 3)):
         log, owner, hour, reason, letters, body_bytes = row.values()
@@ -82,7 +82,7 @@ RETURNING log, owner, hour, reason, kept, kept_bytes, dropped, dropped_bytes, fi
 
 
 async def add(connection: "PoolConnectionProxy", rows: "Sequence[ShareRow]") -> list[ShareRow]:
-    """Add to shares; returns their sums."""
+    """Add to shares; returns their new sums."""
     found = await connection.fetch(ADD_SHARES_SQL, *columns(sorted(rows), 10))
     return [ShareRow(*row.values()) for row in found]
 
@@ -104,13 +104,13 @@ RETURNING id, xmax = 0
 async def write_summaries(
     connection: "PoolConnectionProxy", rows: "Sequence[DeadRow]"
 ) -> set[UUID]:
-    """Write or update summaries; returns the ids of those that were not there before."""
+    """Write or update summaries; returns the ids of new ones."""
     found = await connection.fetch(WRITE_SUMMARIES_SQL, *columns(sorted(rows), 13))
     return {row[0] for row in found if row[1]}
 
 
 class Dropped(NamedTuple):
-    """How many dead letters of an owner were not kept."""
+    """The number of an owner's dead letters that were dropped."""
 
     log: str
     owner: str
@@ -126,7 +126,7 @@ GROUP BY log, owner ORDER BY log, owner
 
 
 async def list_recent(connection: "PoolConnectionProxy", within: "timedelta") -> list[Dropped]:
-    """Return of whom dead letters were not kept, in hours that began within a time."""
+    """Return the owners with dropped dead letters, in hours that began within a time."""
     return [Dropped(*row.values()) for row in await connection.fetch(RECENT_DROPPED_SQL, within)]
 
 
@@ -137,5 +137,5 @@ DELETE FROM dead_letter_shares WHERE hour < (SELECT clock_timestamp() - $1::inte
 
 
 async def expire(connection: "PoolConnectionProxy", kept: "timedelta") -> None:
-    """Delete the shares of hours that are so long ago."""
+    """Delete the shares of hours more than `kept` ago."""
     await connection.execute(EXPIRE_SHARES_SQL, kept)

@@ -1,4 +1,4 @@
-"""Dead letters: messages set aside with a reason, kept with their body for the operator."""
+"""Dead letters: messages that could not be processed, kept with reason and body for operators."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -31,7 +31,7 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[DeadRow]") -
     """Write dead letters.
 
     Returns:
-        The ids that were not there before.
+        The ids that did not exist before.
     """
     if not rows:
         return set()
@@ -54,13 +54,13 @@ async def list_recent(
     before: datetime | None = None,
     reason: str | None = None,
 ) -> list[tuple[datetime, DeadRow]]:
-    """Return when each was set aside and what it was, newest first; bodies stay where they are.
+    """Return dead letters and the time each was written, newest first, without bodies.
 
     Args:
-        connection: Any.
-        limit: At most so many.
-        before: Only older ones; the time of the last of the page before.
-        reason: Only of this reason.
+        connection: Any connection.
+        limit: Maximum number of dead letters.
+        before: Return only older ones; the time of the last one of the previous page.
+        reason: Return only dead letters with this reason.
     """
     rows = await connection.fetch(RECENT_DEAD_LETTERS_SQL, limit, before, reason)
     return [(at, DeadRow._make((*fields, None))) for at, *fields in rows]
@@ -75,7 +75,7 @@ FROM dead_letters WHERE reason = $1 ORDER BY at, id LIMIT $2
 
 
 async def list_oldest(connection: "PoolConnectionProxy", reason: str, limit: int) -> list[DeadRow]:
-    """Return the first of a reason, oldest first; bodies stay where they are."""
+    """Return the first dead letters with a reason, oldest first, without bodies."""
     rows = await connection.fetch(OLDEST_DEAD_LETTERS_SQL, reason, limit)
     return [DeadRow._make((*row.values(), None)) for row in rows]
 
@@ -89,7 +89,7 @@ FROM dead_letters WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
 
 
 async def lock(connection: "PoolConnectionProxy", letter_id: UUID) -> DeadRow | None:
-    """Return a letter, locked, or None when there is no such one."""
+    """Lock and return a dead letter; None if it does not exist."""
     row = await connection.fetchrow(LOCK_DEAD_LETTER_SQL, letter_id)
     return DeadRow._make(row.values()) if row else None
 
@@ -106,7 +106,7 @@ WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
 async def find_older(
     connection: "PoolConnectionProxy", letter_id: UUID, subjects: "Sequence[str]"
 ) -> UUID | None:
-    """Return the oldest letter under any of these subjects that came before this one."""
+    """Return the oldest dead letter under any of these subjects that precedes this one."""
     older: UUID | None = await connection.fetchval(FIND_OLDER_SQL, letter_id, subjects)
     return older
 
@@ -121,7 +121,7 @@ WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
 
 
 async def find_older_of_session(connection: "PoolConnectionProxy", letter_id: UUID) -> UUID | None:
-    """Return the oldest letter of the same session and stage that came before this one."""
+    """Return the oldest dead letter of the same session and stage that precedes this one."""
     older: UUID | None = await connection.fetchval(FIND_OLDER_OF_SESSION_SQL, letter_id)
     return older
 
@@ -148,7 +148,7 @@ ORDER BY at DESC LIMIT 4
 
 
 async def find_by_end(connection: "PoolConnectionProxy", digits: str) -> list[UUID]:
-    """Return ids that end with these hexadecimal digits, at most four."""
+    """Return at most four ids that end with these hexadecimal digits."""
     return [row[0] for row in await connection.fetch(FIND_BY_END_SQL, digits)]
 
 
@@ -159,16 +159,16 @@ DELETE FROM dead_letters WHERE id = $1
 
 
 async def delete(connection: "PoolConnectionProxy", letter_id: UUID) -> None:
-    """Delete a letter."""
+    """Delete a dead letter."""
     await connection.execute(DELETE_DEAD_LETTER_SQL, letter_id)
 
 
 class Tally(NamedTuple):
-    """How many letters of a reason there are.
+    """The number of dead letters with a reason.
 
     Attributes:
-        number: Counted up to a bound.
-        oldest_seconds: Age of the oldest.
+        number: Counted up to a limit.
+        oldest_seconds: Age of the oldest one.
     """
 
     reason: str
@@ -189,7 +189,7 @@ FROM unnest($1::text[]) AS known (reason)
 
 
 async def tally(connection: "PoolConnectionProxy", most: int = 10_000) -> list[Tally]:
-    """Return the reasons of which there are letters."""
+    """Return the reasons that have dead letters, with their number."""
     rows = await connection.fetch(TALLY_SQL, list(DeadReason), most)
     return [Tally(*row.values()) for row in rows if row[1]]
 

@@ -1,7 +1,7 @@
 """The outbox: rows written with a decision, published by a relay after the commit.
 
-Ids are taken under the lock of the session, so within a session they are the order on the
-wire. A row belongs to the router that publishes it; without a router it waits for the sweep.
+Ids are assigned under the lock of the session, so within a session they give the publishing
+order. The router in a row publishes it; a row without a router waits for the sweep.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
 
-# The streams on which one session's messages must appear in the order of their ids. The
-# statements below name them too: as literals, so that the planner sees them.
+# Streams that must have the messages of a session in the order of their ids. The statements
+# below repeat these names as literals, so that the planner sees them.
 ORDERED_STREAMS: Final = frozenset({"ROUTED", "OUTBOUND"})
 
 # "outbox" in ASCII.
@@ -27,7 +27,7 @@ _ADOPTION_LOCK: Final = 0x6F7574626F78
 
 
 class OutboxRow(NamedTuple):
-    """One message to publish; `stream` names the stream that stores it."""
+    """A message to publish; `stream` is the stream that stores it."""
 
     id: int
     session_id: UUID | None
@@ -41,10 +41,10 @@ class OutboxRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits to be published, by all routers together.
+    """Unpublished rows of all routers together.
 
     Attributes:
-        oldest_at: When the oldest row was written; None when there is none.
+        oldest_at: When the oldest row was written; None if there is none.
     """
 
     rows: int
@@ -90,17 +90,17 @@ async def insert(
     """Write rows in the order given, under the locks of their sessions.
 
     Args:
-        connection: In a transaction that holds the lock of every session in `rows`.
-        router_id: Who publishes them; None leaves them all to the sweep.
-        rows: Any number.
-        published: Ids to delete in the same round trip.
-        doubtful: Ids of rows of this router that its relay does not know for sure; new rows
-            of their sessions queue up behind them in the table.
+        connection: Connection of a transaction that has locked every session in `rows`.
+        router_id: Id of the router that publishes them; None leaves them all to the sweep.
+        rows: Any number of messages.
+        published: Ids of published rows to delete in the same round trip.
+        doubtful: Ids of rows of this router that its relay does not know for certain; new rows of
+            their sessions wait in the table until these are published.
         left: Streams whose rows are all left to the sweep.
 
     Returns:
-        The rows this router has to publish, in order. The rest is left to the sweep: rows of
-        `left`, and those with an older row of the same session and stream that is not this
+        The rows that this router publishes, in order. The sweep publishes the others: rows of
+        `left`, and rows with an older row of the same session and stream that is not this
         router's.
     """
     if not rows:
@@ -133,7 +133,7 @@ SELECT EXISTS (SELECT FROM outbox WHERE session_id = $1 AND stream = $2)
 
 
 async def is_in_line(connection: "PoolConnectionProxy", session_id: UUID, stream: str) -> bool:
-    """Return whether messages of a session are on their way to a stream, or may be."""
+    """Return whether the outbox has unpublished messages of a session for a stream."""
     found: bool = await connection.fetchval(IN_LINE_SQL, session_id, stream)
     return found
 
@@ -145,13 +145,13 @@ SELECT EXISTS (SELECT FROM outbox WHERE id = $1)
 
 
 async def leave(connection: "PoolConnectionProxy", row: Publication) -> int:
-    """Write a row that the sweep publishes; under the lock of its session, if it has one."""
+    """Write a row for the sweep to publish; under the lock of its session, if it has one."""
     row_id: int = await connection.fetchval(LEAVE_OUTBOX_SQL, *row[:5])
     return row_id
 
 
 async def exists(connection: "PoolConnectionProxy", row_id: int) -> bool:
-    """Tell whether a row is still there."""
+    """Return whether a row still exists."""
     return bool(await connection.fetchval(EXISTS_SQL, row_id))
 
 
@@ -162,7 +162,7 @@ DELETE FROM outbox WHERE id = ANY($1::bigint[])
 
 
 async def delete(connection: "PoolConnectionProxy", ids: Iterable[int]) -> None:
-    """Delete rows that were published, whoever they belong to by now."""
+    """Delete published rows, even if another router has adopted them."""
     sorted_ids = sorted(ids)
     if sorted_ids:
         await connection.execute(DELETE_OUTBOX_SQL, sorted_ids)
@@ -228,21 +228,21 @@ async def adopt(
     limit: int,
     doubtful: Iterable[int] = (),
 ) -> list[OutboxRow]:
-    """Take rows that nobody publishes: left to the sweep, or of routers that are gone.
+    """Adopt rows that no live router publishes: rows left to the sweep, or of dead routers.
 
-    A row stays where it is while an older one of its session and stream belongs to a router
-    that lives; so whoever adopts a row also has, or has had, all that must go out before it.
+    A row stays as it is while an older row of its session and stream belongs to a live router.
+    Therefore the adopting router publishes, or has published, all rows that must precede it.
 
     Args:
-        connection: In a transaction of its own, for the lock lasts as long.
-        router_id: Who publishes them from now on.
-        streams: Rows of other streams stay where they are.
-        limit: At most so many of each stream, the oldest.
-        doubtful: Ids of rows of this router that its relay does not know for sure; those
-            that exist are taken like the others.
+        connection: Connection of a separate transaction, because the lock lasts until its end.
+        router_id: Id of the router that publishes the rows from now on.
+        streams: Streams to adopt rows of.
+        limit: Maximum number of rows of each stream; the oldest rows come first.
+        doubtful: Ids of rows of this router that its relay does not know for certain; those that
+            exist are adopted like the others.
 
     Returns:
-        The rows in the order of their ids; none while another sweep is at it.
+        The rows in the order of their ids; none while another sweep holds the lock.
     """
     if not await connection.fetchval(LOCK_ADOPTION_SQL, _ADOPTION_LOCK):
         return []
@@ -265,7 +265,7 @@ SELECT id FROM outbox WHERE id = ANY($2::bigint[]) AND router = $1
 async def reread(
     connection: "PoolConnectionProxy", router_id: UUID, ids: Iterable[int]
 ) -> set[int]:
-    """Return those of `ids` that still exist and belong to this router."""
+    """Return the ids of rows that still exist and belong to this router."""
     return {row[0] for row in await connection.fetch(REREAD_OUTBOX_SQL, router_id, sorted(ids))}
 
 
@@ -282,7 +282,7 @@ FROM unnest($1::text[]) AS wanted (stream)
 async def count_left(
     connection: "PoolConnectionProxy", streams: Iterable[str], limit: int
 ) -> dict[str, int]:
-    """Return how many rows of these streams no router publishes now, up to a limit each."""
+    """Return how many rows of these streams have no router, up to a limit for each stream."""
     rows = await connection.fetch(COUNT_LEFT_SQL, sorted(streams), limit)
     return {row[0]: row[1] for row in rows}
 
@@ -294,6 +294,6 @@ SELECT (SELECT count(*) FROM outbox), (SELECT created_at FROM outbox ORDER BY id
 
 
 async def backlog(connection: "PoolConnectionProxy") -> Backlog:
-    """Return what waits to be published; reads the whole table."""
+    """Return the number and age of unpublished rows; reads the whole table."""
     row = await connection.fetchrow(BACKLOG_SQL)
     return Backlog(*row) if row else Backlog(0, None)

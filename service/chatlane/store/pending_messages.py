@@ -1,4 +1,4 @@
-"""Messages that wait for a turn: the only place where they are until it is claimed."""
+"""Messages that wait for a turn; a message is stored only here until its turn is claimed."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -40,7 +40,7 @@ FROM unnest(
 
 
 async def insert(connection: "PoolConnectionProxy", rows: "Sequence[WaitingRow]") -> None:
-    """Add messages at the places their sessions gave them."""
+    """Add messages at the places that their sessions assigned."""
     if rows:
         await connection.execute(INSERT_WAITING_SQL, *columns(rows, 14))
 
@@ -55,7 +55,7 @@ WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id)
 async def sessions_with_waiting(
     connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
 ) -> "set[UUID]":
-    """Return those of the locked sessions that have messages waiting."""
+    """Return the locked sessions that have waiting messages."""
     rows = await connection.fetch(FIND_BUSY_SQL, list(ids))
     return {row[0] for row in rows}
 
@@ -80,10 +80,10 @@ async def heads(
     connection: "PoolConnectionProxy", ids: "Iterable[UUID]", limit: int
 ) -> "dict[UUID, list[WaitingHead]]":
     """Return up to `limit` waiting messages of each session, in order, without bodies."""
-    lines: dict[UUID, list[WaitingHead]] = {}
+    found: dict[UUID, list[WaitingHead]] = {}
     for row in await connection.fetch(HEADS_SQL, list(ids), limit):
-        lines.setdefault(row[0], []).append(_head(row))
-    return lines
+        found.setdefault(row[0], []).append(_head(row))
+    return found
 
 
 def _head(row: "Record") -> WaitingHead:
@@ -112,7 +112,7 @@ WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id AND busy = 
 async def sessions_with_steered(
     connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
 ) -> "set[UUID]":
-    """Return those of the sessions in which a running turn may find something to take in."""
+    """Return the sessions with waiting messages that may steer a running turn."""
     return {row[0] for row in await connection.fetch(FIND_STEERED_SQL, list(ids))}
 
 
@@ -145,7 +145,7 @@ WHERE session_id = $1 AND message_id = ANY($2::uuid[]) ORDER BY arrival
 
 
 class AnsweredHead(NamedTuple):
-    """A waiting message that a result says it answers."""
+    """A waiting message that a result names as answered."""
 
     arrival: int
     source: Source
@@ -155,7 +155,7 @@ class AnsweredHead(NamedTuple):
 async def find_answered(
     connection: "PoolConnectionProxy", session_id: "UUID", ids: "Iterable[UUID]"
 ) -> list[AnsweredHead]:
-    """Return those of some messages that wait in a session, in order."""
+    """Return the messages with these ids that wait in a session, in order."""
     rows = await connection.fetch(FIND_ANSWERED_SQL, session_id, list(ids))
     heads = []
     for arrival, written, kind in rows:
@@ -185,7 +185,7 @@ async def bring_files(
     attachments: "Sequence[JsonValue]",
     size_bytes: int,
 ) -> bool:
-    """Give a waiting message of a locked session its files; False if none waits for them."""
+    """Add the files to a waiting message of a locked session; returns False if none waits for files."""
     found = await connection.fetchrow(LOCATE_SQL, session_id, platform_message_id)
     if found is None:
         return False
@@ -220,14 +220,14 @@ async def close(
     reason: "Unanswered",
     authors: "Collection[str] | None",
 ) -> int:
-    """Move waiting messages of a locked session into its transcript, marked as not answered.
+    """Move waiting messages of a locked session into its transcript, marked as unanswered.
 
     Args:
-        connection: Of a transaction that has locked the session.
-        session_id: Session they wait in.
+        connection: Connection of a transaction that has locked the session.
+        session_id: Session of the waiting messages.
         first_seq: Transcript place of the first of them.
-        reason: Why they are not answered.
-        authors: Platform ids of the person whose messages these are; None for all messages.
+        reason: Reason that they stay unanswered.
+        authors: Platform ids of the person whose messages to move; None for all messages.
 
     Returns:
         How many messages were moved.
@@ -272,10 +272,10 @@ async def take(
     connection: "PoolConnectionProxy",
     takings: "Sequence[tuple[UUID, int, UUID, int]]",
 ) -> int:
-    """Move the head of each session's line into its transcript.
+    """Move the first waiting messages of each session into its transcript.
 
     Args:
-        connection: Of a transaction that has locked the sessions.
+        connection: Connection of a transaction that has locked the sessions.
         takings: (session, last arrival taken, turn, first transcript place).
 
     Returns:
@@ -308,5 +308,5 @@ async def take_some(
     turn_id: "UUID",
     first_seq: int,
 ) -> None:
-    """Move messages of a locked session's line into its transcript, as rows of a turn."""
+    """Move waiting messages of a locked session into its transcript, as rows of a turn."""
     await connection.execute(TAKE_SOME_SQL, session_id, list(arrivals), turn_id, first_seq)

@@ -1,4 +1,4 @@
-"""Routed messages that were edited or deleted, until their stream says so, too."""
+"""Edits and deletes of routed messages that their stream does not reflect yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON CONFLICT DO NOTHING
 
 
 async def note(connection: PoolConnectionProxy, changes: Sequence[RoutedChange]) -> None:
-    """Note changed messages of locked sessions."""
+    """Record changed messages of locked sessions."""
     if changes:
         await connection.execute(NOTE_SQL, *columns(changes, 2))
 
@@ -37,7 +37,7 @@ SELECT session_id FROM routed_changes ORDER BY noted_at LIMIT $1
 
 
 async def pending(connection: PoolConnectionProxy, limit: int) -> list[UUID]:
-    """Return the sessions of up to `limit` changes, each once, the oldest change first."""
+    """Return the sessions of the `limit` oldest changes, each once, oldest change first."""
     return list(dict.fromkeys(row[0] for row in await connection.fetch(PENDING_SQL, limit)))
 
 
@@ -68,10 +68,10 @@ ORDER BY messages.seq LIMIT $2
 
 
 class RoutedRow(NamedTuple):
-    """A routed message as its row in the transcript has it.
+    """A routed message as stored in the transcript.
 
     Attributes:
-        is_changed: It was edited or deleted since it was routed.
+        is_changed: Whether it was edited or deleted since it was routed.
     """
 
     id: UUID
@@ -82,14 +82,14 @@ class RoutedRow(NamedTuple):
 
     @property
     def is_edited(self) -> bool:
-        """Whether it is to be read, but not as it was routed."""
+        """Return whether the message still exists with another text than the routed one."""
         return self.is_changed and not self.is_deleted
 
 
 async def unanswered(
     connection: PoolConnectionProxy, session_id: UUID, limit: int
 ) -> list[RoutedRow]:
-    """Return the messages of a session from its first changed one on that have no answer."""
+    """Return the unanswered messages of a session, from its first changed message on."""
     rows = await connection.fetch(UNANSWERED_SQL, session_id, limit)
     return [
         RoutedRow(
@@ -106,5 +106,5 @@ DELETE FROM routed_changes WHERE session_id = $1
 
 
 async def settle(connection: PoolConnectionProxy, session_id: UUID) -> None:
-    """Forget the changes of a locked session."""
+    """Delete the recorded changes of a locked session."""
     await connection.execute(SETTLE_SQL, session_id)

@@ -1,4 +1,4 @@
-"""Turns: who works on which session, until when, at which attempt."""
+"""Turns: their workers, leases and attempts."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -39,7 +39,7 @@ FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 
 
 async def lock(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> dict[UUID, Turn]:
-    """Return the turns by id; `due_in` is what is left of the lease or pause, never negative."""
+    """Lock and return turns by id; `due_in` is the rest of the lease or pause, never negative."""
     rows = await connection.fetch(LOCK_TURNS_SQL, sorted(ids))
     return {row["id"]: _from_row(row) for row in rows}
 
@@ -55,7 +55,7 @@ def _from_row(row: "Record") -> Turn:
 
 
 def _cancel_reason(stored: str) -> CancelReason:
-    """Return why a turn is to end; for a reason that nobody knows it ends all the same."""
+    """Return the cancel reason of a turn; an unknown reason also ends the turn."""
     return known_value(CancelReason, stored, "turns.cancel") or CancelReason.STOPPED
 
 
@@ -66,7 +66,7 @@ UPDATE turns SET id = $2 WHERE id = $1 AND attempt = 0
 
 
 async def rename(connection: "PoolConnectionProxy", turn: Turn, id_: UUID) -> None:
-    """Give a locked turn that nobody has claimed another id."""
+    """Change the id of a locked turn that no worker has claimed."""
     await connection.execute(RENAME_SQL, turn.id, id_)
     turn.id = id_
 
@@ -82,7 +82,7 @@ ORDER BY turns.due_at LIMIT $1
 
 
 class DueTurn(NamedTuple):
-    """A turn whose time has come, as an unlocked read saw it."""
+    """A due turn, as of an unlocked read."""
 
     id: UUID
     agent: str
@@ -93,14 +93,14 @@ class DueTurn(NamedTuple):
 
     @property
     def may_be_unread(self) -> bool:
-        """Whether its notification may still be on its way to the workers meant to have it."""
+        """Return whether its notification may still be on its way to the workers of its agent."""
         if self.is_resting:
             return False
         return self.state == "ready" and self.attempt == 0 and self.agent == self.session_agent
 
 
 async def find_due(connection: "PoolConnectionProxy", limit: int) -> list[DueTurn]:
-    """Return live turns whose time has come, unlocked."""
+    """Return due turns, unlocked."""
     return [DueTurn(*row.values()) for row in await connection.fetch(FIND_DUE_SQL, limit)]
 
 
@@ -114,7 +114,7 @@ WHERE id = ANY($1::uuid[]) AND state = 'ready' AND attempt = 0
 async def postpone(
     connection: "PoolConnectionProxy", ids: Iterable[UUID], pause: "timedelta"
 ) -> None:
-    """Look at unclaimed turns again after a pause."""
+    """Postpone the next check of unclaimed turns."""
     await connection.execute(POSTPONE_SQL, sorted(ids), pause)
 
 
@@ -134,7 +134,7 @@ RETURNING due_at - clock_timestamp()
 
 
 async def prolong(connection: "PoolConnectionProxy", rests: Sequence[Rest]) -> "timedelta | None":
-    """Let turns of locked sessions rest longer; returns when the first of them is due."""
+    """Extend the debounce of turns of locked sessions; returns the time until the first one is due."""
     rows = await connection.fetch(PROLONG_SQL, *columns(rests, 3))
     return min((row[0] for row in rows), default=None)
 
@@ -156,7 +156,7 @@ RETURNING id, agent
 async def interrupt(
     connection: "PoolConnectionProxy", ids: Iterable[UUID]
 ) -> list[tuple[UUID, str]]:
-    """Let turns of locked sessions end for what is newer; returns those that do, with agents."""
+    """Cancel turns of locked sessions for newer messages; returns the cancelled ones with their agents."""
     rows = await connection.fetch(INTERRUPT_SQL, sorted(ids))
     return sorted((row[0], row[1]) for row in rows)
 
@@ -172,7 +172,7 @@ FROM unnest(
 
 
 async def insert(connection: "PoolConnectionProxy", turns: Sequence[Turn]) -> None:
-    """Write new turns, none of them claimed."""
+    """Write new, unclaimed turns."""
     rows = [
         (
             turn.id,
@@ -215,7 +215,7 @@ WHERE turns.id = new.id
 
 
 async def update(connection: "PoolConnectionProxy", turns: Iterable[Turn]) -> None:
-    """Write back turns that this transaction has locked, each once."""
+    """Write turns that this transaction has locked, each once."""
     rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
     if rows:
         await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 19))

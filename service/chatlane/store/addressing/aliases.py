@@ -1,4 +1,4 @@
-"""Ids of one person or chat, and the canonical id they lead to."""
+"""Aliases: ids of a person or chat, and the canonical id they resolve to."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
@@ -50,9 +50,9 @@ CROSS JOIN LATERAL (
 
 
 async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId]) -> list[AliasRow]:
-    """Return, for each alias that is known, all rows with its canonical id.
+    """Return, for each known alias, all rows with the same canonical id.
 
-    Those of a person are of every account that knows the id.
+    For a person this includes the rows of every account that knows the id.
     """
     rows = await connection.fetch(FIND_GROUPS_SQL, *columns(list(ids), 4))
     return [_from_row(row) for row in rows]
@@ -61,12 +61,12 @@ async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId])
 async def read_book(
     connection: "PoolConnectionProxy", wanted: Collection[AliasId], addresses: Iterable[Address]
 ) -> AliasBook:
-    """Return what is known of the people and chats of events.
+    """Return the stored aliases of the persons and chats of events.
 
     Args:
-        connection: To the database.
-        wanted: What `lookups` says of all of them.
-        addresses: Of the events.
+        connection: Connection to the database.
+        wanted: The result of `lookups` for all events.
+        addresses: Addresses of the events.
     """
     known = await find_groups(connection, wanted) if wanted else []
     if handed_over := are_handed_over(known):
@@ -98,13 +98,13 @@ WHERE platform = $1 AND account = $2 AND kind = 'chat' AND alias = $3 AND canoni
 async def split_chat(
     connection: "PoolConnectionProxy", platform: str, account: str, alias: str
 ) -> bool:
-    """Let a chat be one of its own again; False if it was not led to another one.
+    """Make a chat its own canonical id again; returns False if it resolved to no other id.
 
     Args:
-        connection: Of a transaction.
-        platform: Where it is.
-        account: Of ours.
-        alias: Its newer id, as `chat_alias` has it.
+        connection: Connection of a transaction.
+        platform: Platform of the chat.
+        account: Account name on the platform.
+        alias: Newer id of the chat, in the form of `chat_alias`.
     """
     status = await connection.execute(SPLIT_CHAT_SQL, platform, account, alias)
     return status.endswith(" 1")
@@ -154,10 +154,10 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $
 
 
 async def write(connection: "PoolConnectionProxy", changes: Changes) -> None:
-    """Write what a batch learned.
+    """Write the changes of a batch.
 
     Raises:
-        SupersededError: Another router learned about the same ids; read them again.
+        SupersededError: Another router changed the same ids; read them again.
     """
     if changes.inserted:
         status = await connection.execute(

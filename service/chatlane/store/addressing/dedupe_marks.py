@@ -1,4 +1,4 @@
-"""The dedupe marks: digests of every message whose effects are committed."""
+"""Dedupe marks: a digest of every message whose effects are committed."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -21,7 +21,7 @@ SELECT digest, arrival FROM seen WHERE digest = ANY($1::bytea[])
 
 
 class Marks(NamedTuple):
-    """Digests that were marked before; `early` are those of which only edits have come."""
+    """Digests that were marked before; `early` holds those with only an edit so far."""
 
     known: set[bytes]
     early: set[bytes]
@@ -64,26 +64,26 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -
     """Mark digests as done.
 
     Raises:
-        SupersededError: One of them was marked since it was probed. Only what goes to no
-            session can meet that: the others are probed under its lock.
-        StoreUnavailableError: The day has no partition yet; the sweep makes it.
+        SupersededError: One of them was marked since it was probed. This happens only to messages
+            without a session: all others are probed under the lock of their session.
+        StoreUnavailableError: The day has no partition yet; the sweep creates it.
     """
     if await insert_new(connection, rows) != len(rows):
         raise SupersededError("seen")
 
 
 async def insert_new(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> int:
-    """Mark those digests as done that are not marked yet today; returns how many.
+    """Mark the digests that are not marked yet today; returns how many.
 
     Raises:
-        StoreUnavailableError: The day has no partition yet; the sweep makes it.
+        StoreUnavailableError: The day has no partition yet; the sweep creates it.
     """
     if not rows:
         return 0
     try:
         status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
     except CheckViolationError as error:
-        # There is no other check: today has no partition, for which no message is to blame.
+        # The table has no other check: today's partition is missing, which no message causes.
         raise StoreUnavailableError(error.sqlstate or "", "seen has no partition") from error
     return int(status.rpartition(" ")[2])
 
@@ -97,6 +97,6 @@ WHERE seen.digest = new.digest AND seen.arrival = -1
 
 
 async def resume(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
-    """Let the marks of early edits be those of the messages themselves."""
+    """Turn the marks of early edits into marks of the messages themselves."""
     if rows:
         await connection.execute(RESUME_SEEN_SQL, *columns(rows, 3))

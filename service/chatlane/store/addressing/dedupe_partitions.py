@@ -1,4 +1,4 @@
-"""The day partitions of the dedupe marks: made ahead of time, dropped when none can matter."""
+"""Create the day partitions of the dedupe marks ahead of time, and drop expired ones."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -15,13 +15,13 @@ FROM (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today) AS clock
 
 
 async def create(connection: "PoolConnectionProxy", ahead: "timedelta") -> int:
-    """Make the partitions of the days up to `ahead` from now that are not there yet.
+    """Create the missing partitions of the days up to `ahead` from now.
 
-    Without the partition of its day no batch commits, so this runs before the first batch,
-    and then often enough that a router which runs alone never meets a day without one.
+    A batch cannot commit without the partition of its day. Therefore this runs before the first
+    batch, and then often enough that a single router always finds today's partition.
 
     Returns:
-        How many it made.
+        How many partitions it created.
     """
     created: int = await connection.fetchval(CREATE_SEEN_DAYS_SQL, ahead.days)
     return created
@@ -37,11 +37,11 @@ async def drop_oldest(connection: "PoolConnectionProxy", kept: "timedelta") -> b
     """Drop the oldest partition if all of its marks are older than `kept`.
 
     Returns:
-        Whether there was one; there may be more.
+        Whether it dropped a partition; more may remain to drop.
 
     Raises:
-        asyncpg.PostgresError: Translated by the transaction; a lock that was not free at once
-            is a transient one, and the next time will do.
+        asyncpg.PostgresError: The transaction translates it. A lock that is not free at once is
+            a transient error; the next run retries.
     """
     dropped: bool = await connection.fetchval(DROP_SEEN_DAY_SQL, kept)
     return dropped

@@ -1,6 +1,6 @@
-"""Whose: the one answer to which person an id means, and what is theirs.
+"""Resolve ids to identities, and find the owners of an identity's sessions.
 
-Every reader asks `find` for the identity of a person that a caller names by an id, and looks for
+Every reader calls `find` for the identity of a person that a caller names by an id, and looks up
 sessions by `Identity.owners`.
 """
 
@@ -53,8 +53,8 @@ async def find(
     """Return the identity that an id belongs to; None if it is the id of no person.
 
     Args:
-        person: Named by an id.
-        at: When; None for now.
+        person: The person, named by an id.
+        at: The time at which the id is resolved; None for now.
     """
     alias = alias_of(person)
     if alias is None:
@@ -81,15 +81,20 @@ async def find_by_names(
     wanted = list(dict.fromkeys(names))
     if not wanted:
         return {}
-    unscoped = dict.fromkeys((one.platform, one.account, one.name) for one in wanted)
+    unscoped = dict.fromkeys(
+        (wanted_name.platform, wanted_name.account, wanted_name.name) for wanted_name in wanted
+    )
     rows = await connection.fetch(FIND_SQL, *columns(unscoped, 3), None, True)  # noqa: FBT003
     spans: dict[tuple[str, str, str], list[Span]] = {}
     for platform, account, _, name, *span in rows:
         if span[0] is not None:
             spans.setdefault((platform, account, name), []).append(Span(*span))
     return {
-        one: identity_with(*one, spans.get((one.platform, one.account, one.name), ()))
-        for one in wanted
+        wanted_name: identity_with(
+            *wanted_name,
+            spans.get((wanted_name.platform, wanted_name.account, wanted_name.name), ()),
+        )
+        for wanted_name in wanted
     }
 
 
@@ -99,26 +104,26 @@ async def hand_over(
     at: "datetime",
     accounts: "Iterable[str] | None" = None,
 ) -> Identity | None:
-    """Give an id to a new identity, and return that; None if it is the id of no person.
+    """Assign an id to a new identity and return it; None if it is the id of no person.
 
     Args:
-        connection: Of a transaction.
-        person: Named by the id that changed hands.
-        at: Since when, by the clock of the log.
-        accounts: The accounts of the platform, on all of which the id changed hands, as on those
-            that know the id besides; None for the account of the person alone.
+        connection: Connection of a transaction.
+        person: The person, named by the id that changed hands.
+        at: When the id changed hands, by the clock of the log.
+        accounts: Accounts of the platform. The id changes hands on all of them, and on every
+            other account that knows the id; None for the account of the person alone.
 
     Raises:
-        SupersededError: A router learned about the id meanwhile; try again.
+        SupersededError: A router changed the id at the same time; try again.
     """
     alias = alias_of(person)
     if alias is None:
         return None
     ids = [alias._replace(account=account) for account in accounts or ()] + [alias]
-    marks = {mark for one in ids for mark in lookups(_account_of(one), persons=False)}
+    marks = {mark for alias_id in ids for mark in lookups(_account_of(alias_id), persons=False)}
     book = AliasBook(await aliases.find_groups(connection, [*ids, *marks]))
-    for one in sorted(_everywhere(book, alias, accounts)):
-        book.hand_over(one, at)
+    for alias_id in sorted(_everywhere(book, alias, accounts)):
+        book.hand_over(alias_id, at)
     await aliases.write(connection, book.changes())
     return await find(connection, person)
 
@@ -129,24 +134,26 @@ async def split(
     at: "datetime",
     accounts: "Iterable[str] | None" = None,
 ) -> Identity | None:
-    """Take an id out of the identity it was merged into, and return its own.
+    """Move an id out of the identity it was merged into, and return its own identity.
 
-    None where there is nothing to split: the id names its identity, or is alone.
+    Returns None if there is nothing to split: the id names its identity, or is its only id.
 
     Args:
-        connection: Of a transaction.
-        person: Named by the id.
-        at: Since when they are two, by the clock of the log.
+        connection: Connection of a transaction.
+        person: The person, named by the id.
+        at: When the identities became separate, by the clock of the log.
         accounts: As for `hand_over`.
 
     Raises:
-        SupersededError: A router learned about the id meanwhile; try again.
+        SupersededError: A router changed the id at the same time; try again.
     """
     alias = alias_of(person)
     if alias is None:
         return None
     book = AliasBook(await aliases.find_groups(connection, [alias]))
-    split_rows = [book.split(one, at) for one in sorted(_everywhere(book, alias, accounts))]
+    split_rows = [
+        book.split(alias_id, at) for alias_id in sorted(_everywhere(book, alias, accounts))
+    ]
     if not any(split_rows):
         return None
     await aliases.write(connection, book.changes())
@@ -160,7 +167,7 @@ def _account_of(alias: AliasId) -> Address:
 def _everywhere(
     book: AliasBook, alias: AliasId, accounts: "Iterable[str] | None"
 ) -> "set[AliasId]":
-    """Return an id on all accounts that a change of it is for."""
+    """Return the id on all accounts to which a change of it applies."""
     if accounts is None:
         return {alias}
     named = {alias.account, *accounts} | book.accounts_with(alias)
@@ -168,7 +175,7 @@ def _everywhere(
 
 
 async def are_one_person(connection: "PoolConnectionProxy", owner: str, other: str) -> bool:
-    """Return whether sessions with these owners are one person's."""
+    """Return whether sessions with these owners belong to the same person."""
     if owner == other:
         return True
     name = Name(*parse_owner_text(owner))
@@ -187,8 +194,8 @@ SELECT EXISTS (
 async def are_handed_on(
     connection: "PoolConnectionProxy", ids: "Iterable[AliasId]", since: "datetime"
 ) -> bool:
-    """Return whether one of some ids has changed hands since a time."""
-    forms = [(one.platform, one.account, one.alias) for one in ids]
+    """Return whether any of these ids has changed hands since a time."""
+    forms = [(alias_id.platform, alias_id.account, alias_id.alias) for alias_id in ids]
     found: bool = await connection.fetchval(HANDED_ON_SQL, *columns(forms, 3), since)
     return found
 
@@ -200,7 +207,7 @@ SELECT min(platform) IS NOT NULL FROM former_ids
 
 
 async def has_former_ids(connection: "PoolConnectionProxy") -> bool:
-    """Return whether any id has changed hands at some time."""
+    """Return whether any id has ever changed hands."""
     found: bool = await connection.fetchval(HAS_FORMER_IDS_SQL)
     return found
 
@@ -216,8 +223,8 @@ JOIN former_ids USING (platform, account, form)
 async def find_handed_on(
     connection: "PoolConnectionProxy", ids: "Iterable[AliasId]"
 ) -> "set[AliasId]":
-    """Return those ids of people that have changed hands at some time."""
-    forms = sorted({(one.platform, one.account, one.alias) for one in ids})
+    """Return the person ids that have ever changed hands."""
+    forms = sorted({(alias_id.platform, alias_id.account, alias_id.alias) for alias_id in ids})
     if not forms:
         return set()
     rows = await connection.fetch(FIND_HANDED_ON_SQL, *columns(forms, 3))
@@ -227,9 +234,10 @@ async def find_handed_on(
 async def find_owners(
     connection: "PoolConnectionProxy", person: "Person | None"
 ) -> list[str] | None:
-    """Return what sessions of a person name as their owner, sorted.
+    """Return the owner texts of a person's sessions, sorted.
 
-    None where nobody is named: then all sessions may be seen. Empty for the id of no person.
+    Returns None for no person, which allows all sessions, and an empty list for the id of no
+    person.
     """
     if person is None:
         return None

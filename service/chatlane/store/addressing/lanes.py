@@ -1,8 +1,8 @@
-"""Lanes: which session each session key leads to now.
+"""Lanes: the session that each session key leads to.
 
-Lanes are read without a lock. What protects a binding is the lock on its session: whoever
-rebinds a lane ends or moves its session first, under that lock, so a reader that waited for
-the session finds it ended and starts again; and the write is a compare-and-set.
+Lanes are read without a lock. The lock of the session protects a binding: a transaction that
+rebinds a lane ends or moves its session first, under that lock. A reader that waited for the
+session then finds it ended and starts again. The write itself is a compare-and-set.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ SELECT session_key, session_id FROM lanes WHERE session_key = coalesce(
 
 
 async def find_by_any_key(connection: "PoolConnectionProxy", key: str) -> Lane | None:
-    """Return the lane a key, or an old one, belongs to, if there is one."""
+    """Return the lane of a current or old session key, or None if there is none."""
     row = await connection.fetchrow(RESOLVE_LANE_SQL, key)
     return None if row is None else Lane(row[0], row[1], bound_to=row[1])
 
@@ -68,7 +68,7 @@ RETURNING lanes.session_key
 async def note_busy(
     connection: "PoolConnectionProxy", wanted: "Sequence[tuple[str, UUID]]"
 ) -> set[str]:
-    """Return the keys whose people are to be told that this turn of theirs is running."""
+    """Return the keys of lanes whose users get a notice that a worker runs their turn."""
     rows = await connection.fetch(NOTE_BUSY_SQL, *columns(wanted, 2))
     return {row[0] for row in rows}
 

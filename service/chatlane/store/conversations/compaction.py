@@ -1,4 +1,4 @@
-"""What goes on in another session when one was summed up; both are locked, the new one is there."""
+"""Continue a compacted session in a new session; both are locked, and the new one exists."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 from uuid import UUID
@@ -22,9 +22,9 @@ FROM messages AS tail WHERE session_id = $1 AND seq > $2
 async def count_tail(
     connection: "PoolConnectionProxy", session_id: UUID, through_seq: int
 ) -> tuple[int, bool]:
-    """Return how many rows come behind a place, and whether one is still to be answered.
+    """Return how many rows follow a place, and whether one of them still waits for an answer.
 
-    Only messages that were routed to a `stream` agent count: turns tell by themselves.
+    Only messages that were routed to a `stream` agent count: turns have their own state.
     """
     [[count, is_asking]] = await connection.fetch(COUNT_TAIL_SQL, session_id, through_seq)
     return count, is_asking
@@ -54,7 +54,7 @@ async def move_tail(
     to_session: UUID,
     first_seq: int,
 ) -> None:
-    """Move the rows behind a place to the places of another session from `first_seq` on."""
+    """Move the rows after a place to another session, to the places from `first_seq` on."""
     await connection.execute(MOVE_TAIL_SQL, session_id, through_seq, to_session, first_seq)
     await index_sql.forget_rows(connection, session_id, through_seq + 1)
 
@@ -78,6 +78,6 @@ FROM sessions AS parent WHERE child.id = $2 AND parent.id = $1
 
 
 async def inherit(connection: "PoolConnectionProxy", parent: UUID, child: UUID) -> None:
-    """Give a session the title, which only one has, and what holds of the one before."""
+    """Move the title of a session, which must be unique, to its successor and copy its settings."""
     [[title, scope]] = await connection.fetch(GIVE_TITLE_UP_SQL, parent)
     await connection.execute(INHERIT_SQL, parent, child, title, scope)

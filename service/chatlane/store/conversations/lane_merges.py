@@ -1,4 +1,4 @@
-"""Conversations that turned out to be one: the rows whose lane or address changes."""
+"""Merge conversations that turned out to be the same: change their lanes and addresses."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LaneRow(NamedTuple):
-    """A key of a chat, of a lane or a session, and the session."""
+    """A session key of a chat, taken from a lane or a session, and the session id."""
 
     session_key: str
     session_id: UUID
@@ -42,8 +42,8 @@ async def sessions_of_chats(
     """Return the sessions of chats, given the part of the key up to the chat.
 
     Args:
-        prefixes: Of keys.
-        ended_since: Those that ended before and have no turn are left out.
+        prefixes: Prefixes of session keys.
+        ended_since: Sessions that ended earlier and have no turn are omitted.
     """
     rows = await connection.fetch(FIND_SESSIONS_OF_CHATS_SQL, list(prefixes), ended_since)
     return [LaneRow(*row.values()) for row in rows]
@@ -63,10 +63,10 @@ UPDATE lanes SET session_key = $2 WHERE session_key = $1 AND session_id = $3
 
 
 async def rename_lane(connection: "PoolConnectionProxy", lane: LaneRow, older_key: str) -> None:
-    """Bind a lane under another key that no lane has.
+    """Move a lane to another key, which no lane has yet.
 
     Raises:
-        SupersededError: It leads elsewhere by now.
+        SupersededError: The lane leads to another session by now.
     """
     status = await connection.execute(RENAME_LANE_SQL, lane.session_key, older_key, lane.session_id)
     _expect_one(status)
@@ -117,10 +117,10 @@ DELETE FROM lanes WHERE session_key = $1 AND session_id = $3
 
 
 async def delete_lane(connection: "PoolConnectionProxy", lane: LaneRow, home: LaneRow) -> None:
-    """Remove a lane whose conversation goes on in another one.
+    """Delete a lane whose conversation continues in another lane.
 
     Raises:
-        SupersededError: One of them leads elsewhere by now.
+        SupersededError: One of them leads to another session by now.
     """
     status = await connection.execute(
         DELETE_LANE_SQL, lane.session_key, home.session_key, lane.session_id, home.session_id
@@ -149,9 +149,9 @@ WHERE session_id = ANY($1::uuid[]) AND role = 'user' AND source #>> '{chat,id}' 
 async def readdress(
     connection: "PoolConnectionProxy", sessions: Sequence[UUID], before: Sequence[str], new: str
 ) -> None:
-    """Give everything unanswered of these sessions the chat's new id as its address.
+    """Set the chat's new id as the address of everything unanswered in these sessions.
 
     Args:
-        before: Ids the chat had.
+        before: Former ids of the chat.
     """
     await connection.execute(READDRESS_SQL, sessions, before, new)

@@ -1,4 +1,4 @@
-"""How sessions follow from each other: where a compacted one goes on, and copies of one."""
+"""Lineage of sessions: the successors of compacted sessions, and branches."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -37,9 +37,9 @@ SELECT DISTINCT ON (start) start, id FROM chain ORDER BY start, hops DESC
 
 
 async def find_tips(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dict[UUID, UUID]":
-    """Return for each known session the one its conversation goes on in, often itself.
+    """Return, for each known session, the session its conversation continues in, often itself.
 
-    Nothing is locked: ask before the lock, and look at what is locked.
+    Locks nothing: call it before the lock, and check the locked row.
     """
     rows = await connection.fetch(FIND_TIPS_SQL, list(ids), MAX_HOPS)
     return {row["start"]: row["id"] for row in rows}

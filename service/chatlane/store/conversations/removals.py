@@ -1,4 +1,4 @@
-"""Takes sessions away for good, and finds those that may go."""
+"""Delete sessions, and find sessions that may be deleted or ended."""
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
@@ -44,15 +44,15 @@ DELETE FROM sessions WHERE id = ANY($1::uuid[])
 async def remove(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
     """Delete locked sessions with their transcripts; copies in branches stay.
 
-    Lanes that lead to one start anew with their next message.
+    The next message of a lane that led to a deleted session opens a new session.
     """
-    gone = sorted(ids)
-    await connection.execute(REMOVE_SQL, gone)
-    await index_sql.forget_sessions(connection, gone)
+    session_ids = sorted(ids)
+    await connection.execute(REMOVE_SQL, session_ids)
+    await index_sql.forget_sessions(connection, session_ids)
 
 
 class Candidate(NamedTuple):
-    """A session that may go, as an unlocked read saw it; `rows` is how many it ever had."""
+    """A session that may be deleted, as of an unlocked read; `rows` counts every row it ever had."""
 
     id: "UUID"
     rows: int
@@ -110,5 +110,5 @@ WHERE id = ANY($1::uuid[]) AND ended_at IS NULL AND suspended_at IS NULL AND act
 async def find_forgotten(
     connection: "PoolConnectionProxy", ids: "Iterable[UUID]", since: "datetime"
 ) -> "set[UUID]":
-    """Return those of the locked sessions in which nothing runs, waits or was said since."""
+    """Return the locked open sessions without recent activity, a turn, a hold or a waiting message."""
     return {row[0] for row in await connection.fetch(FORGOTTEN_SQL, list(ids), since)}

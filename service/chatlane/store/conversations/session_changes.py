@@ -1,4 +1,4 @@
-"""Columns of a session that only requests and commands change; under its row lock."""
+"""Change columns of a session that only requests and commands change; under its row lock."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -30,7 +30,7 @@ SELECT config FROM sessions WHERE id = $1
 async def find_config(
     connection: "PoolConnectionProxy", session_id: "UUID"
 ) -> "dict[str, JsonValue] | None":
-    """Return the config of a session that is locked; None if it has none."""
+    """Return the config of a locked session; None if it has none."""
     config: str | None = await connection.fetchval(FIND_CONFIG_SQL, session_id)
     return None if config is None else from_json(config)
 
@@ -54,7 +54,7 @@ async def update_preferences(
     config: str | None,
     clear: "Iterable[str]",
 ) -> None:
-    """Set what is given and clear what is named; `config` is JSON text."""
+    """Set the given columns and clear the named ones; `config` is JSON text."""
     await connection.execute(UPDATE_PREFERENCES_SQL, session_id, cwd, model, config, list(clear))
 
 
@@ -73,7 +73,7 @@ async def describe(
     model: str | None,
     config: str | None,
 ) -> None:
-    """Write what a new session is for; `config` is JSON text."""
+    """Write the origin and the initial settings of a new session; `config` is JSON text."""
     await connection.execute(DESCRIBE_SQL, session_id, origin, cwd, model, config)
 
 
@@ -91,10 +91,10 @@ WHERE id = $1 AND NOT EXISTS (
 
 
 async def set_title(connection: "PoolConnectionProxy", session: "Session", title: str) -> bool:
-    """Give a locked session a title, `""` for none; False if it is taken.
+    """Set the title of a locked session, `""` for none; returns False if it is taken.
 
     Raises:
-        SupersededError: Somebody took it at the same moment.
+        SupersededError: Another transaction took the title at the same time.
     """
     scope = session.owner or session.session_key
     try:
@@ -120,10 +120,10 @@ WHERE sessions.id = new.id
 
 
 async def write_titles(connection: "PoolConnectionProxy", rows: "Iterable[TitleRow]") -> None:
-    """Write titles that were decided; of several for one session the last one counts.
+    """Write titles; of several titles for one session the last one wins.
 
     Raises:
-        SupersededError: Somebody took one of them meanwhile.
+        SupersededError: Another transaction took one of the titles meanwhile.
     """
     changed = {row.session_id: row for row in rows}
     if not changed:
@@ -145,7 +145,7 @@ UPDATE sessions SET archived_at = CASE WHEN $2 THEN coalesce(archived_at, $3) EN
 async def archive(
     connection: "PoolConnectionProxy", session_id: "UUID", at: "datetime", *, archived: bool
 ) -> None:
-    """Put a locked session away in lists, or take it out again."""
+    """Archive a locked session, or unarchive it."""
     await connection.execute(ARCHIVE_SQL, session_id, archived, at)
 
 

@@ -1,4 +1,4 @@
-"""Holds and what else of a session's life only requests and commands write; under its row lock."""
+"""Holds and model overrides, which only requests and commands write; under the session's row lock."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -41,7 +41,7 @@ async def hold(
     until: "datetime",
     most: int,
 ) -> bool:
-    """Set or renew a hold of a locked session; False if it has `most` others."""
+    """Set or renew a hold of a locked session; returns False if it has `most` other holds."""
     await connection.execute(RELEASE_SQL, session_id, name, now)
     if await connection.fetchval(COUNT_HOLDS_SQL, session_id, name) >= most:
         return False
@@ -53,7 +53,7 @@ async def hold(
 async def release(
     connection: "PoolConnectionProxy", session_id: "UUID", name: str, now: "datetime"
 ) -> None:
-    """End a hold of a locked session, if there is one of this name."""
+    """End the hold of a locked session with this name, if there is one."""
     await connection.execute(RELEASE_SQL, session_id, name, now)
     await connection.execute(HELD_UNTIL_SQL, session_id)
 
@@ -67,7 +67,7 @@ UPDATE sessions SET model_override = $2::jsonb WHERE id = $1
 async def override(
     connection: "PoolConnectionProxy", session_id: "UUID", model_override: str | None
 ) -> None:
-    """Set the model of a locked session, as JSON text, or take it back."""
+    """Set or clear the model override of a locked session; it is JSON text."""
     await connection.execute(OVERRIDE_SQL, session_id, model_override)
 
 
@@ -85,6 +85,6 @@ WHERE role = 'assistant' AND before = 'user'
 async def count_rounds(
     connection: "PoolConnectionProxy", session_id: "UUID", since: "datetime | None"
 ) -> int:
-    """Return the complete rounds of a session, of rows later than `since`."""
+    """Return the number of complete rounds of a session, of rows later than `since`."""
     rounds: int = await connection.fetchval(COUNT_ROUNDS_SQL, session_id, since)
     return rounds

@@ -1,4 +1,4 @@
-"""Lists and counts sessions, page by page."""
+"""List and count sessions, page by page."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Store
     from chatlane_schemas.sessions import SessionFilter, SessionView
 
-# Session ids start with the time of their first message: above all of them is no cursor at all.
+# Session ids start with the time of their first message; the largest id means no cursor.
 _ABOVE_ALL: Final = UUID(int=2**128 - 1)
-# How many sessions one page looks at where a filter has no index: some 5 ms. What is left is the
-# next page, so a rare match costs pages and never one long statement.
+# How many sessions a page reads if a filter has no index, about 5 ms. The rest is left to the
+# next page, so a rare match costs more pages and never a long statement.
 _LOOKED_AT: Final = 2000
 MOST_COUNTED: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Sessions, newest first, and where the next page begins; None on the last one."""
+    """Sessions, newest first, and the start of the next page; None on the last page."""
 
     sessions: tuple[SessionView, ...]
     next_below: UUID | None
 
 
 class SessionLists:
-    """Answers which sessions there are; locks nothing.
+    """Lists and counts sessions; locks nothing.
 
-    `lead` names the index that the sessions are read from: with an optional condition instead
-    the planner may settle on a plan that walks all sessions to find a rare platform. Branches
-    of other leads are not executed.
+    `lead` names the index to read from: with an optional condition instead, the planner may
+    choose a plan that walks all sessions to find a rare platform. Postgres does not execute the
+    branches of other leads.
     """
 
     def __init__(self, store: Store) -> None:
@@ -92,12 +92,12 @@ class SessionLists:
     async def page(self, wanted: SessionFilter, *, below: UUID | None, limit: int) -> SessionPage:
         """Return up to `limit` sessions that began before `below`, newest first.
 
-        A page may hold fewer, even none, and not be the last one.
+        A page may hold fewer sessions, even none, without being the last one.
         """
         async with self._store.transaction() as connection:
-            theirs = await identities.find_owners(connection, wanted.acting_for)
+            owners = await identities.find_owners(connection, wanted.acting_for)
             lead = _lead(wanted)
-            # One more than fits tells whether there is another page.
+            # One row beyond the limit shows whether there is another page.
             looks_at = limit + 1 if lead.is_all else _LOOKED_AT
             rows = await connection.fetch(
                 self._PAGE,
@@ -105,7 +105,7 @@ class SessionLists:
                 below or _ABOVE_ALL,
                 looks_at,
                 limit + 1,
-                theirs,
+                owners,
                 wanted.platform,
                 wanted.agent,
                 wanted.origin,
@@ -161,14 +161,14 @@ class SessionLists:
     """
 
     async def count(self, wanted: SessionFilter) -> SessionCounts:
-        """Return how many sessions match, of the newest `MOST_COUNTED` of the filter's index."""
+        """Return how many sessions match, among the newest `MOST_COUNTED` of the filter's index."""
         async with self._store.transaction() as connection:
-            theirs = await identities.find_owners(connection, wanted.acting_for)
+            owners = await identities.find_owners(connection, wanted.acting_for)
             [row] = await connection.fetch(
                 self._COUNT,
                 _lead(wanted).name,
                 MOST_COUNTED + 1,
-                theirs,
+                owners,
                 wanted.platform,
                 wanted.agent,
                 wanted.origin,
@@ -184,14 +184,14 @@ class SessionLists:
 
 
 class _Lead(NamedTuple):
-    """The index to read from; `is_all`: it leaves nothing else to look at."""
+    """The index to read from; `is_all` means that no other filter remains to check."""
 
     name: str
     is_all: bool
 
 
 def _lead(wanted: SessionFilter) -> _Lead:
-    """Return the filter that leaves the fewest sessions, of those that have an index."""
+    """Return the most selective of the filters that have an index."""
     indexed = {
         "owner": wanted.acting_for,
         "origin": None if wanted.origin == CHAT_ORIGIN else wanted.origin,

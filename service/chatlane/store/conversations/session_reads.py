@@ -1,4 +1,4 @@
-"""Reads sessions for the API; writes nothing and locks nothing."""
+"""Read sessions for the API; writes nothing and locks nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VERSION_DIGITS: Final = 32
 
 
 class SessionReads:
-    """Answers questions about sessions."""
+    """Reads sessions for API requests."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class SessionReads:
     """
 
     async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
-        """Return the session, if there is one and it is the person's, where one is named."""
+        """Return a session; None if it does not exist, or a named person does not own it."""
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(self._FIND, session_id)
             is_visible = row is not None and await _is_of(connection, row, person)
@@ -56,7 +56,7 @@ class SessionReads:
     async def count_rounds(
         self, session_id: UUID, since: datetime | None, person: Person | None = None
     ) -> int | None:
-        """Return the complete rounds of a session; None if there is none, or not the person's."""
+        """Return the complete rounds of a session; None if it does not exist or is not the person's."""
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(self._FIND, session_id)
             if row is None or not await _is_of(connection, row, person):
@@ -69,7 +69,7 @@ class SessionReads:
     """
 
     async def agent_of(self, session_id: UUID) -> str | None:
-        """Return the agent of a session, if there is one."""
+        """Return the agent of a session, if the session exists."""
         async with self._store.transaction() as connection:
             agent: str | None = await connection.fetchval(self._AGENT_OF, session_id)
         return agent
@@ -77,7 +77,7 @@ class SessionReads:
     async def find_within(
         self, connection: PoolConnectionProxy, session_id: UUID
     ) -> SessionView | None:
-        """Return a session as the transaction in progress sees it."""
+        """Return a session as seen by the current transaction."""
         row = await connection.fetchrow(self._FIND, session_id)
         return None if row is None else session_view(row)
 
@@ -97,7 +97,7 @@ class SessionReads:
     async def find_by_key(
         self, session_key: str, person: Person | None = None
     ) -> SessionView | None:
-        """Return the session a key leads to now, if it is the person's; never creates one."""
+        """Return the session a key leads to, if it is the person's; never creates one."""
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(self._FIND_BY_KEY, session_key)
             is_visible = row is not None and await _is_of(connection, row, person)
@@ -122,24 +122,24 @@ class SessionReads:
     async def find_by_title(
         self, title: str, person: Person | None = None, *, limit: int
     ) -> tuple[SessionView, ...]:
-        """Return up to `limit` sessions with this title, of a person or all, newest first."""
+        """Return up to `limit` sessions with this title, of a person or of all, newest first."""
         async with self._store.transaction() as connection:
-            theirs = await identities.find_owners(connection, person)
-            rows = await connection.fetch(self._FIND_BY_TITLE, title_key(title), theirs, limit)
+            owners = await identities.find_owners(connection, person)
+            rows = await connection.fetch(self._FIND_BY_TITLE, title_key(title), owners, limit)
         return tuple(filter(None, map(session_view, rows)))
 
 
 async def _is_of(
     connection: PoolConnectionProxy, row: asyncpg.Record, person: Person | None
 ) -> bool:
-    theirs = await identities.find_owners(connection, person)
-    return theirs is None or row["owner"] in theirs
+    owners = await identities.find_owners(connection, person)
+    return owners is None or row["owner"] in owners
 
 
 def session_view(row: asyncpg.Record) -> SessionView | None:
-    """Return a session as it is shown, from the columns that every statement here selects.
+    """Build the API view of a session from the columns that every statement here selects.
 
-    Without what this release does not know; None if it cannot be shown without that.
+    Omits values that this release does not know; None if the view is invalid without them.
     """
     fields: dict[str, object] = {
         "id": row["id"],
@@ -149,7 +149,7 @@ def session_view(row: asyncpg.Record) -> SessionView | None:
         "started_at": row["started_at"],
         "ended_at": row["ended_at"],
         "end_reason": row["end_reason"],
-        # A session that a timer opened has no activity yet.
+        # A session that a timer opened has no activity until its first message.
         "last_activity_at": row["last_activity_at"] or row["started_at"],
         "message_count": row["next_seq"] - 1 - row["seq_gaps"],
         "title": row["title"],
@@ -180,10 +180,10 @@ def session_view(row: asyncpg.Record) -> SessionView | None:
 
 
 def _version(row: asyncpg.Record) -> str:
-    """Return a digest of what requests replace.
+    """Return a digest of the values that requests can replace.
 
-    The values themselves and no counter: commands in chats and routers of other releases change
-    them, too, and none of them has to count.
+    It covers the values instead of a counter: chat commands and routers of other releases also
+    change them, and need not maintain a counter.
     """
     values = [row[name] for name in _REPLACEABLE] + [row["archived_at"] is not None]
     return sha256(to_json(values)).hexdigest()[:_VERSION_DIGITS]

@@ -1,4 +1,4 @@
-"""Reads what commands show of sessions: one statement per question, however many commands."""
+"""Read session summaries for commands: one statement per question for any number of commands."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chatlane.domain.commands.session_summaries import Reach
 
 _WAITING_SHOWN: Final = 101
-# What ended so goes on in another session, which is listed itself and has all of it.
+# A session with this end reason continues in another session, which is listed itself.
 _GOES_ON: Final = (EndReason.COMPRESSION,)
 
 CARDS_SQL: Final[LiteralString] = """
@@ -34,9 +34,9 @@ FROM sessions WHERE id = ANY($1::uuid[])
 
 
 async def find(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Card]:
-    """Return the cards of sessions; of what waits no more than 101 messages are counted.
+    """Return the summaries of sessions; counts at most 101 waiting messages.
 
-    All lanes count as other ones.
+    `other_lanes` counts all lanes of a session.
     """
     rows = await connection.fetch(CARDS_SQL, list(ids), _WAITING_SHOWN)
     return [_card(row) for row in rows]
@@ -75,7 +75,7 @@ FROM newest
 async def newest(
     connection: "PoolConnectionProxy", reaches: "Iterable[Reach]", limit: int
 ) -> list[Card]:
-    """Return up to `limit` of the newest sessions within each reach, of which something is told."""
+    """Return up to `limit` of the newest sessions within each scope that have user messages."""
     wanted = set(reaches)
     of_people = {(owner, reach.prefix) for reach in wanted for owner in reach.owners}
     shared = [reach.key for reach in wanted if not reach.owners]
@@ -104,7 +104,7 @@ CROSS JOIN LATERAL (
 async def titled(
     connection: "PoolConnectionProxy", wanted: "Iterable[tuple[str, str]]"
 ) -> list[Card]:
-    """Return the newest session of a scope for each title, as titles are compared."""
+    """Return the newest session of a scope for each title, compared by title key."""
     keys = {(title_key(title), scope) for title, scope in wanted}
     rows = await connection.fetch(TITLED_SQL, *columns(keys, 2))
     return [_card(row) for row in rows]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
 
-# The fields of `Session` that are columns, in their order: rows are mapped by position, because
-# mapping by name costs a microsecond for each message.
+# Columns of the `Session` fields, in their order: rows are mapped by position, because mapping
+# by name costs a microsecond for each message.
 SESSION_COLUMNS: Final[LiteralString] = """
     id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
     ended_at, end_reason, last_activity_at, served_boundary, active_turn,
@@ -51,7 +51,7 @@ FROM sessions WHERE id = $1
 
 
 async def find(connection: "PoolConnectionProxy", session_id: "UUID") -> Session | None:
-    """Return a session without locking it: what it says may be over already."""
+    """Return a session without locking it: its values may be outdated."""
     row = await connection.fetchrow(FIND_SESSION_SQL, session_id)
     return None if row is None else _from_row(row)
 
@@ -66,7 +66,7 @@ FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCK
 async def lock_free(
     connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
 ) -> "dict[UUID, Session]":
-    """Return, locked, those of the sessions that no other transaction has locked."""
+    """Lock and return the sessions that no other transaction has locked."""
     rows = await connection.fetch(LOCK_FREE_SESSIONS_SQL, sorted(ids))
     return {row["id"]: _from_row(row) for row in rows}
 
@@ -78,7 +78,7 @@ def _from_row(row: "Record") -> Session:
         reason = known_value(ResetReason, session.start_reason, "sessions.start_reason")
         session.start_reason = reason
     if session.end_reason is not None:
-        # An unknown reason is counted and stays as it is, to be written back.
+        # An unknown reason is counted and kept, so that it is written back unchanged.
         known_value(EndReason, session.end_reason, "sessions.end_reason")
     if session.model_override is not None:
         override = read_override(session.model_override)
@@ -170,7 +170,7 @@ WHERE sessions.id = new.id
 
 
 async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session]) -> None:
-    """Write back sessions that this transaction has locked."""
+    """Write sessions that this transaction has locked."""
     changed = list(sessions)
     if not changed:
         return
@@ -240,10 +240,10 @@ FROM named WHERE sessions.id = named.id
 
 
 async def _share(connection: "PoolConnectionProxy", sessions: list[Session]) -> None:
-    rows = [(one.id, one.session_key) for one in sessions if one.has_new_key]
+    rows = [(session.id, session.session_key) for session in sessions if session.has_new_key]
     if not rows:
         return
-    # Their children are locked already, against the order of ids: waiting could be a deadlock.
+    # Their children are already locked, which violates the order of ids: waiting could deadlock.
     await connection.fetch(LOCK_SUMMED_UP_SQL, [session_id for session_id, _ in rows])
     try:
         await connection.execute(SHARE_SESSIONS_SQL, *columns(rows, 2))
@@ -271,18 +271,18 @@ WHERE sessions.id = new.id
 async def _flag(connection: "PoolConnectionProxy", sessions: list[Session]) -> None:
     rows = [
         (
-            one.id,
-            one.suspended_at,
-            one.resume_marked_at,
-            one.resume_reason,
-            one.carry_over,
-            one.opening_note,
-            one.reset_had_activity,
-            one.told_in,
-            one.interruptions,
+            session.id,
+            session.suspended_at,
+            session.resume_marked_at,
+            session.resume_reason,
+            session.carry_over,
+            session.opening_note,
+            session.reset_had_activity,
+            session.told_in,
+            session.interruptions,
         )
-        for one in sessions
-        if one.has_new_flags
+        for session in sessions
+        if session.has_new_flags
     ]
     if rows:
         await connection.execute(FLAG_SESSIONS_SQL, *columns(rows, 9))
@@ -308,6 +308,6 @@ WHERE sessions.id = new.id
 
 async def add_usage(connection: "PoolConnectionProxy", used: "Mapping[UUID, Counter[str]]") -> None:
     """Add named counts to the sums of locked sessions."""
-    rows = [(one, to_json(counts).decode()) for one, counts in used.items() if counts]
+    rows = [(session_id, to_json(counts).decode()) for session_id, counts in used.items() if counts]
     if rows:
         await connection.execute(ADD_USAGE_SQL, *columns(rows, 2))

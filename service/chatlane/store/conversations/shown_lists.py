@@ -1,4 +1,4 @@
-"""The lists of conversations that people were shown; only batches with such a command ask."""
+"""Session lists that were shown to users; read only by batches with a command that needs them."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -53,10 +53,10 @@ SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
 async def forget(
     connection: "PoolConnectionProxy", after: bytes, age: "timedelta", limit: int
 ) -> bytes | None:
-    """Delete lists that were shown so long ago, among the next after a key.
+    """Delete lists that were shown more than `age` ago, among the next `limit` after a key.
 
     Returns:
-        The last key looked at; None at the end.
+        The last key that was checked; None at the end.
     """
     last: bytes | None = await connection.fetchval(FORGET_SHOWN_SQL, after, age, limit)
     return last

@@ -1,4 +1,4 @@
-"""Which open sessions a sweep looks at, and when again."""
+"""Check times of open sessions: find the sessions that a sweep checks, and reschedule them."""
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Check(NamedTuple):
-    """When to look at a session again (None: no rule ends it), and the end announced for it."""
+    """The next check time of a session (None if no rule ends it) and its announced end."""
 
     session_id: "UUID"
     check_at: "datetime | None"
@@ -22,7 +22,7 @@ class Check(NamedTuple):
 
 
 class Unchecked(NamedTuple):
-    """An open session that no sweep has looked at, and what its deadline follows from."""
+    """An open session that no sweep has checked yet, and the key that determines its deadline."""
 
     id: "UUID"
     session_key: str
@@ -49,7 +49,7 @@ ORDER BY check_at LIMIT $1
 
 
 async def find_due(connection: "PoolConnectionProxy", limit: int) -> "list[UUID]":
-    """Return up to `limit` sessions to look at, unlocked."""
+    """Return up to `limit` sessions that are due for a check, unlocked."""
     return [row[0] for row in await connection.fetch(FIND_DUE_SQL, limit)]
 
 
@@ -69,7 +69,7 @@ async def find_unchecked(
     platforms: "Sequence[str]",
     limit: int,
 ) -> "tuple[list[Unchecked], UUID | None]":
-    """Look through the next `limit` sessions; returns those to arm, and the last one seen."""
+    """Scan the next `limit` sessions; returns the sessions to schedule and the last id scanned."""
     rows = await connection.fetch(FIND_UNCHECKED_SQL, after, platforms, limit)
     found = [Unchecked(*row.values()) for row in rows if row["session_key"] is not None]
     return found, rows[-1]["id"] if rows else None
@@ -86,7 +86,7 @@ WHERE ctid = ANY(ARRAY(
 
 
 async def arm(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
-    """Let sessions be looked at with the next sweep; those in work now another time."""
+    """Schedule sessions for the next sweep, except those that are locked or already scheduled."""
     await connection.execute(ARM_SQL, list(ids))
 
 
@@ -97,7 +97,7 @@ UPDATE sessions SET check_at = clock_timestamp() WHERE id = $1
 
 
 async def look_soon(connection: "PoolConnectionProxy", session_id: "UUID") -> None:
-    """Let a locked session be looked at with the next sweep."""
+    """Schedule a locked session for the next sweep."""
     await connection.execute(LOOK_SOON_SQL, session_id)
 
 
@@ -123,7 +123,7 @@ WHERE sessions.id = new.id
 
 
 async def write(connection: "PoolConnectionProxy", checks: "Sequence[Check]") -> None:
-    """Write when to look at locked sessions again."""
+    """Write the check times of locked sessions."""
     if checks:
         await connection.execute(WRITE_SQL, *columns(checks, 3))
 

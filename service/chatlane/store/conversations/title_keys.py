@@ -1,8 +1,8 @@
-"""How titles are compared in the database: as `chatlane_schemas.visible_text.title_key` has them."""
+"""SQL expression that compares titles like `chatlane_schemas.visible_text.title_key`."""
 
 from typing import Final, LiteralString
 
-# Word for word as in the index of migration 0132, or it is not used.
+# Must be identical to the expression of the index in migration 0132, or Postgres does not use it.
 TITLE_KEY: Final[LiteralString] = (
     "normalize(regexp_replace(title, '"
     r"[\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u202A-\u202E"

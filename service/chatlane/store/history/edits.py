@@ -1,4 +1,4 @@
-"""The messages that edits and deletes are about: where they are, and what they said before."""
+"""Find the messages that edits and deletes refer to, change them, and keep their previous text."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ class Home(NamedTuple):
     """A session that may hold a message.
 
     Attributes:
-        arrival: The message's arrival there, as far as it is known.
-        is_copy: Whether it holds a copy: it is a branch of the session the message went to.
+        arrival: Arrival of the message in this session, if it is known.
+        is_copy: Whether the session holds a copy, because it is a branch of the session that the
+            message went to.
     """
 
     session_id: UUID
@@ -63,10 +64,10 @@ class Home(NamedTuple):
 async def find_homes(
     connection: PoolConnectionProxy, digests: Iterable[bytes]
 ) -> dict[bytes, list[Home]]:
-    """Return by digest where messages went when they were routed, and where they are since."""
+    """Return, by digest, the sessions that messages were routed to and moved to since."""
     found: dict[bytes, list[Home]] = {}
-    for digest, *home in await connection.fetch(FIND_HOMES_SQL, list(digests)):
-        found.setdefault(digest, []).append(Home(*home))
+    for digest, *fields in await connection.fetch(FIND_HOMES_SQL, list(digests)):
+        found.setdefault(digest, []).append(Home(*fields))
     return found
 
 
@@ -96,11 +97,11 @@ class Found(NamedTuple):
 
 
 async def find(connection: PoolConnectionProxy, wanted: Iterable[tuple[UUID, str]]) -> list[Found]:
-    """Return the messages of sessions that have one of the platform's ids.
+    """Return the messages of sessions by their platform message ids.
 
     Args:
-        connection: Of a transaction that has locked the sessions.
-        wanted: (session, the platform's message id).
+        connection: Connection of a transaction that has locked the sessions.
+        wanted: (session, platform message id).
     """
     rows = await connection.fetch(FIND_ORIGINALS_SQL, *columns(wanted, 2))
     return [_found(row) for row in rows]
@@ -133,7 +134,7 @@ WHERE waiting.session_id = new.session_id AND waiting.arrival = new.arrival
 
 
 async def change_waiting(connection: PoolConnectionProxy, changes: Iterable[WaitingChange]) -> None:
-    """Apply edits of waiting messages; of several edits of one message the last counts."""
+    """Apply edits of waiting messages; of several edits of one message the last one wins."""
     last = {(change.session_id, change.arrival): change for change in changes}
     if last:
         await connection.execute(CHANGE_WAITING_SQL, *columns(last.values(), 5))
@@ -163,7 +164,7 @@ async def delete_waiting(
     """Move waiting messages that their authors deleted into the transcript, without their text.
 
     Args:
-        connection: Of a transaction that has locked the sessions.
+        connection: Connection of a transaction that has locked the sessions.
         deleted: (session, arrival, place in the transcript).
     """
     if deleted:
@@ -197,15 +198,15 @@ async def change_rows(
     changes: Iterable[RowChange],
     revisions: Sequence[RevisionRow],
 ) -> None:
-    """Apply edits and deletes of transcript rows, and keep what these said before."""
-    last = {(one.session_id, one.seq): one for one in changes}
+    """Apply edits and deletes of transcript rows, and store their previous text as revisions."""
+    last = {(change.session_id, change.seq): change for change in changes}
     if last:
         await connection.execute(CHANGE_ROWS_SQL, *columns(last.values(), 5))
-        said = [(one.session_id, one.seq, one.content) for one in last.values()]
-        await index_sql.rewrite(connection, said)
+        texts = [(change.session_id, change.seq, change.content) for change in last.values()]
+        await index_sql.rewrite(connection, texts)
     if revisions:
         await connection.execute(INSERT_REVISIONS_SQL, *columns(revisions, 7))
-        changed = sorted({one.session_id for one in revisions})
+        changed = sorted({revision.session_id for revision in revisions})
         await connection.execute(COUNT_REVISIONS_SQL, changed)
 
 
@@ -219,7 +220,7 @@ FROM early_edits WHERE digest = ANY($1::bytea[])
 async def find_early(
     connection: PoolConnectionProxy, digests: Iterable[bytes]
 ) -> dict[bytes, Edit]:
-    """Return the newest edits of messages that have not come, by digest."""
+    """Return, by digest, the newest edits of messages that have not arrived."""
     return {
         row["digest"]: Edit(
             row["content"],
@@ -254,8 +255,14 @@ DELETE FROM early_edits WHERE digest = ANY($1::bytea[])
 async def keep_early(
     connection: PoolConnectionProxy, rows: Iterable[EarlyRow], over: Sequence[bytes]
 ) -> None:
-    """Keep edits of messages that have not come, and forget those that are over."""
-    last = {one.digest: one for one in rows}
+    """Store edits of messages that have not arrived, and delete obsolete ones.
+
+    Args:
+        connection: Connection of a transaction.
+        rows: Edits to store; of several for one message the last one wins.
+        over: Digests whose edits are obsolete.
+    """
+    last = {row.digest: row for row in rows}
     if last:
         await connection.execute(KEEP_EARLY_SQL, *columns(last.values(), 6))
     if over:
@@ -271,7 +278,7 @@ DELETE FROM early_edits WHERE ctid = ANY(ARRAY(
 
 
 async def expire_early(connection: PoolConnectionProxy, kept: timedelta, limit: int) -> int:
-    """Delete some early edits that are older than any repetition; returns how many."""
+    """Delete up to `limit` early edits that are older than `kept`; returns how many."""
     status = await connection.execute(EXPIRE_EARLY_SQL, kept, limit)
     return int(status.rpartition(" ")[2])
 
@@ -289,11 +296,11 @@ WHERE said.is_there IS NULL
 
 
 async def emptied(connection: PoolConnectionProxy, turn_ids: Iterable[UUID]) -> set[UUID]:
-    """Return those turns that have nothing left to answer.
+    """Return the turns that have no undeleted message.
 
     Args:
-        connection: Of a transaction that has locked their sessions.
-        turn_ids: Turns that were claimed before; what others will answer still waits.
+        connection: Connection of a transaction that has locked their sessions.
+        turn_ids: Claimed turns; the messages of an unclaimed turn still wait.
     """
     rows = await connection.fetch(EMPTIED_SQL, sorted(turn_ids))
     return {row[0] for row in rows}

@@ -1,4 +1,4 @@
-"""Transcripts: rows in the order (session, seq)."""
+"""Transcript rows, ordered by (session, seq)."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -33,7 +33,7 @@ SELECT * FROM unnest(
 
 
 async def insert(connection: "PoolConnectionProxy", rows: "Sequence[MessageRow]") -> None:
-    """Append rows at the places their sessions gave them."""
+    """Append rows at the places that their sessions assigned."""
     if rows:
         await connection.execute(INSERT_MESSAGES_SQL, *columns(rows, 13))
 
@@ -53,7 +53,7 @@ WHERE source IS NOT NULL ORDER BY age, place DESC LIMIT 1
 async def find_last_source(
     connection: "PoolConnectionProxy", session_id: UUID, rows: int
 ) -> Source | None:
-    """Return the source of the newest message, of what waits and the last rows."""
+    """Return the source of the newest message, among the waiting ones and the last `rows` rows."""
     source: str | None = await connection.fetchval(LAST_SOURCE_SQL, session_id, rows)
     return None if source is None else read_source(source, "messages")
 
@@ -91,7 +91,7 @@ SELECT EXISTS (
 async def has_platform_message(
     connection: "PoolConnectionProxy", session_id: UUID, platform_message_id: str
 ) -> bool:
-    """Return whether a message is in the transcript and says something."""
+    """Return whether the transcript has this message, neither deleted nor withdrawn."""
     found: bool = await connection.fetchval(
         HAS_PLATFORM_MESSAGE_SQL, session_id, platform_message_id
     )
@@ -109,10 +109,10 @@ WHERE turn_id = $1 AND role = 'user' AND id IS NOT NULL AND state IS DISTINCT FR
 async def count_of_others(
     connection: "PoolConnectionProxy", turn_id: UUID, authors: Iterable[str]
 ) -> int:
-    """Return how many messages of a turn were not written by a person.
+    """Return how many messages of a turn a person did not write.
 
     Args:
-        connection: Of a transaction that has locked the session.
+        connection: Connection of a transaction that has locked the session.
         turn_id: A claimed turn; an unclaimed one has no messages.
         authors: Platform ids of the person.
     """
@@ -131,7 +131,7 @@ WHERE messages.turn_id = ended.turn_id AND role = 'user'
 async def mark_unanswered(
     connection: "PoolConnectionProxy", ended: "Sequence[UnansweredTurn]"
 ) -> None:
-    """Mark the messages of turns of locked sessions; of several reasons the last one counts."""
+    """Mark the messages of turns of locked sessions; of several reasons the last one wins."""
     last = {turn.turn_id: turn for turn in ended}
     if last:
         await connection.execute(MARK_UNANSWERED_SQL, *columns(last.values(), 2))
@@ -144,7 +144,7 @@ UPDATE messages SET unanswered = NULL WHERE turn_id = $1 AND unanswered IS NOT N
 
 
 async def reopen_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> None:
-    """Let the messages of a turn, of a locked session, be open again."""
+    """Remove the unanswered mark from the messages of a turn; its session is locked."""
     await connection.execute(REOPEN_TURN_SQL, turn_id)
 
 
@@ -157,7 +157,7 @@ WHERE id = $1 AND role = 'user' AND turn_id IS NULL
 
 
 async def give_up(connection: "PoolConnectionProxy", message_id: UUID) -> None:
-    """Mark a message of a `stream` agent as not answered; its session is locked."""
+    """Mark a message of a `stream` agent as unanswered; its session is locked."""
     await connection.execute(GIVE_UP_SQL, message_id)
 
 
@@ -168,7 +168,7 @@ UPDATE messages SET unanswered = NULL WHERE id = ANY($1::uuid[])
 
 
 async def reopen(connection: "PoolConnectionProxy", message_ids: "Sequence[UUID]") -> None:
-    """Take the mark of messages away that were not to be answered."""
+    """Remove the unanswered mark from messages that have an answer after all."""
     if message_ids:
         await connection.execute(REOPEN_SQL, list(message_ids))
 
@@ -187,7 +187,7 @@ async def bring_files(
     platform_message_id: str,
     attachments: "Sequence[JsonValue]",
 ) -> bool:
-    """Give a message that no turn has taken, and none will, its files; False if there is none."""
+    """Add the files to an unanswered message without a turn; returns False if there is none."""
     status = await connection.execute(
         BRING_FILES_SQL, session_id, platform_message_id, to_json(attachments).decode()
     )
@@ -211,20 +211,20 @@ SELECT count(*) FROM messages WHERE id = ANY($1::uuid[]) AND turn_id = $2
 async def count_placed(
     connection: "PoolConnectionProxy", ids: Iterable[UUID], turn_id: UUID
 ) -> int:
-    """Return how many of some messages are rows of a turn."""
+    """Return how many of these messages are rows of a turn."""
     count: int = await connection.fetchval(COUNT_PLACED_SQL, list(ids), turn_id)
     return count
 
 
 class TurnSize(NamedTuple):
-    """How much a turn answers."""
+    """The number and size of the messages that a turn answers."""
 
     messages: int
     size_bytes: int
 
 
 async def size_of_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> TurnSize:
-    """Return how many messages of people a turn has, and about how large they are."""
+    """Return the number of user messages in a turn, and their approximate size."""
     row = await connection.fetchrow(SIZE_OF_TURN_SQL, turn_id)
     return TurnSize(0, 0) if row is None else TurnSize(row[0], int(row[1]))
 
@@ -239,7 +239,7 @@ def _turn_message(row: "Record") -> TurnMessage:
     }
     fields = from_json(row["details"]) | fields
     try:
-        # By way of JSON: the contract is strict about Python types and lenient about JSON's.
+        # Validate as JSON: the models are strict about Python types and lenient about JSON types.
         return TurnMessage.model_validate_json(to_json(fields))
     except ValidationError:
         source = read_source(row["source"], "messages").model_dump(mode="json", exclude_none=True)
@@ -277,7 +277,7 @@ CROSS JOIN LATERAL (
 async def find_questions(
     connection: "PoolConnectionProxy", wanted: Sequence[tuple[UUID, int]]
 ) -> dict[tuple[UUID, int], tuple[UUID, Question, str | None]]:
-    """Return by (message id, part): its session, the message, the result id that answered it."""
+    """Return, by (message id, part), the session, the message, and the result id that answered it."""
     rows = await connection.fetch(QUESTIONS_SQL, *columns(wanted, 2))
     found = {}
     for row in rows:
@@ -298,6 +298,6 @@ ON CONFLICT (id) DO NOTHING
 
 
 async def keep_late(connection: "PoolConnectionProxy", rows: "Sequence[LateRow]") -> None:
-    """Keep results that came after their turn had gone on; a repeat is kept once."""
+    """Store results that arrived after their turn had moved on; a repeat is stored once."""
     if rows:
         await connection.execute(INSERT_LATE_SQL, *columns(rows, 6))

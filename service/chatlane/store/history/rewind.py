@@ -1,7 +1,7 @@
-"""Takes rows out of transcripts: where turns begin, what was said in them, and the way out.
+"""Take turns out of transcripts: find their first rows and text, and archive their rows.
 
-All of it under the lock of the session, and after everything that was decided about it before
-is written: these statements see rows, not effects.
+Callers hold the lock of the session and have written all earlier decisions about it: these
+statements see rows, not pending effects.
 """
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-# A turn takes 50 messages at most, and few turns are taken back at once.
+# A turn has at most 50 messages, and a rewind covers few turns.
 _USER_ROWS_AT_ONCE: Final = 200
 
 
@@ -26,8 +26,8 @@ class LastTurns(NamedTuple):
     """The newest turns of a transcript.
 
     Attributes:
-        from_seq: Where the oldest of them begins; all from there on is theirs.
-        text: What people had said in the oldest of them.
+        from_seq: First place of the oldest of these turns; all later rows belong to them.
+        text: Text of the users in the oldest of these turns.
     """
 
     from_seq: int
@@ -37,7 +37,7 @@ class LastTurns(NamedTuple):
 async def last_turns(
     connection: "PoolConnectionProxy", session_id: UUID, turns: int
 ) -> LastTurns | None:
-    """Return the last turns, as many as there are; None where nobody has said anything."""
+    """Return the last turns, as many as there are; None if the transcript has no user message."""
     starts = await _turn_starts(connection, session_id, turns)
     if not starts:
         return None
@@ -54,14 +54,14 @@ WHERE session_id = $1 AND seq < $2 AND role = 'user' ORDER BY seq DESC LIMIT $3
 async def _turn_starts(
     connection: "PoolConnectionProxy", session_id: UUID, wanted: int
 ) -> list[int]:
-    """Return where the last turns begin, the newest first, as many as there are."""
+    """Return the first places of the last turns, newest first, as many as there are."""
     found: list[UserRow] = []
     below = MAX_INT64
     while True:
         rows = await connection.fetch(USER_ROWS_SQL, session_id, below, _USER_ROWS_AT_ONCE)
         found += [UserRow(*row.values()) for row in rows]
         starts = turn_starts(found)
-        # One more than wanted has begun, so the last wanted one is whole.
+        # A turn beyond the wanted ones was found, so the last wanted one is complete.
         if len(rows) < _USER_ROWS_AT_ONCE or len(starts) > wanted:
             return starts[:wanted]
         below = found[-1].seq
@@ -77,7 +77,7 @@ WHERE session_id = $1 AND seq >= $2 AND seq < $3 AND role = 'user' ORDER BY seq 
 async def _words_of_turn(
     connection: "PoolConnectionProxy", session_id: UUID, starts: "Sequence[int]"
 ) -> str | None:
-    """Return what was said at the start of the oldest of these turns."""
+    """Return the user text at the start of the oldest of these turns."""
     end = starts[-2] if len(starts) > 1 else MAX_INT64
     rows = await connection.fetch(WORDS_SQL, session_id, starts[-1], end)
     return "\n".join(row["content"] for row in rows if row["content"]) or None
@@ -94,9 +94,9 @@ ORDER BY seq LIMIT 50
 async def said_from(
     connection: "PoolConnectionProxy", session_id: UUID, from_seq: int
 ) -> tuple[Said, ...]:
-    """Return what people said from a place on, oldest first: at most what one turn takes.
+    """Return the user messages from a place on, oldest first: at most as many as a turn takes.
 
-    What they have deleted since never runs again.
+    Deleted messages are omitted, so that they never run again.
     """
     rows = await connection.fetch(SAID_SQL, session_id, from_seq)
     return tuple(read_said(Said(*row.values())) for row in rows)
@@ -131,15 +131,15 @@ async def take_out(
 ) -> int:
     """Move rows of a locked session to the archive; returns how many.
 
-    Where there are any, the session's revision is one more afterwards, and its places without
-    a row are as many more as were taken out.
+    If any rows move, the session's revision grows by one, and its number of places without a row
+    grows by the number of rows.
 
     Args:
-        connection: Of the transaction that has locked the session.
-        session_id: Whose rows.
-        from_seq: The first of them.
-        through_seq: The last of them.
-        reason: `undone`, or `replaced` where a summary or another row stands for them.
+        connection: Connection of the transaction that has locked the session.
+        session_id: Session of the rows.
+        from_seq: First place.
+        through_seq: Last place.
+        reason: `undone`, or `replaced` if a summary or another row replaces them.
     """
     status = await connection.execute(TAKE_OUT_SQL, session_id, from_seq, through_seq, reason)
     await index_sql.forget_rows(connection, session_id, from_seq, through_seq)

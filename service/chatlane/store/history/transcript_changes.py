@@ -1,4 +1,4 @@
-"""Changes transcripts: each change in one transaction, under the lock of its session."""
+"""Change transcripts: each change in one transaction, under the lock of its session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Answer: TypeAlias = TranscriptChanged | ApiError
 
 @dataclass(slots=True)
 class _Locked:
-    """What a change must know of its session, and changes of it."""
+    """The columns of a locked session that a change reads and updates."""
 
     id: UUID
     next_seq: int
@@ -66,11 +66,11 @@ UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
 
 
 async def change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
-    """Lock the session, decide and write; an error is returned before anything was written."""
+    """Lock the session, decide and write; an error means that nothing was written."""
     person = request.acting_for
-    theirs = await identities.find_owners(connection, person)
+    owners = await identities.find_owners(connection, person)
     row = await connection.fetchrow(LOCK_SQL, request.session_id)
-    if row is None or (theirs is not None and row["owner"] not in theirs):
+    if row is None or (owners is not None and row["owner"] not in owners):
         return not_found()
     session = _Locked(*row.values())
     if session.has_ended:
@@ -91,7 +91,7 @@ SELECT revision, next_seq FROM sessions WHERE id = $1
 
 
 async def find_version(connection: PoolConnectionProxy, session_id: UUID) -> str | None:
-    """Return the version of a transcript as the transaction in progress sees it."""
+    """Return the version of a transcript as seen by the current transaction."""
     row = await connection.fetchrow(VERSION_SQL, session_id)
     return None if row is None else Version(*row.values()).text
 
@@ -161,7 +161,7 @@ async def _compact(
     if isinstance(known, ApiError):
         return known
     removed = await _remove(connection, session, through_seq=request.through_seq, reason="replaced")
-    # Into the places that became free last, so that everything later stays behind it.
+    # The summary takes the last places that became free, so that all later rows follow it.
     first = request.through_seq - len(request.rows) + 1
     placed = placements(request.rows, {}, first)
     written = await insert_new(connection, session.id, request.rows, placed)
@@ -172,11 +172,11 @@ async def _compact(
 async def summary_places(
     connection: PoolConnectionProxy, request: TranscriptCompact
 ) -> tuple[PlacedRow, ...] | ApiError:
-    """Return the places of a summary at the beginning of another session, or why not there.
+    """Return the places of a summary at the start of another session, or an error.
 
     Args:
-        connection: Of the transaction that has locked the session.
-        request: Of the session that is summed up, which is there and has not ended.
+        connection: Connection of the transaction that has locked the session.
+        request: The compaction of a session that exists and has not ended.
     """
     row = await connection.fetchrow(LOCK_SQL, request.session_id)
     if row is None:
@@ -227,12 +227,12 @@ def _unlike(session: _Locked, expected: str | None) -> ApiError | None:
 
 
 def not_found() -> ApiError:
-    """Return the error of a request for a session that is not there, or not for the asker."""
+    """Return the error of a request for a session that does not exist or is not visible to the caller."""
     return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")
 
 
 def stale() -> ApiError:
-    """Return the error of a request that was made from another version."""
+    """Return the error of a request with an outdated version."""
     return ApiError(
         code=ApiErrorCode.STALE, message="the transcript has changed meanwhile; load it again"
     )
@@ -243,12 +243,12 @@ def _invalid(message: str) -> ApiError:
 
 
 def _in_work(session: _Locked) -> ApiError | None:
-    """Refuse to take rows away from a turn that answers them."""
+    """Reject the removal of rows while a turn answers them."""
     return conflict("a turn is running") if session.active_turn is not None else None
 
 
 def conflict(message: str) -> ApiError:
-    """Return the error of a request that contradicts what is there."""
+    """Return the error of a request that contradicts the stored state."""
     return ApiError(code=ApiErrorCode.CONFLICT, message=message)
 
 
@@ -302,7 +302,7 @@ async def _known(
     session_id: UUID,
     rows: Sequence[AppendedRow],
 ) -> dict[int, KnownRow] | ApiError:
-    """Return what is stored of the rows, by their number; an error for another session's."""
+    """Return the stored rows by index in `rows`; an error if one belongs to another session."""
     named = [
         (number, row.platform_message_id or None, row.message_id)
         for number, row in enumerate(rows)
@@ -311,11 +311,11 @@ async def _known(
     if not named:
         return {}
     found = await connection.fetch(FIND_KNOWN_SQL, session_id, *columns(named, 3))
-    if any(one["session_id"] != session_id for one in found):
+    if any(stored["session_id"] != session_id for stored in found):
         return _invalid("message_id: of a message of another session")
-    # What has a place in the transcript says more than a copy in the archive.
-    ordered = sorted(found, key=lambda one: one["seq"] is not None)
-    return {one["place"]: KnownRow(one["seq"]) for one in ordered}
+    # A row in the transcript takes precedence over a waiting or archived one.
+    ordered = sorted(found, key=lambda stored: stored["seq"] is not None)
+    return {stored["place"]: KnownRow(stored["seq"]) for stored in ordered}
 
 
 async def insert_new(
@@ -324,7 +324,7 @@ async def insert_new(
     rows: Sequence[AppendedRow],
     placed: Sequence[PlacedRow],
 ) -> int:
-    """Write the rows that are new at their places; returns how many."""
+    """Write the new rows at their places; returns how many."""
     now = datetime.now(UTC)
     new = [
         MessageRow(
@@ -360,7 +360,7 @@ async def _remove(
     from_seq: int = 1,
     through_seq: int = MAX_INT64,
 ) -> int:
-    """Move rows to the archive, and keep up with what that made of the session."""
+    """Move rows to the archive, and update the counters of the session."""
     removed = await rewind.take_out(
         connection, session.id, from_seq, through_seq=through_seq, reason=reason
     )

@@ -1,4 +1,4 @@
-"""Reads transcripts: rows of one session at a time, and the sessions it continues."""
+"""Read transcripts: rows of one session at a time, and the sessions it continues."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class RowsBefore:
 
 
 class TranscriptReads:
-    """Answers questions about transcripts; locks nothing."""
+    """Reads transcripts for API requests; locks nothing."""
 
     def __init__(self, store: Store, catalog: Catalog | None = None) -> None:
-        """Make one.
+        """Create a reader.
 
         Args:
-            store: Where they are.
-            catalog: Says how senders are shown to agents; without one they are not.
+            store: Opens the transactions.
+            catalog: Defines how sender names are shown to agents; None omits sender prefixes.
         """
         self._store = store
         self._catalog = catalog
@@ -54,13 +54,13 @@ class TranscriptReads:
     """
 
     async def version(self, session_id: UUID, person: Person | None = None) -> Version | None:
-        """Return the version of a transcript, if it is the person's, where one is named.
+        """Return the version of a transcript; None if it is unknown, or not the person's if one is named.
 
         Rows that are read afterwards may be newer.
         """
         async with self._store.transaction() as connection:
-            theirs = await identities.find_owners(connection, person)
-            row = await connection.fetchrow(self._VERSION, session_id, theirs)
+            owners = await identities.find_owners(connection, person)
+            row = await connection.fetchrow(self._VERSION, session_id, owners)
         return None if row is None else Version(*row.values())
 
     _LINKS: Final[LiteralString] = """
@@ -79,14 +79,14 @@ class TranscriptReads:
     """
 
     async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
-        """Return the session and its ancestors, in no order; empty when it is unknown.
+        """Return the session and its ancestors, in no order; empty if it is unknown.
 
-        Where a person is named, the walk ends at a session that is not theirs.
+        If a person is named, the walk ends at a session that the person does not own.
         """
         async with self._store.transaction() as connection:
-            theirs = await identities.find_owners(connection, person)
+            owners = await identities.find_owners(connection, person)
             rows = await connection.fetch(
-                self._LINKS, session_id, list(CONTINUES), MAX_HOPS, theirs
+                self._LINKS, session_id, list(CONTINUES), MAX_HOPS, owners
             )
         return tuple(Link(*row.values()) for row in rows)
 
@@ -120,8 +120,8 @@ class TranscriptReads:
     ) -> RowsBefore:
         """Return the rows just below a place.
 
-        At most `limit` rows whose texts take at most `max_bytes`, and always one if there is
-        one: what is left is the next page.
+        Returns at most `limit` rows whose texts take at most `max_bytes`, and always at least one
+        if there is one. The rest is left to the next page.
         """
         while True:
             async with self._store.transaction() as connection:
@@ -134,7 +134,7 @@ class TranscriptReads:
             below_seq = rows[-1]["seq"]
 
     def _prefixes(self, rows: Sequence[asyncpg.Record]) -> Callable[[asyncpg.Record], str | None]:
-        """Return what tells who says a row of one session, where several people talk."""
+        """Return a function that gives the sender prefix of a row; always None in unshared sessions."""
         agent = self._catalog.agents.get(rows[0]["agent"]) if self._catalog and rows else None
         prompts = agent.prompts if agent else None
         if prompts is None or not is_shared(parse_session_key(rows[0]["session_key"])):
@@ -168,7 +168,7 @@ class TranscriptReads:
     async def revisions(
         self, session_id: UUID, seq: int, *, before: int, limit: int
     ) -> tuple[Revision, ...]:
-        """Return what a row said before it was edited or deleted, newest first."""
+        """Return the previous texts of a row that was edited or deleted, newest first."""
         async with self._store.transaction() as connection:
             rows = await connection.fetch(self._REVISIONS, session_id, seq, before, limit)
         return tuple(map(_revision, rows))
@@ -181,7 +181,7 @@ def _revision(row: asyncpg.Record) -> Revision:
             "number": row["id"],
             "content": row["content"],
             "attachments": from_json(row["attachments"] or "[]"),
-            # It says something else by now, whatever that is called.
+            # The text has changed, even if the reason is unknown.
             "reason": reason or RowState.EDITED,
             "at": row["at"],
         }
@@ -189,7 +189,7 @@ def _revision(row: asyncpg.Record) -> Revision:
 
 
 def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry | None:
-    """Return a row as it is shown; None where nobody knows who speaks in it."""
+    """Return the API view of a row; None if its role is unknown."""
     details: Mapping[str, object] = from_json(row["details"]) if row["details"] else {}
     return read_record(
         TranscriptEntry,

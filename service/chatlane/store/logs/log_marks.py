@@ -1,4 +1,4 @@
-"""Marks of how far each log had come at which time, and the cursors that bound its purge."""
+"""Marks of a log's last sequence over time, and the cursors that bound its purge."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, LiteralString
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PurgeBounds:
-    """What limits the purge of a log.
+    """Bounds of the purge of a log.
 
     Attributes:
-        least_cursor: Of all its partitions; None when it has no partitions.
-        marked_sequence: Everything up to it is older than the replay window; None when no
-            mark of this generation is old enough.
+        least_cursor: Least cursor of all its partitions; None if it has no partitions.
+        marked_sequence: All messages up to this sequence are older than the replay window; None
+            if no mark of this generation is old enough.
     """
 
     least_cursor: int | None
@@ -42,7 +42,7 @@ async def write(
     last_sequence: int,
     every: "timedelta",
 ) -> bool:
-    """Note the last sequence of a log, at most once in `every`; it was read before this call."""
+    """Record the last sequence of a log, at most once in `every`; the caller read it before this call."""
     status = await connection.execute(WRITE_LOG_MARK_SQL, log, generation, last_sequence, every)
     return status.endswith(" 1")
 

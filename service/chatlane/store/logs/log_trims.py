@@ -1,4 +1,4 @@
-"""What was purged from the logs before its time, because one owner held too much of them."""
+"""Early purges of log messages, made because one owner used too much of a log."""
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Holes(NamedTuple):
-    """Messages of a stream that we deleted ourselves, between two places.
+    """Messages of a stream that the service deleted itself, between two places.
 
     Attributes:
-        noted: Deleted, or about to be.
-        gone: Deleted for certain.
+        noted: Messages that were deleted or are about to be.
+        gone: Messages that were certainly deleted.
     """
 
     noted: int
@@ -49,7 +49,7 @@ SET first_seq = least(trims.first_seq, excluded.first_seq),
 
 
 async def note(connection: "PoolConnectionProxy", trim: Trim) -> None:
-    """Note that messages are about to be purged: every place between the two counts."""
+    """Record that messages are about to be purged; counts every place between the two."""
     await connection.execute(NOTE_TRIM_SQL, *trim)
 
 
@@ -65,7 +65,7 @@ WHERE log = $1 AND generation = $2 AND owner = $3
 
 
 async def confirm(connection: "PoolConnectionProxy", trim: Trim, purged: int) -> None:
-    """Note how many messages were purged in a place that was noted before."""
+    """Record how many messages were purged in a range that was recorded before."""
     await connection.execute(CONFIRM_TRIM_SQL, *trim, purged)
 
 
@@ -79,13 +79,13 @@ WHERE log = $1 AND generation = $2 AND last_seq >= $3 AND first_seq <= $4
 async def count_holes(
     connection: "PoolConnectionProxy", log: "LogName", generation: str, first: int, last: int
 ) -> Holes:
-    """Return how many messages of a log are missing because it was trimmed; at most too many."""
+    """Return how many messages of a log trims have removed; the number may be too high, never too low."""
     row = await connection.fetchrow(TRIMMED_SQL, log, generation, first, last)
     return NO_HOLES if row is None else Holes(*row.values())
 
 
 class Trimmed(NamedTuple):
-    """How much an owner lost of a log lately."""
+    """The number of messages that an owner lost of a log recently."""
 
     log: str
     owner: str
@@ -101,7 +101,7 @@ GROUP BY log, owner ORDER BY log, owner
 
 
 async def list_recent(connection: "PoolConnectionProxy", within: "timedelta") -> list[Trimmed]:
-    """Return whose messages were purged within a time, with what went in the same hours."""
+    """Return the owners whose messages were purged within a time, with counts of the whole hours."""
     return [Trimmed(*row.values()) for row in await connection.fetch(RECENT_TRIMS_SQL, within)]
 
 
@@ -112,5 +112,5 @@ DELETE FROM log_trims WHERE hour < clock_timestamp() - 2 * $1::interval
 
 
 async def expire(connection: "PoolConnectionProxy", replay_window: "timedelta") -> None:
-    """Delete what is older than twice the replay window."""
+    """Delete records older than twice the replay window."""
     await connection.execute(EXPIRE_TRIMS_SQL, replay_window)

@@ -1,7 +1,7 @@
-"""Partitions: who owns each, under which fencing number, and how far it is committed.
+"""Partitions: the owner of each, its fencing number, and its committed position.
 
-Rows are locked in the order of (log, id) before anything else in a transaction. Whoever only
-looks for work skips locked rows, so nobody ever waits for the batch of another router.
+Rows are locked in the order of (log, id), before anything else in a transaction. A router that
+looks for free partitions skips locked rows, so no router waits for the batch of another one.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -27,11 +27,11 @@ class Tenure(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A partition just taken, and what its last owners left.
+    """A newly claimed partition, and the state that its last owners left.
 
     Attributes:
-        dirty: Take-overs without hand-back since the last committed batch or since an owner had
-            read everything, this one included.
+        dirty: Take-overs without a hand-back, this one included, since the last committed batch
+            or since an owner had read everything.
         had_owner: Whether it was taken from a router that had not handed it back.
     """
 
@@ -43,11 +43,11 @@ class Claim(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """Who has a partition now.
+    """The current owner of a partition.
 
     Attributes:
-        lease_seconds: What is left of the lease by the clock of the database; None without one.
-        cursor: How far it is committed.
+        lease_seconds: Remaining lease time by the clock of the database; None without a lease.
+        cursor: The committed position.
     """
 
     partition: PartitionId
@@ -58,10 +58,10 @@ class Holding(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """One step of a cursor, valid only from where it says it starts.
+    """One step of a cursor, valid only if the cursor still is at `cursor_from`.
 
     Attributes:
-        stored_at: When the server stored the message at `cursor_to`; None when not known.
+        stored_at: When the server stored the message at `cursor_to`; None if unknown.
     """
 
     partition: PartitionId
@@ -88,8 +88,8 @@ async def ensure(connection: "PoolConnectionProxy", log: LogName, count: int) ->
     """Insert the rows of a log that has none.
 
     Args:
-        connection: In a transaction.
-        log: Which log.
+        connection: Connection of a transaction.
+        log: The log.
         count: The configured number of partitions (`router.partitions`).
 
     Raises:
@@ -111,7 +111,7 @@ FROM partitions ORDER BY log, id
 
 
 async def holdings(connection: "PoolConnectionProxy") -> list[Holding]:
-    """Return who has each partition of both logs."""
+    """Return the owner of each partition of both logs."""
     return [_holding(row) for row in await connection.fetch(HOLDINGS_SQL)]
 
 
@@ -147,15 +147,15 @@ async def claim_free(
     limit: int,
     lease: "timedelta",
 ) -> list[Claim]:
-    """Take up to `limit` partitions nobody has, each under the next fencing number.
+    """Claim up to `limit` free partitions, each under the next fencing number.
 
     Args:
-        connection: In a transaction.
-        router: Who takes them.
-        log: Which log.
-        except_for: Numbers not to take: those already held.
-        limit: Most partitions to take.
-        lease: How long they stay ours without a renewal.
+        connection: Connection of a transaction.
+        router: Id of the router that claims them.
+        log: The log.
+        except_for: Numbers of partitions that the router already holds.
+        limit: Maximum number of partitions.
+        lease: Duration of the lease without a renewal.
     """
     rows = await connection.fetch(CLAIM_FREE_SQL, router, log, list(except_for), limit, lease)
     return sorted(map(_claim, rows))
@@ -190,15 +190,15 @@ async def renew_idle(
     *,
     caught_up: Collection[PartitionId] = (),
 ) -> set[PartitionId]:
-    """Renew leases; returns those renewed.
+    """Renew leases; returns the renewed partitions.
 
     Args:
-        connection: In a transaction.
-        router: Who holds the partitions.
-        tenures: The partitions no transaction works on.
-        lease: How long they stay ours without another renewal.
-        caught_up: Those read to their end. None of their messages ended a router, however many
-            routers died before.
+        connection: Connection of a transaction.
+        router: Id of the router that holds the partitions.
+        tenures: Partitions without a transaction in progress.
+        lease: Duration of the lease without another renewal.
+        caught_up: Partitions that were read to their end. None of their messages crashed a router,
+            however many routers crashed before.
     """
     rows = [(*tenure.partition, tenure.epoch, tenure.partition in caught_up) for tenure in tenures]
     return await _fetch_ids(connection, RENEW_IDLE_SQL, router, *columns(rows, 4), lease)
@@ -226,7 +226,7 @@ RETURNING p.log, p.id
 async def hand_back(
     connection: "PoolConnectionProxy", router: "UUID", partitions: Iterable[PartitionId]
 ) -> set[PartitionId]:
-    """Make partitions free; returns those that were still ours."""
+    """Release partitions; returns those that this router still held."""
     return await _fetch_ids(connection, HAND_BACK_SQL, router, *columns(partitions, 2))
 
 
@@ -263,10 +263,10 @@ async def advance(
     advances: Sequence[Advance],
     lease: "timedelta",
 ) -> set[PartitionId]:
-    """Move cursors that stand where the caller believes, under the caller's fencing numbers.
+    """Move cursors that are at the expected position, under the caller's fencing numbers.
 
-    The first statement of a batch. A partition that is missing from the answer was lost to
-    another router or is committed already; the caller must leave its messages out.
+    This is the first statement of a batch. A partition that is missing from the result was lost
+    to another router or is already committed; the caller must omit its messages.
 
     Returns:
         The partitions that moved.
@@ -285,7 +285,7 @@ FROM partitions WHERE log = $1
 async def least_cursor(
     connection: "PoolConnectionProxy", log: LogName, generation: str
 ) -> int | None:
-    """Return the least cursor of a log; None while a partition counts in none or another one."""
+    """Return the least cursor of a log; None if a partition has no generation or another one."""
     least: int | None = await connection.fetchval(LEAST_CURSOR_SQL, log, generation)
     return least
 
@@ -308,10 +308,10 @@ async def rewind(
     cursor: int,
     generation: str,
 ) -> int | None:
-    """Set the cursor where the log now starts, under the next fencing number.
+    """Reset the cursor to the new start of the log, under the next fencing number.
 
     Returns:
-        The new fencing number, or None when the partition is no longer ours.
+        The new fencing number, or None if the router no longer holds the partition.
     """
     epoch: int | None = await connection.fetchval(
         REWIND_SQL, *tenure.partition, router, tenure.epoch, cursor, generation
@@ -337,11 +337,11 @@ async def suspect(
     sequence: int,
     lease: "timedelta",
 ) -> int | None:
-    """Count one try of a message before it is tried.
+    """Count an attempt to process a message before the attempt.
 
     Returns:
-        How often it was suspected, this time included; None when the partition is no longer
-        ours.
+        The number of attempts, this one included; None if the router no longer holds the
+        partition.
     """
     count: int | None = await connection.fetchval(
         SUSPECT_SQL, *tenure.partition, router, tenure.epoch, sequence, lease

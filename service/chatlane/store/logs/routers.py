@@ -1,4 +1,4 @@
-"""Routers: who is alive, by the clock of the database."""
+"""Routers: the live ones by the clock of the database."""
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 
 
 class Peer(NamedTuple):
-    """A router that counts as alive; `seconds_left` until it does not."""
+    """A live router, and the time until it no longer counts as live."""
 
     id: "UUID"
     seconds_left: float
 
 
 class Heartbeat(NamedTuple):
-    """A sign of life.
+    """The result of a heartbeat.
 
     Attributes:
-        written: Until when the router counts as alive.
-        found: What was there before; None when there was no row.
+        written: Until when the router counts as live.
+        found: The previous value; None if there was no row.
     """
 
     written: "datetime"
@@ -40,7 +40,7 @@ RETURNING seen_until, (SELECT before.seen_until FROM routers AS before WHERE id 
 async def heartbeat(
     connection: "PoolConnectionProxy", router: "UUID", version: str, lease: "timedelta"
 ) -> Heartbeat:
-    """Count as alive for `lease` from now."""
+    """Mark a router as live for `lease` from now."""
     [row] = await connection.fetch(HEARTBEAT_SQL, router, version, lease)
     return Heartbeat(row["seen_until"], row["found"])
 
@@ -53,7 +53,7 @@ FROM routers WHERE seen_until > clock_timestamp() ORDER BY id
 
 
 async def live(connection: "PoolConnectionProxy") -> list[Peer]:
-    """Return the routers alive now, in id order."""
+    """Return the routers that are live now, in id order."""
     return [Peer(row["id"], row["seconds_left"]) for row in await connection.fetch(LIVE_SQL)]
 
 
@@ -64,7 +64,7 @@ UPDATE routers SET seen_until = clock_timestamp() WHERE id = $1 AND seen_until >
 
 
 async def withdraw(connection: "PoolConnectionProxy", router: "UUID") -> None:
-    """Stop counting as alive at once, so that the others take our share."""
+    """Stop counting as live at once, so that the other routers take over the partitions."""
     await connection.execute(WITHDRAW_SQL, router)
 
 
@@ -75,5 +75,5 @@ DELETE FROM routers WHERE seen_until < clock_timestamp() - $1::interval
 
 
 async def prune(connection: "PoolConnectionProxy", dead_for: "timedelta") -> None:
-    """Delete the rows of routers that died at least `dead_for` ago."""
+    """Delete the rows of routers that expired at least `dead_for` ago."""
     await connection.execute(PRUNE_SQL, dead_for)
