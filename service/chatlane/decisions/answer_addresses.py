@@ -1,4 +1,4 @@
-"""Finds out where answers go whose chat has an id that was handed on since the question."""
+"""Find the address of answers to chats whose id was reassigned since the question."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ async def find_present(
     targets: Sequence[tuple[str | None, Source | None]],
     at: datetime,
 ) -> list[Source | None]:
-    """Return where to say something to people, in the order of what is given.
+    """Return the current address of each target, in the order given.
 
-    An id that is another person's now gives way to the platform's own id of the account. Where
-    that is not known, nobody is told: the answer stays in the transcript.
+    An id that now belongs to another person is replaced by the platform's permanent id of the
+    account. If that is unknown, the address is None: the answer stays in the transcript only.
 
     Args:
-        connection: Of the transaction that decides.
-        targets: Owner of each session, and where its question came from.
-        at: When something is to be said.
+        connection: The connection of the deciding transaction.
+        targets: The owner of each session, and the source of its question.
+        at: When the answer is sent.
     """
     ids = [_dm_of(target) if owner else None for owner, target in targets]
     handed_on = await identities.find_handed_on(connection, filter(None, ids))
@@ -51,7 +51,7 @@ async def find_present(
 
 
 def _dm_of(target: Source | None) -> AliasId | None:
-    """Return the id of the person whose DM it is."""
+    """Return the id of the person in a DM, or None if the target is no DM."""
     chat = None if target is None else target.chat
     if target is None or chat is None or not chat.id or class_of(chat.kind) != "dm":
         return None
@@ -66,7 +66,7 @@ def _present(target: Source, identity: Identity, at: datetime) -> Source | None:
     if chat is None or chat.id is None or identity.has(chat.id, at):
         return target
     if not identity.spans_of(chat.id):
-        # The id of a chat that is not named like its person.
+        # The chat id is not the id of the person.
         return target
     lasting = (
         span.form

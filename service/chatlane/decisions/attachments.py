@@ -1,4 +1,4 @@
-"""Brings the files of messages that were announced without them."""
+"""Attach files to messages that arrived before their files."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ async def bring_files(
     others: Sequence[Session],
     effects: Effects,
 ) -> Arrived:
-    """Give a waiting message its files, and return what is left to be placed.
+    """Attach the files of an event to its message, and return the event that remains to place.
 
-    What was decided before is in the database. A message waits where it was said, wherever its
-    lane leads since. Files that come when their message has run without them are a message of
-    their own. Files of a message that will not be answered are added to its row and start nothing.
+    Earlier decisions of the batch have to be in the database. A message is pending in the session
+    in which it was written, even if its lane points to another session since. Files that arrive
+    after a turn has run with their message become a separate message. Files of a message that
+    will not be answered are added to its row and start no turn.
 
     Args:
-        one: Of kind `attachments`, and no repeat.
-        here: Where its lane leads; locked, as all of these.
-        others: Where the message may wait besides.
+        one: An event of kind `attachments` that is no duplicate.
+        here: The session to which its lane points; locked, like the others.
+        others: Other sessions in which the message may be pending.
     """
     message_id = one.event.message_id
     if message_id is None or not one.event.attachments:
@@ -58,7 +59,7 @@ async def bring_files(
 
 
 async def _wake(connection: PoolConnectionProxy, session: Session, effects: Effects) -> None:
-    """Have the workers told of a turn that rested for these files only."""
+    """Announce a turn to the workers if it was debounced for these files only."""
     if session.active_turn is None:
         return
     found = await turns.lock(connection, [session.active_turn])
@@ -71,5 +72,5 @@ async def _wake(connection: PoolConnectionProxy, session: Session, effects: Effe
         repeat_notice(turn, effects)
     else:
         effects.due_within(turn.due_in)
-    # At once: what follows in the same batch may read the turn again.
+    # Not deferred: later messages of the same batch may read the turn again.
     await turns.update(connection, [turn])

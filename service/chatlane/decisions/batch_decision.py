@@ -1,4 +1,4 @@
-"""Reads what the messages of a batch need, lets the domain decide, and writes the outcome."""
+"""Read the data that a batch needs, let the domain decide, and write the outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _log = get_logger("deciding")
 
 
 class Decoded(NamedTuple):
-    """One message of a log and what it turned out to be."""
+    """One message of a log and its decoded content."""
 
     message: LogMessage
     content: Prepared | ArrivedResult | Refused
@@ -61,13 +61,13 @@ class Decoded(NamedTuple):
 def decoded(
     message: LogMessage, catalog: Catalog, *, is_killer: bool = False, is_old: bool = False
 ) -> Decoded:
-    """Decode one message; one that killed its readers is not looked into at all.
+    """Decode one message; reject a message that crashed its readers without decoding it.
 
     Args:
-        message: Of either log.
-        catalog: What is declared.
-        is_killer: Whether it killed its readers.
-        is_old: Whether it was stored before this router began.
+        message: A message of either log.
+        catalog: The declared platforms, agents and profiles.
+        is_killer: Whether the message crashed its readers.
+        is_old: Whether the message was stored before this router started.
     """
     if is_killer:
         return Decoded(message, Refused(message, DeadReason.PROCESS_KILLER))
@@ -77,7 +77,7 @@ def decoded(
             is_command = isinstance(prepared, Prepared) and prepared.heard.command is not None
             return Decoded(message, prepared, is_command)
         return Decoded(message, prepare_result(message, is_old=is_old))
-    except Exception as error:  # noqa: BLE001 - a bug, and no try would end otherwise
+    except Exception as error:  # noqa: BLE001 - a bug, and a retry would fail again
         _log.exception("decode_failed", partition=message.partition, seq=message.sequence)
         return Decoded(message, Refused(message, DeadReason.INTERNAL_ERROR, type(error).__name__))
 
@@ -88,7 +88,7 @@ def commands_in(messages: Iterable[Decoded | None]) -> int:
 
 
 class Deciding:
-    """One attempt at a batch: everything it learned is void when its transaction fails."""
+    """Make one attempt at a batch; its state is invalid once its transaction fails."""
 
     def __init__(self, catalog: Catalog, slots: int, erasure_key: ErasureKey | None = None) -> None:
         self._catalog = catalog
@@ -97,11 +97,11 @@ class Deciding:
         self._effects = Effects()
 
     async def run(self, writing: Writing, messages: Sequence[Decoded]) -> None:
-        """Decide about all messages and write what follows.
+        """Decide all messages and write the outcome.
 
         Raises:
             SupersededError: Another router decided about the same people or lanes meanwhile.
-            ResultAheadError: A result is to be tried alone, or later.
+            ResultAheadError: A result has to be tried alone, or later.
         """
         contents = [one.content for one in messages]
         prepared = [one for one in contents if isinstance(one, Prepared)]
@@ -122,7 +122,7 @@ class Deciding:
         writing.lap("write")
 
     async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
-        """Resolve who and where each message is, in order, learning links on the way."""
+        """Resolve the person and chat of each message in order, and learn aliases from it."""
         forgotten: dict[LogMessage, datetime] = {}
         if prepared and self._erasure_key is not None:
             prepared, forgotten = await leave_out_erased(
@@ -195,11 +195,11 @@ class Deciding:
         locked: Mapping[UUID, Session],
         questions: Mapping[bytes, Sequence[UUID]],
     ) -> dict[str, frozenset[str]]:
-        """Return what sessions name as their owner whose person has several names.
+        """Return the owner names of people with several names, by current owner.
 
-        Asked where a lane leads to a session that does not name its person's present one, where
-        ids turn out to be one person's, and where messages may go on in sessions that they find
-        otherwise.
+        They are read only if a lane points to a session with another owner than the person's
+        current one, if ids turn out to belong to one person, or if messages may continue in
+        sessions that they find without their lane.
         """
         unsure = [
             message
@@ -225,7 +225,7 @@ class Deciding:
 async def _probe(
     connection: PoolConnectionProxy, arrived: Sequence[Arrived], targets: set[bytes]
 ) -> Marks:
-    """Return which messages of a batch are repeats, as marks tell; also those of older routers."""
+    """Return the dedupe marks of a batch, including marks that older routers wrote."""
     digests = targets.union(*(message.digests for message in arrived))
     former: list[tuple[bytes, Arrived]] = []
     for message in arrived:
@@ -236,7 +236,7 @@ async def _probe(
     older = {digest for digest, _ in former}
     marks = await dedupe_marks.probe(connection, digests | older)
     found = older & marks.known
-    # For routers that did not tell profiles apart: what they marked may be of another profile.
+    # Older routers did not distinguish profiles: their marks may be of another profile.
     keys = await dedupe_marks.find_keys(connection, found) if found else {}
     for digest, message in former:
         key = keys.get(digest)
@@ -248,9 +248,10 @@ async def _probe(
 async def _follow(
     connection: PoolConnectionProxy, bound: Mapping[str, Lane], locked: dict[UUID, Session]
 ) -> None:
-    """Lead lanes whose session was compacted to the one their conversation goes on in.
+    """Point lanes of compacted sessions to the sessions that continue their conversations.
 
-    Who compacts a session takes its lanes along; this is for those that came to it otherwise.
+    A compaction moves the lanes of its session; this covers lanes that were pointed to the
+    compacted session in another way.
     """
     ended = [one for one in locked.values() if one.end_reason is not None]
     left = {one.id for one in ended if one.end_reason == EndReason.COMPRESSION}
@@ -263,11 +264,11 @@ async def _follow(
 
 
 class _Loaded:
-    """What one batch works on, with the decisions that are not written yet.
+    """Hold the rows of one batch and the decisions that are not written yet.
 
-    Nearly every batch is written once, at its end. Only lanes that are joined and chats that
-    move change rows other than by effects, so what was decided before is written first: then
-    these messages, too, meet what they would have met had they come alone.
+    Nearly every batch is written once, at its end. Only merged lanes and moved chats change rows
+    other than by effects, so the decisions before them are written first: then these messages
+    are decided on the same rows as if they had come alone.
     """
 
     def __init__(
@@ -318,7 +319,7 @@ class _Loaded:
         self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
 
     async def load_originals(self, arrived: Sequence[Arrived], homes: set[UUID]) -> None:
-        """Read what edits and deletes are about; all of it is as it is in the database."""
+        """Read the messages that edits and deletes change, in their database state."""
         self._arrived = arrived
         self._homes = homes
         emptied = self._originals.emptied if self._originals else set()
@@ -333,14 +334,14 @@ class _Loaded:
         self._start(self._effects)
 
     async def _reload_originals(self) -> None:
-        """Read them again after rows were moved or taken away other than by effects."""
+        """Read the originals again after rows were moved or deleted other than by effects."""
         if self._originals is not None:
             await self._go_on()
-            # What was written since is ours, too: sessions of this batch, found by its own marks.
+            # This batch has also locked the sessions that it wrote since.
             await self.load_originals(self._arrived, self._homes | self._locked.keys())
 
     async def place(self, one: Arrived) -> None:
-        """Decide about the next message of the inbound log."""
+        """Decide the next message of the inbound log."""
         if one.counted and self._is_over_a_limit(one):
             return
         connection = self._writing.connection
@@ -374,15 +375,15 @@ class _Loaded:
         return left
 
     def _left_behind(self, one: Arrived, here: Session) -> list[Session]:
-        """Return the sessions in which a message may wait whose lane leads here by now."""
+        """Return the other sessions in which a message may be pending although its lane moved."""
         homes = {its for digest in one.files_of for its in self._questions.get(digest, ())}
-        # What came in this batch is in none of them yet.
+        # The marks do not cover messages of this batch.
         homes |= {its.id for its in self._locked.values() if its.session_key == one.session_key}
         return [self._locked[its] for its in sorted(homes - {here.id}) if its in self._locked]
 
     def _is_over_a_limit(self, one: Arrived) -> bool:
         if not self._marks.known.isdisjoint(one.digests):
-            # A repeat of what was let in.
+            # A duplicate of an admitted message.
             return False
         session = self._placement.find_session(one)
         return self._admission.refuses(one, session, self._effects)
@@ -391,7 +392,7 @@ class _Loaded:
         given = self._commanding.accept(one)
         if given is None:
             return
-        # Asked once: what it does can change the answer.
+        # Read once: executing the command can change the value.
         needs_database = given.needs_database
         if needs_database:
             await self._go_on()
@@ -411,7 +412,7 @@ class _Loaded:
         self._commanding.bring_rest(given)
 
     async def void_emptied(self) -> None:
-        """End turns of which every message was deleted, before anybody answers them."""
+        """End turns whose messages were all deleted, before a worker answers them."""
         if self._originals is None or not self._originals.emptied:
             return
         await self._go_on()
@@ -420,13 +421,13 @@ class _Loaded:
         await self._go_on()
 
     async def settle(self, results: Sequence[ArrivedResult], *, is_alone: bool) -> None:
-        """Decide about what workers answered."""
+        """Apply the results of workers."""
         await meet(self._writing.connection, self._effects)
         settlement = Settlement(self._catalog, self._locked, self._effects, is_alone=is_alone)
         await settlement.settle(self._writing.connection, results)
 
     async def write(self) -> None:
-        """Write what was decided."""
+        """Write the decisions."""
         await meet(self._writing.connection, self._effects)
         await shown_lists.write(self._writing.connection, self._cards.shown.take_changes())
         await self._writing.write(

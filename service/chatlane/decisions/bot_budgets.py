@@ -1,4 +1,4 @@
-"""Reads and writes what other bots may still say; batches in which none speaks cost nothing."""
+"""Load the remaining message budgets of other bots; a batch without bots reads nothing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
     from chatlane.domain.lanes import Arrived
 
-# In a chat of more people or threads than this a bot may have to be quiet before it is heard again.
+# Most lanes of a chat that are read to find when a person last wrote. In a larger chat the person
+# may be missed, and a bot may have to pause before its messages are accepted again.
 _MOST_LANES: Final = 1000
 
 
 async def load(connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Bots | None:
-    """Lock the budgets of the bots that speak in a batch; after aliases and before sessions."""
+    """Lock the budgets of the bots that write in a batch, after aliases and before sessions."""
     said = [(one.pair, one.session_key) for one in arrived if one.pair is not None]
     if not said:
         return None

@@ -1,4 +1,4 @@
-"""What messages do to the turn that runs when they come: end it, hint at themselves, say so."""
+"""Apply the busy policy to running turns: interrupt, steer, or send a busy note."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 async def meet(connection: PoolConnectionProxy, effects: Effects) -> None:
-    """Do what messages that were placed are to do to the turns of their sessions.
+    """Apply the busy policies of placed messages to the turns of their sessions.
 
-    Before results are settled and anything is written: a turn that ends in the same batch ends
-    after what was placed. A turn that is only in memory yet runs nowhere.
+    This runs before results are applied and anything is written: a turn that ends in the same
+    batch ends after the messages were placed. A turn that exists only in memory is not running.
     """
     rests, effects.rests = effects.rests, []
     if rests and (due_in := await turns.prolong(connection, rests)) is not None:
@@ -52,7 +52,7 @@ async def _interrupt(
 async def _say_busy(
     connection: PoolConnectionProxy, meetings: Sequence[Meeting], effects: Effects
 ) -> None:
-    """Tell chats that a turn is running, each lane once in a while."""
+    """Send a busy note to chats in which a turn is running, at most once per interval and lane."""
     noting = {one.session_key: one for one in meetings if one.note}
     if not noting:
         return

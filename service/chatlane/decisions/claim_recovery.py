@@ -1,9 +1,9 @@
-"""Results that were stored before this router began, and what they answer in a restored database.
+"""Recover the claims of old results after the database was restored to an earlier state.
 
-A database that was restored to an earlier moment has forgotten claims, and reads again what led
-to them. A result of that time names the messages it answers: where they wait, the claim is
-recalled, and the result counts as it did. Where they are not there yet it waits for the inbound
-log. Without a restored database none of this happens: every result finds its turn.
+A restored database has lost claims, and routers read the messages that led to them again. A
+result from before names the messages it answers. If they are pending, the claim is recovered
+and the result applies as it did. If they have not been read yet, the result waits for the inbound
+log. Without a restored database every result finds its turn, and nothing has to be recovered.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ async def recall(
     *,
     is_alone: bool,
 ) -> Turn | None:
-    """Return the turn that an old result ends, with the claim it tells of.
+    """Return the turn that an old result ends, with its claim recovered.
 
     Args:
-        connection: Of a transaction that has locked the session, and the turn if there is one.
+        connection: The connection of a transaction that has locked the session, and the turn if
+            there is one.
         one: The result of a turn.
-        session: Which it names.
-        turn: Which it names, if that is known.
+        session: The session that the result names.
+        turn: The turn that the result names, if the database knows it.
         is_alone: Whether nothing else is decided in this transaction.
 
     Returns:
-        The turn that was given, where there is nothing to recall.
+        The recovered turn, or `turn` if there is nothing to recover.
 
     Raises:
-        ResultAheadError: To be tried again alone, or later.
+        ResultAheadError: The result has to be tried again alone, or later.
     """
     result = one.result
     if turn is not None and not _is_ahead(one, turn):
@@ -71,7 +72,7 @@ async def recall(
     heads = await pending_messages.find_answered(connection, session.id, ids)
     placed = await messages.count_placed(connection, ids, live.id)
     if len(heads) + placed < len(ids):
-        # Once none of them can come any more, those that are there have to do.
+        # Once no more of them can arrive, the available ones have to suffice.
         require_known(one)
     if not heads and not live.attempt:
         return turn
@@ -92,30 +93,30 @@ async def recall(
 
 
 def _is_ahead(one: ArrivedResult, turn: Turn) -> bool:
-    """Return whether a result is of an attempt that was not given out yet."""
+    """Return whether a result is of an attempt that has not been granted yet."""
     is_its = turn.session_id == one.result.session_id
     return is_its and turn.is_live and turn.attempt < (one.result.attempt or 0)
 
 
 async def _unclaimed(connection: PoolConnectionProxy, session: Session) -> Turn | None:
-    """Return the turn of a session, if nobody has it: it may have had another id before."""
+    """Return the unclaimed turn of a session; before the restore its id may have been another."""
     id_: UUID | None = session.active_turn
     found = await turns.lock(connection, [id_]) if id_ is not None else {}
     return next((its for its in found.values() if its.is_unclaimed), None)
 
 
 def require_known(one: ArrivedResult) -> None:
-    """Let a result wait whose conversation, turn or question is not known.
+    """Let a result wait if its session, turn or question is unknown and may still arrive.
 
     Raises:
-        ResultAheadError: What it answers may still come.
+        ResultAheadError: The result has to wait.
     """
     if one.may_wait:
         raise ResultAheadError(one.result.id)
 
 
 class InboundProgress:
-    """Tells whether everything of the inbound log up to some time is decided."""
+    """Track up to which time all messages of the inbound log are decided."""
 
     def __init__(self, access: LogAccess, transaction: Transaction) -> None:
         self._access = access
@@ -123,10 +124,10 @@ class InboundProgress:
         self._read_until: datetime | None = None
 
     async def is_read(self, until: datetime) -> bool:
-        """Return whether every message that was stored until then is decided.
+        """Return whether every message stored until `until` is decided.
 
         Raises:
-            TransientError: It cannot be said now.
+            TransientError: The log or the store did not answer.
         """
         if self._read_until is None or self._read_until <= until:
             self._read_until = await self._find_read_until()

@@ -1,7 +1,7 @@
-"""Carries out commands that change more than a session and its title.
+"""Execute commands that change more than a session and its title.
 
-Each takes statements of its own, so what was decided before it in the batch is written first,
-and a batch takes few of them at once.
+Each command takes extra statements, so earlier decisions of the batch are written first, and a
+batch contains only a few commands.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _MAX_TURN_DIGITS: Final = 6
 
 
 class Obeying:
-    """Works for one command; everything that was decided before is in the database.
+    """Execute one command after all earlier decisions were written to the database.
 
     Args:
-        locked: The sessions of the batch, by id; those that are made are added.
+        locked: The sessions of the batch, by id; new sessions are added.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class Obeying:
         self._slots = slots
 
     async def carry_out(self, given: Given) -> str:
-        """Do it, and return what to answer.
+        """Execute the command and return its reply.
 
         Raises:
-            SupersededError: Somebody else changed meanwhile what the command is about.
+            SupersededError: Another transaction changed the target of the command meanwhile.
         """
         return await _BY_NAME[given.name](self, given)
 
     async def begin_anew(self, given: Given) -> str:
-        """Stop what runs and waits, and begin a new conversation."""
+        """Stop the live turn and pending messages, and start a new session."""
         stopped = await self._stop_session(given, CancelReason.SESSION_ENDED, own_words_only=True)
         told = self._commanding.begin_anew(given)
         return replies.with_unanswered(told, dropped=stopped.dropped, left=stopped.left)
 
     async def stop(self, given: Given) -> str:
-        """Stop what runs and waits; the conversation stays."""
+        """Stop the live turn and pending messages; the session stays open."""
         stopped = await self._stop_session(given, CancelReason.STOPPED)
         if stopped.is_nothing:
             return replies.NOTHING_TO_STOP
@@ -82,9 +82,9 @@ class Obeying:
     async def _stop_session(
         self, given: Given, reason: CancelReason, *, own_words_only: bool = False
     ) -> Stopped:
-        """Stop what runs and waits, or only what the person of the command wrote.
+        """Stop the live turn and pending messages, or only those of the command's author.
 
-        In a conversation of one person everything is theirs, under whatever id.
+        In a session of a single person all messages are by that person, under any id.
         """
         session = given.going_on
         authors = None
@@ -103,7 +103,7 @@ class Obeying:
         return stopped
 
     async def undo(self, given: Given) -> str:
-        """Take the last turns back."""
+        """Remove the last turns from the transcript."""
         session = given.going_on
         wanted = given.argument or "1"
         if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= _MAX_TURN_DIGITS):
@@ -115,10 +115,10 @@ class Obeying:
         return replies.undone(undone.text) if undone.removed_rows else replies.NOTHING_TO_UNDO
 
     async def retry(self, given: Given) -> str:
-        """Let the last turn be answered once more."""
+        """Run the last turn again."""
         session = given.going_on
         arrived = given.arrived
-        # As with a message: the settings may have given the profile to another agent.
+        # As for a message: the settings may have assigned the profile to another agent.
         session.agent = arrived.agent.name
         try:
             undone = await retry(
@@ -135,7 +135,7 @@ class Obeying:
         return replies.NOTHING_TO_UNDO if undone is None else replies.RETRIED
 
     async def branch(self, given: Given) -> str:
-        """Go on in a copy."""
+        """Continue the conversation in a copy of the session."""
         session = given.going_on
         lane = self._commanding.placement.lanes[given.arrived.session_key]
         was_running = given.is_running
@@ -144,7 +144,7 @@ class Obeying:
         )
         if isinstance(branch, ApiError):
             return replies.NOTHING_TO_UNDO
-        # Its counters are those of the rows that were copied.
+        # Read the counters, which result from the copied rows.
         self._locked |= await sessions.lock(self._connection, [branch.id])
         lines = [replies.BRANCHED, replies.STILL_ANSWERED] if was_running else [replies.BRANCHED]
         if title := shown_title(given.argument):
@@ -152,7 +152,7 @@ class Obeying:
         return "\n".join(lines)
 
     async def resume(self, given: Given) -> str:
-        """Lead the lane to another conversation of the person."""
+        """Point the lane to another session of the person."""
         if self._commanding.means_old_list(given):
             return f"{replies.LIST_IS_OLD}\n{self._commanding.list_sessions(given)}"
         card = self._commanding.sought(given)
@@ -186,7 +186,7 @@ class Obeying:
         )
 
     async def choose_model(self, given: Given) -> str:
-        """Choose the model that answers, or leave it to the agent."""
+        """Override the model of the session, or remove the override."""
         session = given.going_on
         name = shown_title(given.argument)
         card = self._commanding.cards.of(session)

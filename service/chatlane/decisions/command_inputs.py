@@ -1,4 +1,4 @@
-"""Reads what the commands of a batch need to know: a fixed number of statements, if there are any."""
+"""Read the data that the commands of a batch need, in a fixed number of statements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMING: Final = frozenset(
 
 
 class _Wish(NamedTuple):
-    """A command, and whose sessions it may name."""
+    """A command, and the scope of sessions that it may name."""
 
     name: CommandName
     key: str
@@ -42,7 +42,7 @@ class _Wish(NamedTuple):
 
     @property
     def session_id(self) -> UUID | None:
-        """The id it names, if that is what its argument is."""
+        """The session id in the argument of the command, if it is one."""
         try:
             return UUID(self.argument) if self.name is CommandName.RESUME else None
         except ValueError:
@@ -50,7 +50,7 @@ class _Wish(NamedTuple):
 
 
 class CommandReads:
-    """What the commands of one batch have to be told, before and after its sessions are locked."""
+    """Read the sessions that the commands of a batch name, before and after sessions are locked."""
 
     def __init__(self, connection: PoolConnectionProxy, wishes: list[_Wish], known: Cards) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class CommandReads:
 
     @property
     def owners(self) -> dict[str, frozenset[str]]:
-        """By the owner of new sessions of a person, what older ones name as their owner."""
+        """The owner names in older sessions of a person, by the owner of the person's new ones."""
         return {
             owner: reach.owners
             for place, reach in self._cards.reaches.items()
@@ -68,7 +68,7 @@ class CommandReads:
         }
 
     async def find_targets(self) -> set[UUID]:
-        """Return the sessions that may have to be locked besides those that the lanes lead to."""
+        """Return sessions to lock in addition to those to which the lanes point."""
         resuming = [one for one in self._wishes if one.name is CommandName.RESUME and one.argument]
         if not resuming:
             return set()
@@ -86,12 +86,12 @@ class CommandReads:
         locked: Mapping[UUID, Session],
         questions: Iterable[UUID] = (),
     ) -> Cards:
-        """Return the cards of the batch.
+        """Return the session summaries of the batch.
 
         Args:
             bound: The lanes of the batch.
-            locked: Its sessions; what is said of them is what they are.
-            questions: Sessions that threads may be opened on in the batch.
+            locked: The sessions of the batch; their state is current.
+            questions: Sessions with messages on which the batch may open threads.
         """
         homes = {lane.session_id for lane in bound.values()} & locked.keys()
         given_in = {one.key for one in self._wishes}
@@ -137,7 +137,7 @@ class CommandReads:
 async def open_reads(
     connection: PoolConnectionProxy, arrived: Iterable[Arrived], catalog: Catalog
 ) -> CommandReads | None:
-    """Return what reads for the commands of a batch; None if there are none."""
+    """Return the reads for the commands of a batch, or None if there are no commands."""
     given = [one for one in arrived if one.command is not None and one.command.name is not None]
     if not given:
         return None
@@ -160,7 +160,7 @@ async def open_reads(
 async def _find_reaches(
     connection: PoolConnectionProxy, commands: Iterable[Arrived], catalog: Catalog
 ) -> dict[tuple[str, str | None], Reach]:
-    """Return whose sessions each command may name, by its lane and the person who gave it."""
+    """Return the scope of each command, by its lane and its author."""
     places = {(one.session_key, one.person): one for one in commands}
     names = {
         place: name_of(one)
@@ -175,7 +175,7 @@ async def _find_reaches(
 
 
 def name_of(arrived: Arrived) -> Name | None:
-    """Return the identity of who wrote a message; None where nobody is named."""
+    """Return the identity of a message's author, or None if the message names no person."""
     if arrived.person is None:
         return None
     event = arrived.event

@@ -1,8 +1,8 @@
-"""Bounds how many dead letters one account or agent causes in an hour.
+"""Limit how many dead letters one account or agent causes in an hour.
 
-A publisher that sends garbage would otherwise fill the database with its bodies. Beyond the
-limits a message leaves no body and no letter of its own: one letter for each owner, reason and
-hour says how many there were, and between which places of the log.
+A publisher that sends invalid messages would otherwise fill the database with their bodies. Above
+the limits a message gets no separate dead letter and its body is not kept: one summary for each
+owner, reason and hour holds their number and their range of sequences.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
     from chatlane.domain.log import LogName
 
-# What only a sender can mend. A bug of ours, or a loss, is kept however often it happens.
+# Errors that only the sender can fix. Dead letters of a bug or a loss in chatlane are not limited.
 _BOUNDED: Final = frozenset({Cause.PUBLISHER, Cause.SENDER})
 _NONE: Final = Used(0, 0)
 _MOST_BYTES_SHOWN: Final = 2**31 - 1
 _ANNOUNCED: Final = 100
-# Shares of hours that are over are of no use; there is one for each owner and hour.
+# Most cached shares, one for each owner and hour; those of past hours are not used again.
 _MOST_KNOWN: Final = 1000
 
 _log = get_logger("dead_letter_limits")
@@ -46,14 +46,14 @@ _log = get_logger("dead_letter_limits")
 
 @dataclass(slots=True, kw_only=True)
 class DeadLetterLimits:
-    """How much of one owner is kept in an hour.
+    """Keep a limited number of dead letters of one owner in an hour.
 
     Attributes:
-        letters: Most dead letters.
-        body_bytes: Most bytes of their bodies.
+        letters: Maximum number of dead letters.
+        body_bytes: Maximum size of their bodies.
         owners: The declared accounts and agents, by log; all others share one limit.
-        announced: Most of them that are announced on DEAD; that stream keeps them for long, and
-            one owner is not to fill it.
+        announced: Maximum number of them announced on DEAD; that stream has a long retention,
+            and one owner must not fill it.
     """
 
     letters: int
@@ -63,7 +63,7 @@ class DeadLetterLimits:
     _known: dict[Share, dict[str, Used]] = field(default_factory=dict, init=False)
 
     def share_of(self, row: DeadRow) -> Share | None:
-        """Return what a dead letter counts towards; None where it is kept in any case."""
+        """Return the share to which a dead letter counts, or None if it is always kept."""
         if row.stored_at is None or row.subject is None:
             return None
         if cause_of(DeadReason(row.reason)) not in _BOUNDED:
@@ -75,7 +75,7 @@ class DeadLetterLimits:
         return None
 
     async def apply(self, connection: PoolConnectionProxy, effects: Effects) -> None:
-        """Take dead letters that are over the limit out of the effects, and write their summary."""
+        """Remove dead letters over the limit from the effects, and write their summaries."""
         shares = {
             row.id: share for row in effects.dead if (share := self.share_of(row)) is not None
         }
@@ -86,7 +86,7 @@ class DeadLetterLimits:
         added = [tally.row(share, reason) for (share, reason), tally in tallies.items()]
         sums = await dead_letter_shares.add(connection, added)
         for row in sums:
-            # Too much if this transaction fails, until the next one of this reason.
+            # If this transaction fails, this is too high until the next letter of this reason.
             by_reason = self._known.setdefault(Share(row.log, row.owner, row.hour), {})
             by_reason[row.reason] = Used(row.kept, row.kept_bytes)
         silent = {str(letter) for tally in tallies.values() for letter in tally.silent_ids}
@@ -108,10 +108,10 @@ class DeadLetterLimits:
     async def _used(
         self, connection: PoolConnectionProxy, shares: Collection[Share]
     ) -> dict[Share, Used]:
-        """Return how much of shares is used; what was added before is known without asking.
+        """Return how much of each share is used; cached shares are not read again.
 
-        What other routers keep meanwhile is learned with each sum, so a share may become a little
-        larger than its limit.
+        Each sum that is written returns the letters of other routers as well, so a share may
+        slightly exceed its limit.
         """
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
@@ -128,9 +128,9 @@ class DeadLetterLimits:
     def _tally(
         self, rows: Sequence[DeadRow], shares: Mapping[UUID, Share], used: dict[Share, Used]
     ) -> Tallies:
-        """Decide in order which of a batch are kept."""
+        """Decide in order which dead letters of a batch are kept."""
         tallies: Tallies = defaultdict(_Tally)
-        # The same bytes stored at the same time are one letter.
+        # Equal bytes that were stored at the same time are one letter.
         for row in {row.id: row for row in rows}.values():
             if (share := shares.get(row.id)) is None:
                 continue
@@ -147,7 +147,7 @@ class DeadLetterLimits:
 async def _summarize(
     connection: PoolConnectionProxy, sums: Sequence[ShareRow], tallies: Tallies, effects: Effects
 ) -> None:
-    """Write the letters that stand for those that were not kept, and announce new ones."""
+    """Write the summaries of the letters that were not kept, and announce new summaries."""
     letters: dict[UUID, DeadLetter] = {}
     owners: dict[UUID, str] = {}
     for row in sums:
@@ -169,7 +169,7 @@ async def _summarize(
 
 @dataclass(slots=True)
 class _Tally:
-    """What one batch adds to a share, of one reason."""
+    """Count the letters of one reason that a batch adds to a share."""
 
     stage: Stage = Stage.INBOUND
     kept: int = 0
@@ -208,7 +208,7 @@ Tallies = dict[tuple[Share, str], _Tally]
 
 
 def _summary(row: ShareRow, stage: Stage) -> DeadLetter:
-    """Return the letter that stands for all that were not kept; the same one for the whole hour."""
+    """Return the summary of the letters that were not kept; its id is the same for the hour."""
     trigger = f"{row.log}:{row.owner}".encode()
     kind = f"dead letters over the limit:{row.reason}"
     return DeadLetter(

@@ -1,4 +1,4 @@
-"""Finds the messages that events are about, and ends turns that deletes left empty."""
+"""Find the messages that edits and deletes change, and end turns that have become empty."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def targets_of(arrived: Iterable[Arrived]) -> set[bytes]:
-    """Return the digests of all messages that are edited or deleted; most batches have none."""
+    """Return the digests of all messages that are edited or deleted; usually there are none."""
     return {digest for one in arrived for digest in one.targets}
 
 
@@ -39,9 +39,9 @@ async def find_sessions(connection: PoolConnectionProxy, targets: Iterable[bytes
 async def find_questions(
     connection: PoolConnectionProxy, arrived: Iterable[Arrived]
 ) -> dict[bytes, list[UUID]]:
-    """Return by digest the sessions of the messages that threads were opened on; to be locked.
+    """Return the sessions to lock for opened threads and arrived files, by message digest.
 
-    Also of the messages that wait for their files.
+    They are the sessions of messages on which threads were opened or which wait for their files.
     """
     digests = {digest for one in arrived for digest in one.thread_of or one.files_of}
     homes = await edits.find_homes(connection, digests) if digests else {}
@@ -59,14 +59,14 @@ async def load(
     bound: Mapping[str, Lane],
     homes_locked: set[UUID],
 ) -> Originals:
-    """Return what the edits and deletes of a batch are about.
+    """Return the messages that the edits and deletes of a batch change.
 
     Args:
-        awaited: Digests whose marks say that only edits have come; kept up to date.
-        homes_locked: Sessions whose locks were asked for, whether they are there or not.
+        awaited: Digests of messages of which only edits have arrived; the decisions update it.
+        homes_locked: Ids of the sessions to lock, including ids that do not exist.
 
     Raises:
-        SupersededError: One of the messages went to another session.
+        SupersededError: A message is in a session that is not locked.
     """
     changing = [one for one in arrived if one.targets]
     homes = await edits.find_homes(connection, targets_of(changing))
@@ -108,21 +108,21 @@ def _chosen(
     homes: Mapping[bytes, Sequence[Home]],
     bound: Mapping[str, Lane],
 ) -> Original | None:
-    """Return the one message that an edit or a delete is about, with its copies in branches."""
+    """Return the message that an edit or a delete changes, with its copies in branches."""
     number = one.event.message_id or ""
     marked = _homes_of(one, homes)
     copies = [
         its.original
         for session_id in dict.fromkeys(home.session_id for home in marked if home.is_copy)
         for its in found.get((session_id, number), ())
-        # What was said in the branch itself has an id of its own.
+        # Messages that were written in the branch itself have a message id.
         if its.original.message_id is None and its.digest in _addresses(one)
     ]
     lane = bound.get(one.session_key)
     here = () if lane is None else found.get((lane.session_id, number), ())
     original = _itself(one, found, [home for home in marked if not home.is_copy], here)
     if original is None and copies:
-        # It was taken back where it was said, and stands in branches.
+        # It was removed from the session where it was written, and exists in branches only.
         original = copies[0]
     if original is not None:
         original.copies = [copy for copy in copies if copy is not original]
@@ -135,11 +135,11 @@ def _itself(
     marked: Sequence[Home],
     here: Sequence[Found],
 ) -> Original | None:
-    """Return the message itself, where it is now.
+    """Return the original message in its current session.
 
-    The mark of the message says where it went. A session can hold two chats that number alike,
-    so a message there has to have its arrival or its address, or be the only one of its number.
-    Where the mark is gone after some days, the session of the lane (`here`) is asked for its
+    The dedupe mark of the message names its session. A session can contain two chats that use the
+    same message ids, so the message has to match by arrival or by address, or be the only one
+    with its id. Marks expire after some days; then the session of the lane (`here`) is searched by
     address.
     """
     number = one.event.message_id or ""
@@ -158,9 +158,9 @@ def _itself(
 
 
 def _addresses(one: Arrived) -> set[bytes]:
-    """Return the digests of the message in its chat as sources of messages name that.
+    """Return the digests under which the sources of messages name the message in its chat.
 
-    Marks of a message in a DM whose id was handed on are under the name of its person.
+    Marks of a message in a DM with a reassigned id are stored under the name of its person.
     """
     return {*one.targets, digest_of(source_of(one.event))}
 
@@ -171,13 +171,13 @@ async def void_emptied(
     sessions: Mapping[UUID, Session],
     effects: Effects,
 ) -> None:
-    """End turns that have nothing left to answer and that nobody works on now.
+    """End turns that have no messages left and that no worker has claimed.
 
-    One that runs goes on: its worker may have done things already. Should it fail, nobody takes
-    it up again.
+    A running turn continues, because its worker may have caused effects already. If it fails, it
+    is not retried.
 
     Args:
-        emptied: Turns that lost a message; all of it is written.
+        emptied: Turns that lost a message; the deletes are written already.
     """
     empty = await edits.emptied(connection, emptied)
     found = await turns.lock(connection, empty) if empty else {}

@@ -1,4 +1,4 @@
-"""Messages of people who were erased: they have no effect, and are noted for deletion."""
+"""Drop messages of erased people, and record them for deletion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def note_erased(effects: Effects, stream: StreamName, sequence: int, stored_at: datetime) -> None:
-    """Let a message that had no effect be deleted from its stream."""
+    """Record a message that had no effect for deletion from its stream."""
     effects.erased.append(ErasedRow(stream, sequence, stored_at))
     effects.count((CountName.ERASED, stream))
 
@@ -35,10 +35,10 @@ async def leave_out_erased(
     prepared: Sequence[Prepared],
     effects: Effects,
 ) -> tuple[list[Prepared], dict[LogMessage, datetime]]:
-    """Return what is to be decided, and, of people who were forgotten, up to when they were.
+    """Return the messages to decide, and the end of the erasure for those of erased people.
 
-    The list is read in the transaction that has moved the cursors: whoever changes it waits for
-    those that moved theirs before.
+    The erasure list is read in the transaction that has moved the cursors: a change of the list
+    waits for transactions that moved their cursors before.
     """
     names = {id(one): key.digests_of(one.heard.address) for one in prepared}
     every = frozenset().union(*names.values())
@@ -54,16 +54,16 @@ async def leave_out_erased(
     for one in prepared:
         entries = [entry for digest in names[id(one)] for entry in listed.get(digest, ())]
         message, event = one.heard.message, one.heard.event
-        # Where an id is somebody else's by now, nothing that goes on was the forgotten one's.
+        # If an id belongs to another person by now, no open session was the erased person's.
         ends = [entry.until for entry in entries if not entry.is_past]
         if any(entry.covers(message.stored_at, event.sent_at) for entry in entries):
-            # Should it be published once more after days, its mark tells.
+            # The mark detects the message if it is published again days later.
             marks.update(digests(event, one.heard.address))
             note_erased(effects, StreamName.INBOUND, message.sequence, message.stored_at)
         else:
             kept.append(one)
             if ends:
                 forgotten[message] = max(ends)
-    # Not with the others: it may have been marked when it came first, or come twice in a batch.
+    # Separate from the other marks: a mark may exist from the first arrival, or occur twice here.
     await dedupe_marks.insert_new(connection, [SeenRow(mark, None, None) for mark in marks])
     return kept, forgotten

@@ -1,4 +1,4 @@
-"""Tells what would become of an inbound event, and by which rules; locks and writes nothing."""
+"""Explain how a router would decide an inbound event; lock and write nothing."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _REFUSED_WHILE_RUNNING: Final = frozenset({CommandName.UNDO, CommandName.RETRY})
 async def explain(
     body: bytes, catalog: Catalog, at: datetime, connection: PoolConnectionProxy | None
 ) -> Facts:
-    """Return what a router would decide, by name, in the order in which it is decided.
+    """Return the decisions of a router by name, in the order in which it makes them.
 
     Args:
         body: An inbound event as an adapter publishes it.
         at: When the log would store it.
-        connection: To the database; without one nothing is known of other ids of people and
-            chats, and nothing is said about a session.
+        connection: A connection to the database; without one, other ids of people and chats are
+            unknown, and the result does not describe a session.
     """
     try:
         event = decode(InboundEvent, body)
@@ -121,7 +121,7 @@ def _command(arrived: Arrived, catalog: Catalog) -> Facts:
 
 
 def _key_rules(prepared: Prepared, key: ParsedKey) -> list[str]:
-    """Return in words why the key has the parts it has."""
+    """Return the reasons for the parts of the session key, in words."""
     address, rules = prepared.heard.address, prepared.heard.platform.keys
     told = []
     if key.chat != address.chat_id:
@@ -167,7 +167,7 @@ def _level(catalog: Catalog, key: ParsedKey) -> str:
 
 async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: datetime) -> Facts:
     bound = await lanes.find(connection, [arrived.session_key, *arrived.former_keys])
-    # A lane under the key itself stays; of former ones the oldest, and ids sort by time.
+    # A lane under the key itself wins, then the oldest under former keys; ids sort by time.
     lane = bound.get(arrived.session_key) or min(
         bound.values(), key=lambda one: one.session_id, default=None
     )

@@ -1,4 +1,4 @@
-"""Turns a message of the inbound log into what the domain can place, or says why it cannot."""
+"""Decode and validate messages of the inbound log, or reject them with a reason."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Heard(NamedTuple):
 
     @property
     def is_ignored(self) -> bool:
-        """Return whether a bot wrote it that may not speak here; our own echo never may.
+        """Return whether to ignore the event because a bot wrote it that must not start turns.
 
-        What another bot says without asking anything counts as well: nothing, a notice, or a
-        command. Two bots that answer each other's notices never end.
+        The bot's own messages are always ignored. A message of another bot is also ignored if it
+        is empty, a notice or a command: two bots that answer each other's notices never stop.
 
-        Anonymous admins and channels post through a bot account of the platform, with the
-        chat they speak for beside it: they are people. And whoever signs for a timer or a
-        hand-over, it was meant for the agent.
+        Anonymous admins and channels post through a bot account of the platform, which names the
+        chat for which they post: they count as people. A timer or a hand-over is meant for the
+        agent, whatever its sender is.
         """
         sender = self.event.sender
         if sender is None or not (sender.is_bot or self.account.own_ids):
@@ -77,12 +77,12 @@ class Heard(NamedTuple):
 
     @property
     def tells_delivery(self) -> bool:
-        """Return whether it says which id the platform gave to a message of ours."""
+        """Return whether the event is a receipt with the platform's id of a sent message."""
         return self.event.kind is Kind.RECEIPT and bool(self.event.delivered)
 
     @property
     def asks_nothing(self) -> bool:
-        """Return whether what a bot says is empty, a notice, or a command."""
+        """Return whether the message of a bot is empty, a notice, or a command."""
         text = self.event.text or ""
         if is_blank(text):
             return not self.event.attachments
@@ -97,7 +97,10 @@ class Heard(NamedTuple):
 
     @property
     def opens_thread(self) -> bool:
-        """Return whether it tells that a thread was opened on a message: our own answer there does."""
+        """Return whether the event shows that a thread was opened on a message.
+
+        A service event does, and the bot's own answer in the thread.
+        """
         sender, event = self.event.sender, self.event
         if self.address.thread_id is None or not event.reply_to:
             return False
@@ -107,7 +110,7 @@ class Heard(NamedTuple):
 
     @property
     def is_of_bot(self) -> bool:
-        """Return whether another bot says something that could start a turn."""
+        """Return whether another bot wrote a message that could start a turn."""
         sender, event = self.event.sender, self.event
         if sender is None or not is_bot(sender):
             return False
@@ -117,23 +120,23 @@ class Heard(NamedTuple):
         own_ids = self.account.own_ids
         if not own_ids:
             return False
-        # A channel that we post for is ours where it is declared so.
+        # The declared ids of the bot may include channels for which it posts.
         ids = (sender.id, sender.alt_id, sender.sender_chat_id, *sender.aliases)
         theirs = {one for one in ids if one}
         if not own_ids.isdisjoint(theirs):
             return True
-        # A platform that knows a person under several forms of an id knows us so, too.
+        # A platform that has several forms of a person's id has several forms of the bot's id.
         own_forms = {person_form(self.platform.name, one) for one in own_ids} - {None}
         return not own_forms.isdisjoint(person_form(self.platform.name, one) for one in theirs)
 
 
 class Prepared(NamedTuple):
-    """A message as far as it can be told before the transaction: by then it is nearly placed.
+    """A message validated before the transaction, with the aliases that it still needs.
 
     Attributes:
-        lookups: The aliases it depends on; of a DM too, whose chat may have moved as well.
-        plain: What it is while nothing is known under any of them; None where people have
-            several ids, so that this is never so.
+        lookups: The aliases on which it depends; also for a DM, because its chat may have moved.
+        plain: The resolved message if no alias is known; None on platforms where people have
+            several ids, because aliases are always known there.
     """
 
     heard: Heard
@@ -142,8 +145,8 @@ class Prepared(NamedTuple):
 
 
 def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
-    """Return the command an event gives; only people give any."""
-    # Plain text, which nearly all are, is told by its first character.
+    """Return the command in an event, or None; only messages of people can be commands."""
+    # Parsing first is cheap: the first character shows that a text is no command.
     command = _parsed(event, platform, account)
     if command is None or event.kind is not Kind.MESSAGE:
         return None
@@ -158,12 +161,12 @@ def _details(heard: Heard) -> str:
     details = details_json(heard.event)
     if heard.message.trace is None:
         return details
-    # Kept with the message, so that its turn is found from its trace whenever it is claimed.
+    # Stored with the message, so that its turn joins the trace whenever it is claimed.
     return without_nulls({**from_json(details), PARENT: dict(heard.message.trace)[PARENT]})
 
 
 def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused:
-    """Decode one message and check that its credential and profile may say this."""
+    """Decode one message, and check that its subject and profile are permitted."""
     try:
         subject = parse_log(message.subject)
         event = decode(InboundEvent, message.body)
@@ -180,7 +183,7 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
     platform = catalog.platforms[event.platform]
     account = platform.accounts[event.account]
     address = address_of(event)
-    # By position: names would cost each message more than all these lookups.
+    # Positional arguments: keywords would cost each message more than all these lookups.
     heard = Heard(
         message,
         event,
@@ -198,7 +201,7 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
 
 
 def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
-    """Return what is not declared; a profile stands in the body and is not named."""
+    """Describe the undeclared account or profile, without the profile's name from the body."""
     account = f"{subject.platform}/{subject.account}"
     match reason:
         case DeadReason.UNKNOWN_ACCOUNT:
@@ -210,11 +213,11 @@ def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
 
 
 def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
-    """Resolve who and where, learning links on the way."""
+    """Resolve the person and chat of a message, and learn aliases from it."""
     heard = one.heard
     persons = heard.platform.person_aliases
     if heard.address.migrate_to is not None and not heard.platform.chats_migrate:
-        # Whoever believed it would lead people to the history of another chat.
+        # Trusting the event would give people access to the history of another chat.
         detail = "migrate_to: chats of this platform keep their ids (chats_migrate)"
         return Refused(heard.message, DeadReason.INVALID, detail)
     learned = book.learn(
@@ -229,13 +232,13 @@ def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
 
 
 def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> Arrived | Refused:
-    """Derive key and digests."""
+    """Derive the session key, digests and limits of a resolved event."""
     key = session_key(resolved.address, heard.platform.keys)
     if isinstance(key, NoConversation):
         return Refused(heard.message, key.reason, key.detail)
     message, event, platform = heard.message, heard.event, heard.platform
     is_ignored = heard.is_ignored
-    # By position, as above.
+    # Positional arguments, as above.
     arrived = Arrived(
         event if event.kind is not Kind.EDIT else _as_meant(heard),
         key,
@@ -262,10 +265,10 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
     sender = event.sender
     if sender is not None and sender.alt_id and sender.id:
         is_unresolved = resolved.address is heard.address and not platform.person_aliases
-        # Its adapter may have sent this one alone before.
+        # The adapter may have sent only this id before.
         arrived = arrived._replace(other_ids=(sender.id,)) if is_unresolved else arrived
     if heard.tells_delivery:
-        # As if the message itself had come: when the platform shows it to us, it is a repeat.
+        # Marked as if the message itself had arrived: its echo from the platform is a duplicate.
         own = _digests_of(event.message_id, heard, resolved)
         return arrived._replace(digests=(*arrived.digests, *own))
     if heard.address.profile != MAIN_PROFILE:
@@ -287,10 +290,11 @@ def _digests_of(message_id: str | None, heard: Heard, resolved: Resolved) -> tup
 
 
 def _numbering(heard: Heard, resolved: Resolved) -> Address:
-    """Return the address that the platform's number of a message counts in.
+    """Return the address within which the platform's message ids are unique.
 
-    As it came, unless the id of the DM was handed on: what an earlier holder wrote there is no
-    message of who has it now, who must not change it, nor be taken for a repeat of it.
+    It is the address of the event, unless the id of the DM was reassigned: the new holder of the
+    id must not change messages of an earlier holder, and messages of the new holder must not
+    count as duplicates of them.
     """
     if not resolved.is_handed_on or resolved.person is None:
         return heard.address
@@ -303,7 +307,7 @@ def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
 
 
 def _as_meant(heard: Heard) -> InboundEvent:
-    """Return an edit; that of what was said behind a command without the command."""
+    """Return an edit as its turn has to see it: without a command before the message text."""
     event, sender = heard.event, heard.event.sender
     if event.counts_as_new and sender is not None and is_bot(sender) and heard.asks_nothing:
         return event.model_copy(update={"counts_as_new": None})
@@ -314,12 +318,12 @@ def _as_meant(heard: Heard) -> InboundEvent:
 
 
 def _stops(command: Command | None) -> bool:
-    """Return whether a message is to end what is too much, and nothing else."""
+    """Return whether a message is only a stop command; rate limits must not block these."""
     return command is not None and command.name is CommandName.STOP and not command.rest
 
 
 def _counted(heard: Heard, resolved: Resolved) -> Counted | None:
-    """Return what the message of a person counts towards."""
+    """Return the rate limits to which a message of a person counts."""
     limits, event = heard.platform.limits, heard.event
     if limits is None or event.kind is not Kind.MESSAGE or _stops(heard.command):
         return None

@@ -1,4 +1,4 @@
-"""What follows when two ids turn out to be one: lanes are joined, answers find the new address."""
+"""Merge lanes and update addresses when two ids turn out to be one person or chat."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import Arrived
 
-# So long routed messages of a session that has ended may still be answered.
+# For this time routed messages of an ended session may still be answered.
 _ANSWERED_WITHIN: Final = timedelta(days=1)
 _CLASSES: Final[tuple[ChatClass, ...]] = ("dm", "group")
 
 
 class Joining:
-    """Joins lanes of one conversation that were made under different ids of it.
+    """Merge lanes of one conversation that were created under different ids.
 
-    They were read before their sessions were locked: who ended one of these until then may have
-    led its lane to another, which nothing would lead to any more once that lane is gone. So each
-    must still lead to what was read.
+    The lanes were read before their sessions were locked. Until then another transaction may have
+    ended a session and pointed its lane to a new one; no lane would point to that session once
+    the lane is deleted. So each lane must still point to the session that was read.
 
     Args:
-        lanes: By key, the lanes of the batch, those under former keys included.
-        locked: The sessions these lanes lead to; all of it as it is in the database.
-        owners: By the owner of new sessions of a person, what older ones name as their owner.
+        lanes: The lanes of the batch by key, including those under former keys.
+        locked: The sessions to which these lanes point, in their database state.
+        owners: The owner names in older sessions of a person, by the owner of the new ones.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Joining:
         self._effects = effects
 
     async def join(self, one: Arrived) -> None:
-        """Bring every lane under a former key of this message to where it belongs."""
+        """Move or merge every lane under a former key of this message into its current key."""
         popped = (self._lanes.pop(former_key, None) for former_key in one.former_keys)
-        # Session ids sort by time: of several lanes the oldest is the one that stays.
+        # Session ids sort by time: the oldest of several lanes is kept.
         for lane in sorted(filter(None, popped), key=lambda lane: lane.session_id):
             await self._bring(one, lane)
 
@@ -81,7 +81,7 @@ class Joining:
         if newer is None or older is None or newer.ended_at is not None:
             return
         if any(is_anothers(one, its.owner, self._owners) for its in (newer, older)):
-            # A damaged lane; what is said now opens a session of its own.
+            # A damaged lane: the message opens a new session.
             self._effects.repaired_lanes.append(lane.session_key)
             return
         await self._merge(one, newer, older)
@@ -97,7 +97,7 @@ class Joining:
             session.session_key = one.session_key
 
     async def _merge(self, one: Arrived, newer: Session, older: Session) -> None:
-        """End the newer session; what waits in it goes on in the older one."""
+        """End the newer session, and move its pending messages to the older one."""
         moved = await lane_merges.move_waiting(
             self._connection, newer.id, older.id, one.session_key, older.next_arrival
         )
@@ -114,7 +114,7 @@ class Joining:
         await audit.write(self._connection, "session_merged", newer.id, detail)
 
     async def _drop_unclaimed_turn(self, session: Session) -> None:
-        """A turn that runs ends normally; one that nobody has claimed has lost its messages."""
+        """Void an unclaimed turn, which has lost its messages; a running turn ends normally."""
         if session.active_turn is None:
             return
         found = await turns.lock(self._connection, [session.active_turn])
@@ -128,13 +128,13 @@ def _later(one: datetime | None, other: datetime | None) -> datetime | None:
 
 
 async def readdress(connection: PoolConnectionProxy, one: Arrived, catalog: Catalog) -> None:
-    """Send what is still to be answered in a chat that moved to its new id."""
+    """Update the address of open answers to the new id of a chat that moved."""
     chat, new = one.event.chat, one.moves_to
     if chat is None or chat.id is None or new is None:
         return
     key, *former = map(parse_session_key, (one.session_key, *one.former_keys))
-    # It may have moved before: lanes are named by its first id, those that no message has
-    # joined yet by a later one, and addresses by any of them.
+    # The chat may have moved before: lanes are named by its first id, or by a later id until a
+    # message merges them, and addresses by any of these ids.
     ids = {chat.id, *(one.chat for one in (key, *former) if one.chat is not None)} - {new}
     prefixes = [
         key_text(ParsedKey(profile, key.platform, key.account, chat_class, chat_id))
@@ -142,7 +142,7 @@ async def readdress(connection: PoolConnectionProxy, one: Arrived, catalog: Cata
         for chat_class in _CLASSES
         for chat_id in ids
     ]
-    # Lanes may lead elsewhere by now, while what ran is still answered.
+    # Lanes may point elsewhere by now, while turns of the old sessions are still answered.
     rows = await lane_merges.sessions_of_chats(
         connection, prefixes, one.stored_at - _ANSWERED_WITHIN
     )

@@ -1,4 +1,4 @@
-"""Sets aside what is over a limit, and says so to the chat once in a while."""
+"""Dead-letter messages over a rate limit, and notify the chat at most once per interval."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """The limits that the messages of one batch count towards; costs nothing where there are none."""
+    """Apply the rate limits of one batch; without limits it runs no statement."""
 
     def __init__(self, buckets: Mapping[bytes, Bucket]) -> None:
         self._buckets = buckets
 
     @classmethod
     async def load(cls, connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Admission:
-        """Lock the buckets of a batch; after aliases and before sessions."""
+        """Lock the buckets of a batch, after aliases and before sessions."""
         keys = {counter.key for one in arrived if one.counted for counter in one.counted.counters}
         return cls(await admission.lock(connection, keys) if keys else {})
 
     def refuses(self, one: Arrived, session: Session | None, effects: Effects) -> bool:
-        """Count a message, or set it aside.
+        """Count a message, or dead-letter it and return True.
 
-        What is set aside leaves no mark: the same message may be let in when it comes again.
+        A rejected message leaves no dedupe mark: it may be admitted when it arrives again.
 
         Args:
-            one: No repeat of what was routed before.
-            session: The one its lane leads to; without one nobody can be told.
-            effects: Where a dead letter and a notice go.
+            one: A message that is no duplicate.
+            session: The session to which its lane points; without one there is no notice.
+            effects: Collects the dead letter and the notice.
         """
         if one.counted is None:
             return False
@@ -76,5 +76,5 @@ class Admission:
         speaking.say(Part(text=text), notice_id, effects)
 
     async def write(self, connection: PoolConnectionProxy) -> None:
-        """Write how full the buckets are."""
+        """Write the levels of the buckets."""
         await admission.write(connection, self._buckets.values())

@@ -1,4 +1,4 @@
-"""A message of a log that leads nowhere: kept as a dead letter, with its reason."""
+"""Represent a rejected message, which is kept as a dead letter with its reason."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why one message is set aside; `detail` never holds any part of its body."""
+    """A rejected message and the reason; `detail` never contains any part of its body."""
 
     message: LogMessage
     reason: DeadReason
     detail: str | None = None
 
     def bury(self, effects: Effects) -> None:
-        """Add the dead letter; reading the same log position again gives the same one."""
+        """Add the dead letter; reading the same log position again yields the same one."""
         message = self.message
         bury(
             effects,

@@ -1,4 +1,4 @@
-"""Applies what workers answered: ends of turns, and answers of `stream` agents."""
+"""Apply results of workers: ends of turns, and answers of `stream` agents."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResult | Refused:
-    """Decode one message of the results log, or say why it cannot be used.
+    """Decode one message of the results log, or reject it with a reason.
 
     Args:
-        message: Of that log.
-        is_old: Whether it was stored before this router began.
+        message: A message of the results log.
+        is_old: Whether it was stored before this router started.
     """
     try:
         subject = parse_rlog(message.subject)
@@ -65,11 +65,11 @@ def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResul
 
 
 class Settlement:
-    """The results of one batch, with what their decisions need.
+    """Apply the results of one batch.
 
     Args:
-        sessions: Locked, by id; the counters change in place.
-        effects: Of the whole batch: messages that were placed before count as waiting.
+        sessions: The locked sessions by id; their counters change in place.
+        effects: The effects of the whole batch: messages placed before count as pending.
         is_alone: Whether the batch is one message.
     """
 
@@ -92,7 +92,7 @@ class Settlement:
         """Apply results one after the other, in log order.
 
         Raises:
-            ResultAheadError: One of them is to be tried alone, or later.
+            ResultAheadError: A result has to be tried alone, or later.
         """
         turn_ids = {one.result.turn_id for one in results if one.result.turn_id is not None}
         found = await turns.lock(connection, turn_ids) if turn_ids else {}
@@ -102,7 +102,7 @@ class Settlement:
         for one in results:
             if one.is_old:
                 await self._recall(connection, one, found, asked)
-        # In most installations no id ever changes hands.
+        # In most installations no id is ever reassigned.
         if await identities.has_former_ids(connection):
             await self._readdress(connection, results, found, asked)
         busy = await self._sessions_with_waiting(connection, results)
@@ -119,7 +119,7 @@ class Settlement:
         found: Mapping[UUID, Turn],
         asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> None:
-        """Let no answer go to who has the id of its chat by now."""
+        """Replace addresses whose id was reassigned, so that no answer reaches the new holder."""
         of_turns = [turn for turn in found.values() if turn.source is not None]
         sources = [(turn.session_id, turn.source) for turn in of_turns]
         sources += [(session_id, question.source) for session_id, question, _ in asked.values()]
@@ -146,7 +146,7 @@ class Settlement:
         found: dict[UUID, Turn],
         asked: Mapping[tuple[UUID, int], object],
     ) -> None:
-        """Find what an old result answers, should the database have been restored."""
+        """Find the turn or question of an old result, in case the database was restored."""
         session = self._sessions.get(one.result.session_id)
         turn_id = one.result.turn_id
         if session is None or (turn_id is None and _question_key(one) not in asked):
@@ -165,9 +165,9 @@ class Settlement:
         found: Mapping[UUID, Turn],
         asked: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> Sequence[ArrivedResult]:
-        """Leave out what answers something that was erased; it is kept nowhere.
+        """Return the results without answers to erased messages, which are not kept.
 
-        Only what would have no effect is looked for, which is rare.
+        Only results without effect are looked up, and these are rare.
         """
         idle = [one for one in results if not self._counts(one, found, asked)]
         if not idle:
@@ -236,12 +236,12 @@ class Settlement:
             question = None
         answer_stream(one, session, question, known, self._effects)
         if key and question and known is None and session.agent == one.agent:
-            # The next answer to the same part in this batch is late.
+            # Another answer to the same part in this batch counts as late.
             asked[key] = (session.id, question, one.result.id)
 
     def _max_attempts(self, agent: str) -> int:
         declared = self._catalog.agents.get(agent)
-        # The agent may have been taken out of the settings while its turns were running.
+        # The agent may have been removed from the settings while its turns were running.
         return declared.max_attempts if declared else 1
 
     def _refuse(self, one: ArrivedResult) -> None:
@@ -260,7 +260,7 @@ class Settlement:
 
 
 def _ids_of(one: ArrivedResult) -> set[UUID]:
-    """Return what a result is about, as far as it tells."""
+    """Return the ids of session, turn and question that a result names."""
     question = _question_key(one)
     ids = (one.result.session_id, one.result.turn_id, question and question[0])
     return {its for its in ids if its is not None}

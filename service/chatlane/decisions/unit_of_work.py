@@ -1,4 +1,4 @@
-"""One transaction that decides: what it writes, and what it owes the relay afterwards."""
+"""Run decisions in one transaction, and notify the relay and listeners after the commit."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Writing:
     """A transaction in progress.
 
     Attributes:
-        connection: For reads and locks; writes go through `write`.
-        laps: Seconds by stage, as far as `lap` was called.
-        touched: Sessions that were written, by id.
+        connection: Connection for reads and locks; writes go through `write`.
+        laps: Seconds by stage, for the stages for which `lap` was called.
+        touched: The sessions that were written, by id.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Writing:
         self._dead_letter_limits = dead_letter_limits
 
     def lap(self, stage: str) -> None:
-        """Count the time since the lap before, or since the transaction was asked for."""
+        """Add the time since the previous lap, or since the transaction was requested."""
         now = monotonic()
         self.laps[stage] = self.laps.get(stage, 0.0) + now - self._lap_began
         self._lap_began = now
@@ -72,10 +72,10 @@ class Writing:
         lanes_of: Iterable[Lane] = (),
         sessions_of: Iterable[Session] = (),
     ) -> None:
-        """Write everything that was decided, in the order all transactions lock tables.
+        """Write all decisions, in the order in which all transactions lock tables.
 
         Raises:
-            SupersededError: Somebody else decided about one of the lanes first.
+            SupersededError: Another router decided about one of the lanes first.
         """
         connection = self.connection
         every = list(sessions_of)
@@ -111,7 +111,7 @@ class Writing:
 
 
 def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UUID, int, int]]:
-    """Return session, arrival and new transcript place of messages deleted while they waited."""
+    """Return session, arrival and new transcript place of deleted pending messages."""
     if not effects.deleted_waiting:
         return []
     by_id = {session.id: session for session in locked}
@@ -125,10 +125,10 @@ def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UU
 
 
 class Writer:
-    """Opens the transactions of a router that may publish.
+    """Open the transactions of a router that may publish.
 
     They run one after the other from their first insert into the outbox until the relay has
-    their rows: the ids of the outbox are the order on the wire.
+    their rows: the ids of the outbox are the publish order.
     """
 
     def __init__(
@@ -144,17 +144,17 @@ class Writer:
         dead_letter_limits: DeadLetterLimits | None = None,
         routed_changed: Callable[[], None] | None = None,
     ) -> None:
-        """Make one.
+        """Create a writer with optional callbacks that run after each commit.
 
-        What these are told is in the database as well, so without them everything works, only
-        later.
+        The callbacks carry nothing that is not in the database as well, so without them
+        everything still happens, only later.
 
         Args:
-            tell: Says something to whoever listens now, and fails silently.
-            written: Is told the sessions that have new rows.
-            ring_within: Is told when the next turn that rests is due.
-            touched: Is told the sessions that were written, by id.
-            dead_letter_limits: How many dead letters of one owner are kept; all without it.
+            tell: Publishes a message to current subscribers, and fails silently.
+            written: Called with the sessions that have new rows.
+            ring_within: Called with the time until the next debounced turn is due.
+            touched: Called with the sessions that were written, by id.
+            dead_letter_limits: Limits the dead letters of one owner; without it all are kept.
             routed_changed: Called when messages of stream agents were edited or deleted.
         """
         self._routed_changed = routed_changed
@@ -168,13 +168,13 @@ class Writer:
         self._tell = tell
 
     def wrote(self, sessions: set[UUID]) -> None:
-        """Tell of sessions that have new rows, in transactions that were committed."""
+        """Announce sessions that have new rows in committed transactions."""
         if self._written is not None:
             self._written(sessions)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Writing]:
-        """Run the block in one transaction; what it wrote is published once that is committed."""
+        """Run the block in one transaction, and publish what it wrote after the commit."""
         asked_at = monotonic()
         async with self._relay.ordered() as outbox, self._store.transaction() as connection:
             writing = Writing(connection, outbox, asked_at, self._dead_letter_limits)

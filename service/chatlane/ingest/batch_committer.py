@@ -116,7 +116,7 @@ class Batches:
         erasure_key: The key of the erasure list; None if no person was ever erased.
         began_at: When this router started, by the clock of the logs; None means now, by the
             clock of this process.
-        find_blocker: Returns the session that blocks a backend of the database.
+        find_blocker: Returns the process that blocks a backend of the database.
     """
 
     def __init__(

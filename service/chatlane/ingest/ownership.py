@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _STOP_PATIENCE: Final = timedelta(seconds=10)
 _PAUSE_AFTER_BUG: Final = timedelta(seconds=1)
-# How many poll intervals the other routers get to renew after an outage; theirs are not longer.
+# How many poll intervals the other routers get to renew after an outage; no router's is longer.
 _LOOKS_LEFT_TO_OTHERS: Final = 2
 # The next check comes just after a lease expires, not just before.
 _SLACK_SECONDS: Final = 0.002

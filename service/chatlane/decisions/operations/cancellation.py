@@ -1,4 +1,4 @@
-"""Stops what runs and waits in a session, and answers those who ask for it over the API."""
+"""Stop the live turn and pending messages of a session, and answer stop requests of the API."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class Stopped(NamedTuple):
-    """What there was to stop.
+    """The outcome of a stop.
 
     Attributes:
-        turn_id: Of the turn that was live.
-        was_running: A worker has it and ends it now; the next turn waits for that.
-        dropped: How many messages waited and will not be answered; they are in the transcript.
-        left: How many messages of other people are still answered, those of a running turn
-            included.
+        turn_id: The id of the turn that was live.
+        was_running: Whether a worker has the turn and now ends it; the next turn waits for that.
+        dropped: How many pending messages will not be answered; they are in the transcript.
+        left: How many messages of other people are still answered, including those of a running
+            turn.
     """
 
     turn_id: UUID | None = None
@@ -60,18 +60,19 @@ async def stop_session(
     *,
     authors: Collection[str] | None = None,
 ) -> Stopped:
-    """End the live turn of a session and what waits in it; the session stays as it is.
+    """End the live turn of a session and drop its pending messages; the session stays open.
 
-    Waiting messages become rows of the transcript that are marked as not answered.
+    Pending messages become rows of the transcript that are marked as not answered.
 
-    Works on what is in the database: within a batch, what was decided before is to be written
-    first. Turn and rows are written here, the session is the caller's to write.
+    The function reads the database, so a batch has to write its earlier decisions first. It
+    writes turn and rows; the caller writes the session.
 
     Args:
-        session: Locked.
-        at: When it was decided.
-        authors: Platform ids of a person: only what they wrote is not answered. What others
-            wrote still is, and a turn that has messages of others goes on. None: everything ends.
+        session: The session, locked.
+        at: When the stop was decided.
+        authors: Platform ids of a person: only messages of this person are dropped. Messages of
+            others are still answered, and a turn with messages of others continues. None: drop
+            all messages.
     """
     turn = await _live_turn(connection, session)
     dropped = await _close_waiting(connection, session, Unanswered(reason), authors)
@@ -83,7 +84,7 @@ async def stop_session(
         stopped = Stopped(dropped=dropped, left=left + of_others)
     else:
         was_running = stop_turn(turn, session, reason, at, has_waiting=left > 0, effects=effects)
-        # At once: a result in the same batch reads the turn again.
+        # Not deferred: a result in the same batch reads the turn again.
         await turns.update(connection, [turn])
         stopped = Stopped(turn.id, was_running, dropped, left)
     if not stopped.is_nothing:
@@ -98,14 +99,14 @@ async def _close_waiting(
     reason: Unanswered,
     authors: Collection[str] | None,
 ) -> int:
-    """Give waiting messages their place in the transcript, as not answered."""
+    """Move pending messages into the transcript, marked as not answered."""
     was_empty = session.next_seq == 1
     dropped = await pending_messages.close(
         connection, session.id, session.next_seq, reason, authors
     )
     session.next_seq += dropped
     if dropped and was_empty:
-        # No worker has seen the session: its first turn is still to be told how it began.
+        # No worker has seen the session, so its first turn still has to learn how it began.
         tell_first_turn(session)
     return dropped
 
@@ -118,7 +119,7 @@ async def _live_turn(connection: PoolConnectionProxy, session: Session) -> Turn 
 
 
 class StopDesk:
-    """Answers `session.stop` and `turn.cancel`: once each, a repeated request as the first time."""
+    """Answer `session.stop` and `turn.cancel` once; a repeated request gets the same answer."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -126,15 +127,15 @@ class StopDesk:
     async def stop(
         self, principal: str, request: SessionStop | TurnCancel, digest: bytes
     ) -> StopReply:
-        """Stop what is asked for and return what there was to stop.
+        """Stop the session or turn of a request and return the outcome.
 
         Args:
-            principal: Who asks; request ids are its own.
-            request: What to stop.
-            digest: Of what it asks for, so that another request under the same id shows.
+            principal: The caller; request ids are unique per caller.
+            request: The session or turn to stop.
+            digest: The digest of the request, to detect another request with the same id.
 
         Raises:
-            TransientError: Nothing was stopped, or that is unknown; to be repeated.
+            TransientError: Nothing was stopped, or that is unknown; the caller has to retry.
         """
         async with self._writer.writing() as writing:
             connection = writing.connection
@@ -162,7 +163,7 @@ async def _cancel(
     at: datetime,
     effects: Effects,
 ) -> Stopped:
-    """End one turn; one that nobody has claimed is ended with the messages it would have had."""
+    """End one turn; an unclaimed turn ends together with its pending messages."""
     turn = await _live_turn(connection, session)
     if turn is None or turn.id != request.turn_id:
         return Stopped()
@@ -178,7 +179,7 @@ async def _cancel(
 async def _lock(
     connection: PoolConnectionProxy, request: SessionStop | TurnCancel
 ) -> Session | None:
-    """Return the session of a request, locked, if whom it acts for may know of it."""
+    """Lock and return the session of a request, if the person it acts for may see it."""
     if isinstance(request, TurnCancel):
         home = (await turns.find_sessions(connection, [request.turn_id])).get(request.turn_id)
     else:

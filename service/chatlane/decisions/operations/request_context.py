@@ -1,4 +1,4 @@
-"""A request that changes a session, with what it may touch, for whatever decides it."""
+"""Define the context and outcome of a request that changes a session."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Shown(NamedTuple):
-    """A session to show, and what else there is to say about the change.
+    """A session to show, and further results of the change.
 
     Attributes:
-        message_id: Of the message that was put into it.
-        dropped: How many waiting messages of the session before will not be answered.
+        message_id: The id of the message that was added to the session.
+        dropped: How many pending messages of the previous session will not be answered.
     """
 
     session_id: UUID
@@ -30,25 +30,25 @@ class Shown(NamedTuple):
 
 
 class Outdated(NamedTuple):
-    """The refusal of a request that was made from an older version of the session to show."""
+    """A refusal, because the request was made from an older version of the session to show."""
 
     session_id: UUID
 
 
 Outcome: TypeAlias = UUID | Shown | Outdated | ApiError
-"""The session to show, or the refusal; what is refused has written nothing."""
+"""The session to show, or the refusal; a refused request has written nothing."""
 
 
 class Case(NamedTuple):
     """A new request and the locked session it is about.
 
     Attributes:
-        session: The one the request names, or the one that its conversation goes on in.
+        session: The session that the request names, or the one that continues its conversation.
         at: When the request was made; the only clock of its decision.
-        trigger: What makes the ids that follow from it these.
-        lane: The one that the request names, if there is one and it leads to what is theirs.
+        trigger: The bytes from which the ids of new rows are derived.
+        lane: The lane that the request names, if it exists and points to a permitted session.
         locked: Every session that the request may change, by id.
-        theirs: Who may own what the request finds; None where it acts for nobody.
+        theirs: The permitted session owners; None if the request acts for no person.
         slots: How many slots a `stream` agent's messages are spread over.
     """
 
@@ -63,15 +63,15 @@ class Case(NamedTuple):
     slots: int
 
     def is_visible(self, session: Session | None) -> bool:
-        """Return whether whom the request acts for may know of a session."""
+        """Return whether the person that the request acts for may see a session."""
         return session is not None and (self.theirs is None or session.owner in self.theirs)
 
 
 def refused(code: ApiErrorCode, message: str) -> ApiError:
-    """Return why a request is refused."""
+    """Return the refusal of a request."""
     return ApiError(code=code, message=message)
 
 
 def no_lane() -> ApiError:
-    """Return the refusal of a lane that is not there, or somebody else's."""
+    """Return the refusal for a lane that does not exist or belongs to another person."""
     return refused(ApiErrorCode.NOT_FOUND, "there is no lane with this key")

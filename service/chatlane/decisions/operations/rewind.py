@@ -1,7 +1,7 @@
-"""Takes the last turns of a transcript back, and runs the last one again.
+"""Remove the last turns of a transcript, or run the last turn again.
 
-For requests and for commands alike. The session is locked, and everything that was decided
-about it before is written.
+API requests and commands both use this. The caller has locked the session and written all
+earlier decisions about it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Undone(NamedTuple):
-    """What was taken back.
+    """The turns that were removed.
 
     Attributes:
-        removed_rows: How many rows.
-        text: What people had said in the first turn of it.
+        removed_rows: The number of removed rows.
+        text: The text of the people's messages in the first removed turn.
     """
 
     removed_rows: int
@@ -34,9 +34,9 @@ class Undone(NamedTuple):
 
 
 async def rewind(connection: PoolConnectionProxy, session: Session, turns: int) -> Undone:
-    """Take the last turns back, whole; more than there are takes back all.
+    """Remove the last turns completely; a number above the number of turns removes all.
 
-    Nothing may be running in the session: an answer would come to what is not there.
+    No turn may be running in the session: its answer would refer to removed rows.
     """
     last = await rewind_rows.last_turns(connection, session.id, turns)
     if last is None:
@@ -54,22 +54,22 @@ async def retry(
     slots: int,
     effects: Effects,
 ) -> Undone | None:
-    """Take the last turn back and let what was said in it come again.
+    """Remove the last turn and queue its messages again.
 
     Args:
-        connection: Of the transaction that has locked the session.
-        session: Idle; its counters change, so it has to be written.
-        agent: Who serves it.
-        at: When it was asked for.
-        trigger: What makes the new ids these and no others.
+        connection: The connection of the transaction that has locked the session.
+        session: An idle session; its counters change, so the caller has to write it.
+        agent: The agent that serves the session.
+        at: When the retry was requested.
+        trigger: The bytes from which the new ids are derived.
         slots: How many slots a `stream` agent's messages are spread over.
-        effects: Where rows and publications go.
+        effects: Collects rows and publications.
 
     Returns:
-        What was taken back; None where nobody has said anything, or it was deleted since.
+        The removed turn; None if there are no messages of people, or they were deleted since.
 
     Raises:
-        MalformedKeyError: Nothing tells where an answer would go. Nothing was changed.
+        MalformedKeyError: The address for an answer is unknown. Nothing was changed.
     """
     last = await rewind_rows.last_turns(connection, session.id, 1)
     if last is None:

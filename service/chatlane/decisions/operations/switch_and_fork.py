@@ -1,6 +1,6 @@
-"""Leads lanes to other sessions: ones that are there already, and branches of them.
+"""Point lanes to other sessions: to existing sessions, or to branches of them.
 
-For requests and for messages alike: whoever calls holds the locks and writes what was decided.
+API requests and messages both use this; the caller holds the locks and writes the decisions.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rebinding:
-    """Decides where lanes lead from now on, in a transaction in progress.
+    """Point lanes to other sessions within a transaction in progress.
 
-    Sessions and lanes change in memory, and the caller writes them with the effects; a session
-    that is reopened and a branch are written here, because only these two do that.
+    Sessions and lanes change in memory, and the caller writes them with the effects. A reopened
+    session and a branch are written here, because only these two operations do that.
 
     Attributes:
-        locked: The sessions this transaction holds, by id.
-        effects: In a batch those decided before are written first: a branch has all rows that
-            its parent has in the database.
-        at: When it was asked for.
+        locked: The sessions that this transaction has locked, by id.
+        effects: The effects to add to. A batch writes its earlier effects first, because a branch
+            copies the rows that its parent has in the database.
+        at: When the change was requested.
     """
 
     connection: PoolConnectionProxy
@@ -53,14 +53,16 @@ class Rebinding:
     at: datetime
 
     async def switch(self, lane: Lane, target: Session) -> ApiError | None:
-        """Let a lane lead to a session that is there, or say why it cannot.
+        """Point a lane to an existing session, or return the reason for a refusal.
 
-        What runs or waits in the session it led to is still answered there. That session ends,
-        unless another lane leads to it, and can be gone back to like any other. The target is
-        as if somebody had just written in it, or its policy would end it with the next message.
+        Running turns and pending messages of the previous session are still answered there. That
+        session ends unless another lane points to it, and a lane can be switched back to it. The
+        target's last activity is set to now; otherwise its policy would end it with the next
+        message.
 
         Args:
-            target: Locked; where `lineage.find_tips` said the conversation goes on.
+            target: The locked session in which `lineage.find_tips` found the conversation to
+                continue.
         """
         if refusal := _unfit(lane, target):
             return refusal
@@ -78,14 +80,14 @@ class Rebinding:
         through_seq: int | None = None,
         lane: Lane | None = None,
     ) -> Session | ApiError:
-        """Make a session that begins as a copy of another one.
+        """Create a session that starts as a copy of another one.
 
         Args:
-            parent: Locked. Nothing of it changes but that it ends if `lane` leaves it and no
-                other one leads to it.
-            trigger: What makes the id of the branch this one.
-            through_seq: Place of the last row to copy; None copies all there are.
-            lane: Leads to `parent`, and to the branch afterwards.
+            parent: The locked session to copy. It does not change, but it ends if `lane` leaves
+                it and no other lane points to it.
+            trigger: The bytes from which the id of the branch is derived.
+            through_seq: The place of the last row to copy; None copies all rows.
+            lane: A lane that points to `parent`, and to the branch afterwards.
         """
         last = MAX_INT64 if through_seq is None else through_seq
         found = await lineage.find_last_row(self.connection, parent.id, last)
@@ -108,18 +110,18 @@ class Rebinding:
         return branch
 
     async def _leave(self, lane: Lane, target: Session) -> None:
-        """End the session a lane is about to leave, if it is the last one to leave it."""
+        """End the session that a lane is about to leave, if no other lane points to it."""
         left = self.locked.get(lane.session_id)
         if left is None or left.ended_at is not None or left.id == target.id:
             return
-        # Who leads another lane there holds the lock of the session, and so do we.
+        # Pointing another lane there takes the lock of the session, which this transaction holds.
         others = await lanes.find_keys_of(self.connection, left.id)
         if others <= {lane.session_key}:
             end_session(left, self.at, EndReason.SWITCHED, self.effects)
 
 
 async def switch(request: SessionSwitch, case: Case) -> Outcome:
-    """Decide a request to lead a lane to a session that is there."""
+    """Decide a request to point a lane to an existing session."""
     if case.lane is None:
         return no_lane()
     if case.lane.session_id != request.expected_session_id:
@@ -134,9 +136,9 @@ async def switch(request: SessionSwitch, case: Case) -> Outcome:
 
 
 async def _is_of_another_person(case: Case) -> bool:
-    """Return whether the lane is one person's, and the session another's.
+    """Return whether the lane and the session belong to different people.
 
-    Its next message would lead it away again.
+    The next message would point the lane away again.
     """
     led = None if case.lane is None else case.locked.get(case.lane.session_id)
     owner, target = None if led is None else led.owner, case.session.owner
@@ -146,7 +148,7 @@ async def _is_of_another_person(case: Case) -> bool:
 
 
 async def fork(request: SessionFork, case: Case) -> Outcome:
-    """Decide a request to copy a session, and perhaps to let a lane go on in the copy."""
+    """Decide a request to copy a session, and optionally to point a lane to the copy."""
     if request.session_key is not None and case.lane is None:
         return no_lane()
     if case.lane is not None and case.lane.session_id != case.session.id:
@@ -181,7 +183,7 @@ def _unfit(lane: Lane, target: Session) -> ApiError | None:
     if here.profile != there.profile:
         return _conflict("the session is another profile's")
     if here.chat_class == "group" and there.chat_class == "dm":
-        # Also its owner's: everybody in the room reads the answers.
+        # This includes the owner's own session: everyone in the group reads the answers.
         return _conflict("the session is a private one, and the chat has other readers")
     return None
 
