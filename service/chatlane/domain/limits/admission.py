@@ -1,8 +1,9 @@
-"""How much one chat and one person may write; pure, by the time at which messages were stored.
+"""Limit how much a chat and a person may write. Pure: time is the storage time of messages.
 
-A limit is a bucket that holds so many messages and fills up evenly within its span: so many may
-come at once, and so many per span in the long run. One time says how full a bucket is: that at
-which it is full again. So the same messages are let in whoever decides about them, and when.
+A limit is a token bucket that holds a number of messages and refills evenly within its span: that
+many messages may come at once, and that many per span in the long run. One timestamp describes the
+fill level of a bucket: the time at which it is full again. So every router admits the same
+messages, whenever it decides.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ Scope = Literal["chat", "sender"]
 
 
 class Limit(NamedTuple):
-    """So many messages per span of time."""
+    """A number of messages per span of time."""
 
     messages: int
     per: timedelta
 
 
 class Limits(NamedTuple):
-    """What holds on one platform; None does not count at all."""
+    """Limits of one platform; None means no limit."""
 
     per_chat: Limit | None = None
     per_sender: Limit | None = None
@@ -38,7 +39,7 @@ class Limits(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """One limit that a message counts towards; the key names the bucket and no person."""
+    """A limit that a message counts towards; the key names no person."""
 
     key: bytes
     scope: Scope
@@ -46,7 +47,7 @@ class Counter(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a message counts towards, and the message, for the case that it is over a limit."""
+    """The limits that a message counts towards, and the message itself."""
 
     counters: tuple[Counter, ...]
     message: LogMessage
@@ -54,11 +55,11 @@ class Counted(NamedTuple):
 
 @dataclass(slots=True)
 class Bucket:
-    """How full a bucket is.
+    """The fill level of one bucket.
 
     Attributes:
-        full_at: When all of its messages may be written again; None when nothing ever was.
-        told_until: Until when nobody is told again that it is empty.
+        full_at: When the bucket is full again; None if nothing was ever taken from it.
+        told_until: Until when the notice that it is empty is not repeated.
     """
 
     key: bytes
@@ -66,17 +67,17 @@ class Bucket:
     told_until: datetime | None = None
 
     def has_room(self, limit: Limit, now: datetime) -> bool:
-        """Tell whether one more message may be let in."""
+        """Return whether one more message may be admitted."""
         begin = now if self.full_at is None else max(now, self.full_at)
         return begin + limit.per // limit.messages - now <= limit.per
 
     def take(self, limit: Limit, now: datetime) -> None:
-        """Let one message in."""
+        """Take one message out of the bucket."""
         begin = now if self.full_at is None else max(now, self.full_at)
         self.full_at = begin + limit.per // limit.messages
 
     def may_tell(self, limit: Limit, now: datetime) -> bool:
-        """Tell whether it is time to say that the bucket is empty, and note that it is said."""
+        """Return whether the notice that the bucket is empty is due, and record it as sent."""
         if self.told_until is not None and now < self.told_until:
             return False
         self.told_until = now + limit.per
@@ -86,7 +87,7 @@ class Bucket:
 def counters(
     limits: Limits, platform: str, account: str, chat: str, person: str | None
 ) -> tuple[Counter, ...]:
-    """Return what a message counts towards."""
+    """Return the limits that a message counts towards."""
     found: list[Counter] = []
     if limits.per_chat:
         found.append(Counter(_key("chat", platform, account, chat), "chat", limits.per_chat))
@@ -97,7 +98,7 @@ def counters(
 
 
 def admit(counted: Counted, buckets: Mapping[bytes, Bucket], now: datetime) -> Counter | None:
-    """Let a message in, or return the limit that it is over; what is refused counts nowhere."""
+    """Admit a message, or return the limit that it exceeds; a refused message counts nowhere."""
     for counter in counted.counters:
         if not buckets[counter.key].has_room(counter.limit, now):
             return counter

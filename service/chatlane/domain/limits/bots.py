@@ -1,9 +1,9 @@
-"""How much other bots may say; pure, by the time at which messages were stored.
+"""Limit how much other bots may write. Pure: time is the storage time of messages.
 
-Two bots that answer each other never end. So each bot has a budget in each chat: so many messages
-within a span of time. Who spends more is not heard until it was quiet for as long, or until a
-person speaks in the chat. What is not heard counts as noise all the same: a loop that goes on
-stays unheard.
+Two bots that answer each other never stop. So each bot has a budget in each chat: a number of
+messages within a span of time. Messages of a bot over its budget are ignored until the bot was
+silent for that span or a person writes in the chat. Ignored messages also count as activity of the
+bot, so a loop that continues stays ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Hearing = Literal["heard", "silenced", "unheard"]
 
 
 class Pair(NamedTuple):
-    """A bot that may speak and the chat where it does; the key names neither."""
+    """A bot and a chat in which it may write; the key names neither."""
 
     key: bytes
     bot: str
@@ -37,19 +37,19 @@ def pair_of(session_key: str, bot: str, limit: Limit) -> Pair:
 
 
 def chat_of(session_key: str) -> str:
-    """Return the chat of a session key as the key it would have without people and threads."""
+    """Return the chat of a session key: the key without its user and thread."""
     return key_text(parse_session_key(session_key)._replace(thread=None, user=None))
 
 
 class ChatRange(NamedTuple):
-    """Where the lanes of a chat are: keys that go on after a prefix, and end like this."""
+    """The lane keys of a chat: they start with the prefix and end with the suffix."""
 
     prefix: str
     suffix: str
 
 
 def range_of(chat: str) -> ChatRange:
-    """Return where the lanes of a chat are, its threads and people included."""
+    """Return the range of lane keys of a chat, those of its threads and people included."""
     whole = parse_session_key(chat)
     prefix = key_text(ParsedKey(*whole[:5]))
     return ChatRange(prefix, chat.removeprefix(prefix))
@@ -57,11 +57,11 @@ def range_of(chat: str) -> ChatRange:
 
 @dataclass(slots=True)
 class Spent:
-    """What a bot has spent of its budget in one chat.
+    """The part of its budget that a bot has spent in one chat.
 
     Attributes:
-        opened_at: When the span began that `messages` counts.
-        last_at: When it last said anything, heard or not.
+        opened_at: Begin of the span that `messages` counts.
+        last_at: When the bot last wrote, ignored or not.
     """
 
     key: bytes
@@ -71,16 +71,16 @@ class Spent:
     is_silenced: bool = False
 
     def hear(self, limit: Limit, at: datetime, person_at: datetime | None) -> Hearing:
-        """Count one more message, and tell whether it is heard.
+        """Count one more message, and return whether it is accepted or ignored.
 
         Args:
             at: When it was stored.
-            person_at: When a person last spoke in the chat.
+            person_at: When a person last wrote in the chat.
         """
         now = max(at, self.last_at)
         was_quiet = now - self.last_at >= limit.per
         is_over = not self.is_silenced and now - self.opened_at >= limit.per
-        # The clock of the log may give both one time; then the person came before.
+        # The log may give both messages the same time; then the person's counts as the earlier one.
         is_asked = person_at is not None and self.opened_at < person_at <= now
         if was_quiet or is_over or is_asked:
             self.opened_at, self.messages, self.is_silenced = now, 0, False
@@ -96,33 +96,35 @@ class Spent:
 
 @dataclass(slots=True)
 class Bots:
-    """The bots that speak in one batch.
+    """The bots that write in one batch.
 
     Attributes:
-        spent: By key of their pairs; those that are not there have said nothing yet.
-        people: By chat, when a person last spoke there.
+        spent: Spent budgets by key of the pair; a missing pair has not written yet.
+        people: By chat, when a person last wrote there.
     """
 
     spent: dict[bytes, Spent] = field(default_factory=dict)
     people: dict[str, datetime] = field(default_factory=dict)
 
     def hear_person(self, session_key: str, at: datetime) -> None:
-        """Take note of what a person says."""
+        """Record a message of a person."""
         chat = chat_of(session_key)
         self.people[chat] = max(at, self.people.get(chat, at))
 
     def hear(self, pair: Pair, session_key: str, at: datetime) -> Hearing:
-        """Count what a bot says, and tell whether it is heard."""
+        """Count a message of a bot, and return whether it is accepted or ignored."""
         spent = self.spent.setdefault(pair.key, Spent(pair.key, at, at))
         return spent.hear(pair.limit, at, self.people.get(chat_of(session_key)))
 
 
 def chats_to_ask_for(said: Iterable[tuple[Pair, str]], spent: Mapping[bytes, Spent]) -> set[str]:
-    """Return the chats in which a bot might say too much: there it matters whether people speak.
+    """Return the chats in which a bot may exceed its budget.
+
+    Only for those does the caller have to look up when a person last wrote.
 
     Args:
-        said: Pair and session key of all that bots say in a batch.
-        spent: What they have spent, by key.
+        said: Pair and session key of each message of a bot in the batch.
+        spent: Spent budgets, by key of the pair.
     """
     counts: dict[bytes, int] = {}
     chats: set[str] = set()

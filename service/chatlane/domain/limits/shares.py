@@ -1,4 +1,4 @@
-"""Whose share of a log a message counts towards, and who gives room back when a log is filling."""
+"""Assign log messages to owners, and compute how much each owner frees when a log fills up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES: Final[Mapping[LogName, int]] = {"inbound": 2, "results": 1}
 
 
 def declared_owners(catalog: Catalog) -> Mapping[LogName, frozenset[str]]:
-    """Return the owners there are meant to be: accounts in INBOUND, agents in RESULTS."""
+    """Return the declared owners: accounts in INBOUND, agents in RESULTS."""
     accounts = frozenset(
         f"{platform.name}/{account}"
         for platform in catalog.platforms.values()
@@ -31,19 +31,19 @@ def declared_owners(catalog: Catalog) -> Mapping[LogName, frozenset[str]]:
 
 
 def label_of(owner: str, declared: Collection[str]) -> str:
-    """Return an owner as a label of a metric: one of a closed set."""
+    """Return an owner as a metric label out of a closed set."""
     return owner if owner in declared else UNDECLARED
 
 
 def owner_of(log: LogName, subject: str) -> str:
-    """Return who stored a message: `platform/account` in INBOUND, the agent in RESULTS.
+    """Return the owner of a message: `platform/account` in INBOUND, the agent in RESULTS.
 
-    A subject of another form has an owner that nobody can declare.
+    A subject of another form has an owner that cannot be declared.
     """
     return _owner_at(log, subject.rpartition(".")[0])
 
 
-# Asked for every message; the last token of a subject is the only one of which there are many.
+# Runs for every message. Only the last token of a subject has many values, so it is not in the key.
 @lru_cache(maxsize=4096)
 def _owner_at(log: LogName, place: str) -> str:
     names = place.split(".")[_FIRST_NAME:]
@@ -51,14 +51,14 @@ def _owner_at(log: LogName, place: str) -> str:
 
 
 def bytes_to_trim(held: Mapping[str, int], excess: int) -> dict[str, int]:
-    """Return how many bytes each owner gives back, so that all of them give `excess`.
+    """Return how many bytes each owner frees, so that all of them together free `excess`.
 
-    Only the largest give: each of them is cut down to the same size, and whoever holds less
+    Only the largest owners free space: each is cut to the same size, and an owner that holds less
     than that keeps everything.
 
     Args:
         held: Bytes by owner.
-        excess: Bytes that have to go.
+        excess: Bytes to free.
     """
     if excess <= 0:
         return {}
@@ -69,5 +69,5 @@ def bytes_to_trim(held: Mapping[str, int], excess: int) -> dict[str, int]:
         below = largest_first[count][1] if count < len(largest_first) else 0
         if total - count * below >= excess or count == len(largest_first):
             level = max(0, (total - excess) // count)
-            return {name: its - level for name, its in largest_first[:count] if its > level}
+            return {name: had - level for name, had in largest_first[:count] if had > level}
     return {}

@@ -1,4 +1,4 @@
-"""The session that goes on behind a summary of another one. Pure, as `lanes`."""
+"""Open the session that continues another one behind its summary. Pure, as `lanes`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 def session_behind(parent: Session, at: datetime, trigger: bytes, effects: Effects) -> Session:
-    """Return the session in which a conversation goes on behind a summary.
+    """Return the session in which a conversation continues behind a summary.
 
-    For the people in it nothing begins: clocks, flags and owner are those of the parent. Only
-    what is counted per session begins anew.
+    For its people the conversation is the same: clocks, flags and owner are those of the parent.
+    Only what is counted per session restarts.
 
     Args:
-        parent: The session that was summed up; has ended.
-        at: When it was asked for.
-        trigger: What makes its id this one.
-        effects: Where the event goes.
+        parent: The summarized session; has ended.
+        at: When the compaction was requested.
+        trigger: Makes the id unique and repeatable.
+        effects: Collects the event.
     """
     child = replace(
         parent,
@@ -46,7 +46,7 @@ def session_behind(parent: Session, at: datetime, trigger: bytes, effects: Effec
         next_arrival=1,
         next_out_seq=1,
         is_new=True,
-        # Whatever of them is in force: they were written for the parent only.
+        # The child has to store all flags: the database holds them for the parent only.
         has_new_flags=True,
     )
     started = SessionStarted(

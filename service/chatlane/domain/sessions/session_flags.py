@@ -1,4 +1,4 @@
-"""What happens to sessions besides messages: ends, beginnings, suspensions, interruptions. Pure."""
+"""Start, end, suspend and mark sessions, apart from their messages. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def end_session(session: Session, at: datetime, reason: EndReason, effects: Effects) -> None:
-    """End a session; what runs or waits in it is still answered there, unless it was stopped."""
+    """End a session; its running turn and waiting messages are still answered, unless stopped."""
     at = _not_before(at, session)
     session.ended_at = at
     session.end_reason = reason
@@ -56,10 +56,10 @@ def next_session(
     """Return the session that follows another one on a lane.
 
     Args:
-        previous: The session the lane led to; has ended.
+        previous: The session that the lane pointed to; has ended.
         session_key: Key of the lane.
-        at: When it was asked for.
-        trigger: What makes its id this one.
+        at: When the session was requested.
+        trigger: Makes the id unique and repeatable.
         policy: In force on the lane.
     """
     at = _not_before(at, previous)
@@ -88,13 +88,13 @@ def opened_session(
     owner: str | None,
     effects: Effects,
 ) -> Session:
-    """Return a session that somebody asked for, and that follows no other one.
+    """Return a session that was requested explicitly and follows no other one.
 
     Args:
-        session_key: Key of its lane, or a name of its own where none leads to it.
-        at: When it was asked for.
+        session_key: Key of its lane, or a name of its own if no lane points to it.
+        at: When the session was requested.
         policy: In force on the lane.
-        owner: Whose it is, if that is known before somebody writes.
+        owner: Its owner, if known before the first message.
     """
     session = Session(
         id=session_id,
@@ -123,12 +123,12 @@ def branch_of(
     """Return a session that begins as a copy of another one.
 
     Args:
-        parent: Keeps everything; whether it ends is another decision.
-        session_key: Key of the lane it is for; not used if that is one person's and the parent
-            is shared, for the copy has what others wrote.
-        through_seq: Place of the last row it has of its parent.
-        at: When it was asked for.
-        trigger: What makes its id this one.
+        parent: Keeps all its rows; the caller decides whether it ends.
+        session_key: Key of the lane it is for. If that is the lane of one person and the parent
+            is shared, the parent's key is used, for the copy has messages of other people.
+        through_seq: Place of the last row that it copies from its parent.
+        at: When the branch was requested.
+        trigger: Makes the id unique and repeatable.
         policy: In force on the lane.
     """
     at = _not_before(at, parent)
@@ -153,13 +153,13 @@ def branch_of(
 
 
 def share_session(session: Session, lane_key: str) -> None:
-    """Let a session of one person be shared from now on, if several people may write on a lane.
+    """Make a session of one person shared, if several people may write on a lane.
 
-    It gets the key of the lane, which names no person, so every reader takes it for a session
-    of that lane: rows are found by sender and time, and commands by the key.
+    The session gets the key of the lane, which names no person, so every reader treats it as a
+    session of that lane: rows are found by sender and time, and commands by the key.
 
     Args:
-        session: A message comes to it; locked.
+        session: Receives a message; locked.
         lane_key: Key of the lane on which the message came.
     """
     if not is_shared_lane(lane_key):
@@ -189,9 +189,9 @@ def _announce_start(session: Session, previous: Session | None, effects: Effects
 
 
 def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:
-    """Take the end of a session back, or that it was given up.
+    """Undo the end or the suspension of a session.
 
-    Whoever asks is there: as if they had written, or the policy would end the session again
+    The request counts as activity of the user. Otherwise the policy would end the session again
     with their next message.
     """
     at = _not_before(at, session)
@@ -206,21 +206,21 @@ def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:
 
 
 def suspend_session(session: Session, at: datetime) -> None:
-    """Give a session up; the first time counts."""
+    """Suspend a session; a second suspension changes nothing."""
     if session.suspended_at is None:
         session.suspended_at = at
         session.has_new_flags = True
 
 
 def mark_interrupted(session: Session, at: datetime, reason: str) -> None:
-    """Say that a session was interrupted; the newest mark counts."""
+    """Mark a session as interrupted; the newest mark wins."""
     session.resume_marked_at = at
     session.resume_reason = reason
     session.has_new_flags = True
 
 
 def unmark_interrupted(session: Session) -> None:
-    """Take the mark of an interruption away, if there is one."""
+    """Remove the interruption mark, if there is one."""
     if session.resume_marked_at is not None:
         session.resume_marked_at = None
         session.resume_reason = None
@@ -228,7 +228,7 @@ def unmark_interrupted(session: Session) -> None:
 
 
 def count_answer(session: Session) -> None:
-    """Note a complete result: whatever interrupted the session is over, and its note was read."""
+    """Record a complete result: it clears the interruption and the opening note of the session."""
     session.answers += 1
     unmark_interrupted(session)
     if session.interruptions:
@@ -240,27 +240,27 @@ def count_answer(session: Session) -> None:
 
 
 def count_interruption(session: Session) -> None:
-    """Note an attempt that was lost with its worker."""
+    """Count an attempt that was lost with its worker."""
     session.interruptions += 1
     session.has_new_flags = True
 
 
 def leave_note(session: Session, note: str | None) -> None:
-    """Keep a note for the session that will follow; `""` takes it away."""
+    """Keep a note for the session that will follow; `""` removes it."""
     if note is not None:
         session.carry_over = note or None
         session.has_new_flags = True
 
 
 def model_override_of(session: Session) -> ModelOverride | None:
-    """Return which model is to answer in a session, if not its agent's own choice."""
+    """Return the model that is set for a session, or None if its agent chooses."""
     if session.model_override is None:
         return None
     return ModelOverride.model_validate_json(session.model_override)
 
 
 def resume_mark_of(session: Session) -> ResumeMark | None:
-    """Return how a session was interrupted, as its agent is told."""
+    """Return the interruption mark that the agent of a session gets, if there is one."""
     if session.resume_marked_at is None or session.resume_reason is None:
         return None
     return ResumeMark(reason=session.resume_reason, marked_at=session.resume_marked_at)

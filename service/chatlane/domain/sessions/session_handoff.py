@@ -1,4 +1,4 @@
-"""What a session that follows another one begins with, and who is told of it. Pure."""
+"""Set up a session that follows another one, and announce it to agent and chat. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOLD_WHERE_WANTED: Final = {
 }
 NOTICES: Final = (*_ALWAYS_TOLD.values(), *_TOLD_WHERE_WANTED.values())
 
-# Ends that nobody asked for: the session after them is told why there is one.
+# Reasons for an end that no user requested: the session after it is given the reason.
 _UNASKED: Final = {str(reason): reason for reason in (*_ALWAYS_TOLD, *_TOLD_WHERE_WANTED)}
 
 
@@ -41,7 +41,7 @@ def reason_after(previous: Session) -> ResetReason | None:
 
 
 def follow(session: Session, previous: Session, reason: ResetReason | None) -> None:
-    """Let a new session begin with what the one before left to it."""
+    """Give a new session the start reason and the note that the session before left for it."""
     session.start_reason = reason
     session.opening_note = previous.carry_over
     if reason is not None or session.opening_note is not None:
@@ -51,24 +51,24 @@ def follow(session: Session, previous: Session, reason: ResetReason | None) -> N
 
 
 def tell_agent(session: Session, place: UUID) -> None:
-    """Let a first turn or routed message tell how its session began, if there is anything."""
+    """Announce the start of a session in this first turn or routed message, if it is pending."""
     if session.told_in == _UNTOLD:
         session.told_in = place
         session.has_new_flags = True
 
 
 def tell_first_turn(session: Session) -> None:
-    """Let the next turn open a session although its transcript has rows that no worker saw."""
+    """Let the next turn open a session although its transcript has rows that no worker has seen."""
     session.told_in = _UNTOLD
     session.has_new_flags = True
 
 
 def is_told_in(session: Session, place: UUID, *, is_first: bool) -> bool:
-    """Return whether this turn or routed message tells it.
+    """Return whether this turn or routed message announces how the session started.
 
     Args:
-        is_first: Whether its transcript starts there, which is what tells it in sessions that
-            an older release opened.
+        is_first: Whether the transcript starts here. This decides for sessions that an older
+            release opened.
     """
     return is_first if session.told_in is None else session.told_in == place
 
@@ -76,10 +76,10 @@ def is_told_in(session: Session, place: UUID, *, is_first: bool) -> bool:
 def tell_chat(
     session: Session, policy: ResetPolicy, target: Source, *, is_wanted: bool, effects: Effects
 ) -> None:
-    """Say once in the chat that a conversation starts afresh.
+    """Notify the chat once that a new conversation starts.
 
-    What could not go on is told always; what ended by time only where something had been
-    answered and the policy and the platform want it.
+    The notice after a suspended or expired session is always sent. The notice after a timed end is
+    sent only if the session had an answer and both the policy and the platform want it.
 
     Args:
         target: Where the message that opened the session came from.

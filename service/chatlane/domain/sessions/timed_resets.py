@@ -1,4 +1,4 @@
-"""Decides when a session that nobody writes in is announced to end, and when it ends. Pure."""
+"""Decide when an inactive session is announced to end, and when it ends. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from chatlane.domain.policy import NextReset, ResetPolicy
     from chatlane.domain.states import Session
 
-# How soon a session is looked at again that is in work, or whose messages may still be read.
+# When to check a busy session again, and one whose last messages may not have been read yet.
 _SOON: Final = timedelta(minutes=1)
 _VERY_SOON: Final = timedelta(seconds=5)
 _STEP: Final = timedelta(milliseconds=1)
 
 
 class Looked(NamedTuple):
-    """When to look at an open session again (None: no rule ends it), and its announced end."""
+    """When to check an open session again (None: no rule ends it), and its announced end."""
 
     check_at: datetime | None
     ending_at: datetime | None
@@ -41,10 +41,10 @@ def look(
     has_waiting: bool,
     effects: Effects,
 ) -> Looked:
-    """Announce the end of a session, end it, or let it be for now.
+    """Announce the end of a session, end it, or leave it open for now.
 
-    It ends once: it is locked, and whoever ended it before is seen. It does not end while a
-    message that was stored before the announced end may not have been decided yet.
+    A session ends once: the caller holds its lock, and an earlier end is visible. It does not end
+    while a message that was stored before the announced end may still be undecided.
 
     Args:
         now: Time of the database.
@@ -74,7 +74,7 @@ def look(
 def _kept_until(
     session: Session, due: NextReset, policy: ResetPolicy, now: datetime, *, has_waiting: bool
 ) -> datetime | None:
-    """Return when to look again at a session that is not to be announced yet."""
+    """Return when to check a session again whose end is not to be announced yet."""
     if session.active_turn is not None or has_waiting:
         return now + _SOON
     held_until = session.held_until
@@ -85,8 +85,8 @@ def _kept_until(
 
 
 def _end(session: Session, policy: ResetPolicy, now: datetime, effects: Effects) -> datetime | None:
-    """End a session, or return when to look at it again."""
-    # The same rule that decides when a message comes has the last word.
+    """End a session, or return when to check it again."""
+    # The rule that applies when a message comes has the last word here as well.
     reason = reset_reason(session, policy, now)
     if reason is None:
         return now + _SOON
@@ -97,15 +97,15 @@ def _end(session: Session, policy: ResetPolicy, now: datetime, effects: Effects)
 def _warning(policy: ResetPolicy) -> timedelta:
     """Return how long before its end a session is announced to end.
 
-    Of a short silence half at most, or every message would be followed by an announcement.
+    At most half of the idle time. Otherwise an announcement would follow every message.
     """
     return min(policy.warning, policy.idle / 2) if policy.resets_idle else policy.warning
 
 
 def _announce(session: Session, due: NextReset, ending_at: datetime, effects: Effects) -> None:
-    # To everybody who may hear of all sessions, and to the workers of the agent, who may not.
-    told = (event_subject("session", "ending"), ending_subject(session.agent))
-    for number, subject in enumerate(told):
+    # One subject for readers of all sessions, one for the agent's workers, which may not read it.
+    subjects = (event_subject("session", "ending"), ending_subject(session.agent))
+    for number, subject in enumerate(subjects):
         ending = _ending(session, due, ending_at, number)
         effects.publications.append(Publication(None, "EVENTS", subject, ending.id, encode(ending)))
 

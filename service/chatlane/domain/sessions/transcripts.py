@@ -1,4 +1,4 @@
-"""What a transcript shows: which sessions it runs through, and which rows make sense together."""
+"""Select the sessions and rows of a transcript so that they are consistent."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from chatlane_schemas.transcripts import AppendedRow, TranscriptEntry
 
-# Far more than any conversation is compacted; ends a walk over rows that contradict each other.
+# Far more than any conversation is compacted; stops the walk over links that form a loop.
 MAX_HOPS: Final = 100
-# What a model reads as the result of a call that has none.
+# The result that a model reads for a call that has none.
 NO_RESULT: Final = "[No result: the call was interrupted, or has not ended.]"
 # Kinds of links between sessions.
 COMPRESSION: Final = "compression"
 BRANCH: Final = "branch"
-# A session of these kinds goes on with what was said in its parent.
+# A session of these kinds continues the conversation of its parent.
 CONTINUES: Final = (COMPRESSION, BRANCH)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a session hangs on another one."""
+    """A link from a session to its parent."""
 
     session_id: UUID
     parent_id: UUID | None
@@ -35,11 +35,11 @@ class Link:
 
 
 def reading_order(links: Iterable[Link], start: UUID) -> tuple[UUID, ...]:
-    """Return the sessions whose rows make up the whole conversation, the newest first.
+    """Return the sessions whose rows make up the whole conversation, newest first.
 
-    A branch holds copies of its parent's rows up to the fork, so the parent itself is passed
-    over, and what the parent continues comes next. Ends after `MAX_HOPS`, at a link to an
-    unknown session, and where a chain bites its own tail.
+    A branch holds copies of its parent's rows up to the fork. So the parent itself is skipped, and
+    the sessions that the parent continues come next. The walk ends after `MAX_HOPS`, at a link to
+    an unknown session, and at a session that it has already passed.
     """
     known = {link.session_id: link for link in links}
     if start not in known:
@@ -61,7 +61,7 @@ def reading_order(links: Iterable[Link], start: UUID) -> tuple[UUID, ...]:
 
 
 def clean_start(rows: Sequence[TranscriptEntry]) -> int:
-    """Return how many of the first rows belong to a call that is further up.
+    """Return how many of the first rows belong to a call in an earlier row that was cut off.
 
     Args:
         rows: Part of a transcript, oldest first, cut off at its beginning.
@@ -82,8 +82,8 @@ def repaired(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
     """Return the rows with a result for every call, and without results that have no call.
 
     The results of a call are the tool rows before the next row that asks for calls. A call
-    without a result gets a placeholder behind its row, so that a model is told that the call was
-    interrupted: it may have had effects.
+    without a result gets a placeholder behind its row. It tells the model that the call was
+    interrupted and may have had effects.
 
     Args:
         rows: Oldest first.
@@ -95,8 +95,8 @@ def repaired(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
 def without_open_calls(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
     """Return the rows without calls that have no result, and without results that have no call.
 
-    For pages that placeholders would make too large. A row that asked for nothing but such
-    calls, and said nothing, is left out.
+    For pages that placeholders would make too large. A row without text that contains only such
+    calls is left out.
 
     Args:
         rows: Oldest first.
@@ -106,7 +106,7 @@ def without_open_calls(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry
 
 
 def _groups(rows: Sequence[TranscriptEntry]) -> Iterator[Sequence[TranscriptEntry]]:
-    """Yield the rows in groups of which only the first row can have called for the others."""
+    """Yield the rows in groups; only the first row of a group can contain calls."""
     start = 0
     for end in [*_starts_of_calls(rows), len(rows)]:
         if end > start:
@@ -183,7 +183,7 @@ def _calls(row: TranscriptEntry) -> Sequence[Mapping[str, object]]:
 
 
 def _call_id(call: Mapping[str, object]) -> str | None:
-    """Return the id of a call, by which its result is found; models name it in two ways."""
+    """Return the id of a call, by which its result is found; models use two field names for it."""
     for name in ("id", "call_id"):
         value = call.get(name)
         if isinstance(value, str):
@@ -193,7 +193,7 @@ def _call_id(call: Mapping[str, object]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a transcript is: any change of its rows gives another one.
+    """A version of a transcript: every change of its rows gives another one.
 
     Attributes:
         revision: How often rows were taken out.
@@ -205,23 +205,23 @@ class Version:
 
     @property
     def text(self) -> str:
-        """Return it as callers get it."""
+        """Return the text form that API callers get."""
         return f"{self.revision}.{self.next_seq}"
 
     @classmethod
     def parsed(cls, text: str) -> Version:
-        """Return what `text` gave, of the form that the contract demands."""
+        """Parse the text form, which the contract has validated."""
         revision, _, next_seq = text.partition(".")
         return cls(int(revision), int(next_seq))
 
     def has_only_grown_to(self, later: Version) -> bool:
-        """Return whether all rows of this version are still there in a later one."""
+        """Return whether all rows of this version are still in a later one."""
         return self.revision == later.revision and self.next_seq <= later.next_seq
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRow:
-    """Where a message already is; `seq` is None where it waits or was taken out."""
+    """The place of a stored message; `seq` is None if it waits or was taken out."""
 
     seq: int | None
 
@@ -229,13 +229,13 @@ class KnownRow:
 def placements(
     rows: Sequence[AppendedRow], known: Mapping[int, KnownRow], next_seq: int
 ) -> tuple[PlacedRow, ...]:
-    """Return where each row is or goes, so that one message becomes one row.
+    """Return the place of each row, so that one message becomes one row.
 
     Two rows are the same message if their message ids are equal, or their platform's ids.
 
     Args:
-        rows: What is brought, in order.
-        known: By place in `rows`: what is stored already.
+        rows: The rows to append, in order.
+        known: Stored messages, by place in `rows`.
         next_seq: Place of the first new row.
     """
     placed: list[PlacedRow] = []
@@ -258,16 +258,17 @@ def placements(
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """A row of a person: where it is, and the turn that answers it, if it was one's."""
+    """A row of a person: its place, and the turn that answers it, if there is one."""
 
     seq: int
     turn_id: UUID | None
 
 
 def turn_starts(newest_first: Iterable[UserRow]) -> list[int]:
-    """Return the places where turns begin, the newest first.
+    """Return the places where turns begin, newest first.
 
-    All that a turn was claimed with begins it together; a row of no turn is one of its own.
+    All messages that a turn was claimed with begin it together. A row without a turn counts as a
+    turn by itself.
     """
     starts: list[int] = []
     turn_id: UUID | None = None

@@ -1,4 +1,4 @@
-"""Decides what becomes of a turn that is to end before it is answered. Pure, as `turns`."""
+"""Cancel turns before they are answered. Pure, as `lifecycle`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def stop_turn(
     has_waiting: bool,
     effects: Effects,
 ) -> bool:
-    """Return whether a worker has the turn, and ends it now; else it is over at once.
+    """Cancel a turn, and return whether its worker still has to confirm that.
 
-    A worker that has it confirms with its result, and until then, or to the end of its lease,
-    the session stays busy: never two at once. A turn whose lease ended, or that nobody has
-    claimed, is in nobody's hands.
+    A worker that holds the turn confirms with its result. Until then, or until its lease ends,
+    the session stays busy, so that two turns of it never run at once. A turn that is unclaimed,
+    or whose lease ended, is void at once.
 
     Args:
         turn: Live; of the session.
-        at: When it was decided.
-        has_waiting: Whether something waits that the session goes on with.
+        at: Time of the decision.
+        has_waiting: Whether messages wait with which the session continues.
     """
     if turn.state != "claimed":
         void_turn(turn, session, has_waiting=has_waiting, effects=effects, reason=reason)
@@ -54,18 +54,18 @@ def stop_turn(
 
 
 def interrupting(turn_id: UUID, agent: str, at: datetime, effects: Effects) -> None:
-    """Have the worker of a turn told that a newer message takes its place."""
+    """Send the worker of a turn the control message that a newer message replaces the turn."""
     effects.count((CountName.TURNS_CANCELLED, agent, CancelReason.INTERRUPTED))
     effects.controls.append(_cancelling(turn_id, agent, CancelReason.INTERRUPTED, at))
 
 
 def _cancelling(turn_id: UUID, agent: str, reason: CancelReason, at: datetime) -> Control:
-    """Return what tells the worker of a turn to end it; said again, it means the same."""
-    told = TurnControl(id=f"control:{turn_id}:{reason}", at=at, turn_id=turn_id, cancel=reason)
-    return Control(control_subject(agent, turn_id), encode(told))
+    """Build the control message that cancels a turn. Repeating it changes nothing."""
+    notice = TurnControl(id=f"control:{turn_id}:{reason}", at=at, turn_id=turn_id, cancel=reason)
+    return Control(control_subject(agent, turn_id), encode(notice))
 
 
 def steering(turn_id: UUID, agent: str, at: datetime) -> Control:
-    """Return what tells the worker of a turn that there is something to take in."""
-    told = TurnControl(id=f"control:{turn_id}:steer", at=at, turn_id=turn_id, steer=True)
-    return Control(control_subject(agent, turn_id), encode(told))
+    """Build the control message that input for the running turn is available."""
+    notice = TurnControl(id=f"control:{turn_id}:steer", at=at, turn_id=turn_id, steer=True)
+    return Control(control_subject(agent, turn_id), encode(notice))

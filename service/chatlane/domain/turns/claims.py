@@ -1,4 +1,4 @@
-"""Decides who gets a turn, and who may keep it."""
+"""Decide which worker gets a turn and how long it keeps it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
-    """Return how a claim is answered; `claimed` means it may be granted or is granted already.
+    """Return the answer to a claim; `claimed` means that it may be granted or already is.
 
-    The same claim id gets the same answer as long as the attempt it opened is the current
-    one: a lost reply costs nothing.
+    A claim id gets the same answer as long as the attempt that it opened is the current one, so
+    a worker can repeat a claim whose reply got lost.
     """
     if turn is None or turn.agent != agent:
         return ClaimStatus.UNKNOWN
@@ -31,7 +31,7 @@ def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
 
 
 def is_granted(turn: Turn, claim_id: str) -> bool:
-    """Return whether this very claim opened the current attempt."""
+    """Return whether this claim id opened the current attempt."""
     return turn.state == "claimed" and turn.claim_id == claim_id
 
 
@@ -44,9 +44,10 @@ def grant(
     lease: timedelta,
     tells_begin: bool = False,
 ) -> None:
-    """Open the next attempt; from here on the results of earlier ones are late.
+    """Open the next attempt; results of earlier attempts are late from here on.
 
-    A first attempt counts as begun without a word, which most turns are spared so.
+    A first attempt counts as begun without a message from the worker, which saves most turns
+    that message.
     """
     turn.state = "claimed"
     turn.attempt += 1
@@ -61,8 +62,8 @@ def answer_again(turn: Turn, *, tells_begin: bool) -> bool:
     """Answer the claim that opened the current attempt once more.
 
     Returns:
-        Whether the turn has changed: who no longer promises to tell when it begins cannot use the
-        answer, and the attempt counts.
+        Whether the turn has changed. A worker that no longer announces the begin of its attempts
+        cannot use the answer, so the attempt counts as begun.
     """
     if turn.is_begun or tells_begin:
         return False
@@ -71,16 +72,16 @@ def answer_again(turn: Turn, *, tells_begin: bool) -> bool:
 
 
 def go_on(turn: Turn) -> None:
-    """Note that who holds the current attempt is there after all, should its lease have ended.
+    """Uncount an attempt as never begun: its worker is alive although the lease ended.
 
-    It was counted as one that nobody began, and nobody else had it since.
+    No other worker has had the turn since.
     """
     if turn.state == "ready" and not turn.is_begun:
         turn.unbegun -= 1
 
 
 def held_status(turn: Turn | None, agent: str, attempt: int, token: str) -> RenewStatus:
-    """Return whether the current attempt is this one; `renewed` says it is."""
+    """Compare an attempt with the current one; `renewed` means that they are the same."""
     if turn is None or turn.agent != agent:
         return RenewStatus.UNKNOWN
     if not turn.is_live:
@@ -95,20 +96,21 @@ def held_status(turn: Turn | None, agent: str, attempt: int, token: str) -> Rene
 def renew(
     turn: Turn | None, agent: Agent, attempt: int, token: str, *, begun: bool | None = None
 ) -> RenewStatus:
-    """Extend the lease of the current attempt, also when it ran out and nobody else claimed.
+    """Extend the lease of the current attempt, even an expired one that no other worker claimed.
 
-    That of a turn that is to end stays as it is.
+    The lease of a cancelled turn is not extended.
 
     Args:
-        begun: Whether its worker has begun; None where it does not say. That it has not is no
-            promise to say when it does where a turn has only one try: what gets lost would run twice.
+        begun: Whether its worker has begun; None if the worker does not say. False is ignored
+            where a turn has only one attempt: if the message about the begin got lost, the turn
+            would run twice.
     """
     status = held_status(turn, agent.name, attempt, token)
     if turn is not None and status is RenewStatus.RENEWED:
         go_on(turn)
         if begun is not None and (begun or agent.max_attempts > 1):
             turn.is_begun = begun
-    # One that is to end may use up its lease for it; its session waits no longer than that.
+    # A cancelled turn may use up its lease to end; its session waits no longer than that.
     if turn is not None and status is RenewStatus.RENEWED and turn.cancel is None:
         turn.state = "claimed"
         turn.due_in = agent.lease

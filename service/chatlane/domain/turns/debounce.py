@@ -1,8 +1,8 @@
-"""Decides how long a turn rests before anybody is told of it. Pure, as `turns`.
+"""Decide how long a turn waits before workers are notified of it. Pure, as `lifecycle`.
 
-A burst of messages, or an album, is to be one turn; and what waits for its files is not to be
-overtaken by what was written after it. So nobody is told of the turn before its time, which is in
-the database: it comes whoever dies meanwhile.
+A burst of messages, or an album, becomes one turn, and a message that waits for its files is not
+overtaken by later messages. So workers hear of the turn at its due time and not before. The due
+time is stored in the database and survives a crash of any process.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from chatlane.domain.turns.lifecycle import WaitingHead
 
 NONE: Final = timedelta(0)
-# A burst or an album that never ends is cut off here.
+# Limit for a burst or an album that never ends.
 LONGEST_BURST: Final = timedelta(seconds=10)
 
 
 def put_off(turn: Turn, span: timedelta) -> None:
-    """Let a turn that a worker came for too early rest for so long."""
+    """Delay a turn that a worker claimed too early."""
     turn.rest = "resting"
     turn.due_in = span
 
 
 def prolong(turn: Turn, at: datetime, span: timedelta, cap: timedelta) -> None:
-    """Let a turn that was opened in this very batch rest for another message of it.
+    """Delay a turn that this batch opened for another message of the batch.
 
     Args:
-        at: When the message was stored; the turn is as old as the one that opened it.
+        at: When the message was stored; the age of the turn is that of its first message.
         span: How long this message waits for others.
-        cap: How long the turn may rest for its burst, from the first message on.
+        cap: How long the turn may wait for its burst, counted from the first message.
     """
     since = max(NONE, at - time_of(turn.id))
     turn.due_in = max(turn.due_in, min(since + span, cap))
 
 
 def rest_of_line(heads: Sequence[WaitingHead], turn: Turn) -> timedelta:
-    """Return how long a turn with this line is still to rest, when a worker claims it.
+    """Return how long a turn with these waiting messages still has to wait when it is claimed.
 
-    What waits for its files is waited for where it is first. A burst is waited for once: a turn
-    that has rested takes what there is.
+    A message that waits for its files delays the turn only if it is the first. The turn waits for
+    a burst once: after that it takes the messages that are there.
     """
     if not heads:
         return NONE

@@ -1,6 +1,6 @@
-"""Decides the life of a turn: opened, claimed, finished, failed, and what follows.
+"""Decide the lifecycle of a turn: open, claim, finish, fail, and the turn that follows.
 
-Pure, as `lanes`: sessions and turns come loaded under lock, effects go back.
+Pure, as `lanes`: callers pass in locked sessions and turns and get effects back.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
 
-# How long an unclaimed turn waits for its next notification, by notifications sent so far. A worker
-# claims what it has fetched at once; who has not after the first of these has died (ADR 0023).
+# How long an unclaimed turn waits for its next notification, by notifications sent so far. A
+# worker claims what it has fetched at once; without a claim by the first repeat it is dead (ADR 0023).
 _REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
 MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
@@ -65,11 +65,12 @@ NOTICES: Final = (_FAILURE_NOTICE, _STUCK_NOTICE)
 
 @dataclass(frozen=True, slots=True)
 class ArrivedResult:
-    """A result as read from the log; `agent` is the subject's, the only one believed.
+    """A result as read from the log; only the `agent` of its subject is trusted.
 
     Attributes:
-        is_old: It was stored before this router began. Should the database have been restored, it
-            may belong to a claim that is forgotten, or to a message that is still to be read again.
+        is_old: It was stored before this router started. After a restore of the database, it may
+            belong to a claim that the database has lost, or to a message that is still to be read
+            again.
         may_wait: Whether such a message may still come.
     """
 
@@ -90,8 +91,8 @@ class Question:
     """The routed message that a `stream` answer replies to.
 
     Attributes:
-        source: Where its answer goes; None where nobody is to be told.
-        was_given_up: It is marked as not answered: no worker had acknowledged it.
+        source: Where its answer goes; None if there is no chat to answer.
+        was_given_up: It is marked as not answered, because no worker had acknowledged it.
     """
 
     id: UUID
@@ -108,12 +109,12 @@ def open_turn(
     *,
     rest: timedelta | None = None,
 ) -> Turn:
-    """Give an idle session a turn and tell the agent's workers, unless it is to rest first.
+    """Open a turn for an idle session and notify the agent's workers, at once or after `rest`.
 
     Args:
         at: Time the trigger was stored.
         trigger: Digest of the message, or id of the result, that makes the turn necessary.
-        rest: How long after the commit nobody is to be told.
+        rest: How long after the commit workers are not to be notified.
     """
     turn = Turn(
         id=derived_id(at, trigger + session.id.bytes, "turn"),
@@ -133,9 +134,9 @@ def open_turn(
 
 
 def repeat_notice(turn: Turn, effects: Effects) -> None:
-    """Tell the workers again of a turn that nobody has claimed.
+    """Notify the workers again of an unclaimed turn.
 
-    The dispatch number makes it another message: a repeated id would be swallowed.
+    The dispatch number changes the message id: the stream would drop a repeated id.
     """
     turn.dispatch += 1
     turn.state = "ready"
@@ -157,11 +158,12 @@ def _notify(turn: Turn, at: datetime, effects: Effects) -> None:
 def expire_lease(
     turn: Turn, session: Session, *, max_attempts: int, has_waiting: bool, effects: Effects
 ) -> None:
-    """End a lease that nobody renewed: dispatch again, or give up after the last attempt.
+    """End an expired lease: dispatch the turn again, or fail it after the last attempt.
 
-    A turn that was to end has ended with it. A session in which attempt after attempt is lost,
-    whatever the turn, is given up with the turn: what it holds may be what ends the workers. An
-    attempt that nobody began, because its claim was answered too late, counts for nothing.
+    A cancelled turn ends with its lease. If attempt after attempt of a session is lost, whatever
+    the turn, the session is suspended and the turn fails: the content of the session may be what
+    crashes the workers. An attempt that never began, because its claim was answered too late, does
+    not count.
     """
     effects.count((CountName.TURNS_EXPIRED, turn.agent))
     if turn.cancel is not None:
@@ -194,7 +196,7 @@ def settle(
     has_waiting: bool,
     effects: Effects,
 ) -> None:
-    """Apply the result of a turn, once; everything else about it changes nothing."""
+    """Apply the result of a turn once; late, repeated and invalid results change no turn."""
     result = arrived.result
     if turn is None or turn.session_id != session.id:
         _refuse(arrived, DeadReason.UNKNOWN_TURN, effects)
@@ -205,7 +207,7 @@ def settle(
     elif not _is_current(result, turn):
         _keep_late(arrived, effects)
     else:
-        # Who has a result has begun, even if nobody was told.
+        # A worker that sends a result has begun, even if no renewal said so.
         go_on(turn)
         turn.is_begun = True
         _end(
@@ -220,7 +222,7 @@ def settle(
 
 
 def note_end(turn: Turn, session: Session, at: datetime) -> None:
-    """Let the idle time of a session count from the end of a turn that answered a person."""
+    """Restart the idle time of a session at the end of a turn that answered a person."""
     if turn.is_asked and not turn.is_live:
         _note_answer(session, at)
 
@@ -239,7 +241,7 @@ def _end(
     has_waiting: bool,
     effects: Effects,
 ) -> None:
-    """End the current attempt with its result, and mostly its turn."""
+    """End the current attempt with its result, and the turn unless it is retried."""
     result = arrived.result
     if turn.cancel is not None:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
@@ -250,7 +252,7 @@ def _end(
         effects.use(session.id, result.usage)
         turn.result_id = result.id
         if result.transcript:
-            # What it did before it failed, such as calls of tools, was done.
+            # Tool calls and other steps before the failure did take place.
             effects.messages.extend(_transcript(arrived, session, turn))
         fail_turn(turn, session, result.error or "failed", has_waiting=has_waiting, effects=effects)
     else:
@@ -270,10 +272,10 @@ def _is_current(result: ResultMessage, turn: Turn) -> bool:
 
 
 def recall_claim(turn: Turn, result: ResultMessage) -> None:
-    """Give a turn the claim that its result tells of, and that this database has forgotten.
+    """Restore the claim that a result proves and that this database has lost.
 
-    An attempt is given out by a commit only: who has a later one than the turn counts has it from a
-    database that was ahead of this one.
+    Only a commit hands out an attempt. So a worker with a later attempt than the turn counts has it
+    from a database that was ahead of this one.
     """
     turn.state = "claimed"
     turn.attempt = result.attempt or turn.attempt
@@ -296,7 +298,7 @@ def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:
 def _finish(
     arrived: ArrivedResult, session: Session, turn: Turn, *, has_waiting: bool, effects: Effects
 ) -> None:
-    """End a turn with what its worker said, however it ended where it was told to."""
+    """End a turn with the result of its worker; a cancelled turn ends so whatever the outcome."""
     result = arrived.result
     outcome = Outcome.NO_REPLY if result.outcome is Outcome.FAILED else result.outcome
     turn.state = "done"
@@ -313,7 +315,7 @@ def _finish(
     if turn.cancel is not None and not any(_is_answer(row) for row in rows):
         effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
-    # After the end of its session nobody waits for it any more: the chat has gone on.
+    # After the end of its session the chat has moved on and expects no answer.
     is_said = turn.cancel is not CancelReason.SESSION_ENDED
     for number, part in enumerate(result.parts if is_said else ()):
         answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
@@ -337,7 +339,7 @@ def fail_turn(
     effects: Effects,
     notice: str = _FAILURE_NOTICE,
 ) -> None:
-    """Give a turn up: dead letter, a word to the chat, and the session is free again."""
+    """Fail a turn: record a dead letter, notify the chat, and free the session."""
     at = time_of(turn.id)
     effects.unanswered.append(UnansweredTurn(turn.id, Unanswered.FAILED))
     turn.state = "failed"
@@ -371,13 +373,13 @@ def void_turn(
     effects: Effects,
     reason: CancelReason | None = None,
 ) -> None:
-    """End a turn that is not to be answered, or has nothing left to answer.
+    """End a turn that is not to be answered or has no messages left.
 
     Args:
         turn: Live; of the session.
         session: Locked.
-        has_waiting: Whether something waits that the session goes on with.
-        effects: What is to be written.
+        has_waiting: Whether messages wait with which the session continues.
+        effects: Collects the writes.
         reason: Why its messages are not answered, if not for the reason that cancelled it.
     """
     reason = reason or turn.cancel
@@ -403,7 +405,7 @@ def answer_stream(
     known_result_id: str | None,
     effects: Effects,
 ) -> None:
-    """Apply a `stream` answer: one per (routed message, part), the first one wins.
+    """Apply a `stream` answer: the first one per routed message and part wins.
 
     Args:
         question: None when the session holds no such message.
@@ -432,7 +434,7 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
         effects.answered_after_all.append(question.id)
     if question.is_of_person:
         _note_answer(session, arrived.stored_at)
-    said = Part(text=result.text, attachments=result.attachments)
+    part = Part(text=result.text, attachments=result.attachments)
     effects.messages.append(
         MessageRow(
             session.id,
@@ -449,7 +451,7 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
     )
     answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
     speaking = Speaking(session, session.agent, question.source, arrived.stored_at)
-    speaking.say(said, answer_id, effects, result.part)
+    speaking.say(part, answer_id, effects, result.part)
     effects.count((CountName.STREAM_ANSWERS, session.agent))
 
 
@@ -526,10 +528,10 @@ def _refuse(
 
 @dataclass(frozen=True, slots=True)
 class WaitingHead:
-    """What a claim must know of one waiting message to decide where its turn ends.
+    """A waiting message, as far as a claim needs it to decide where its turn ends.
 
     `is_alone`: it has a turn of its own, or with the others of its album (album id and author).
-    `ready_in` is how long it is not to be answered yet.
+    `ready_in` is how long it must not be answered yet.
     """
 
     arrival: int
@@ -543,14 +545,14 @@ class WaitingHead:
     is_of_person: bool = True
 
     def is_one_with(self, other: WaitingHead) -> bool:
-        """Whether the platform shows both as one message."""
+        """Return whether the platform shows both as one message."""
         return self.album is not None and self.album == other.album
 
 
 def claimable(
     heads: Sequence[WaitingHead], *, max_messages: int, max_bytes: int
 ) -> Sequence[WaitingHead]:
-    """Return the part of the line that the turn takes: of one lane, bounded, at least one."""
+    """Return the waiting messages that the turn takes: of one lane, bounded, at least one."""
     taken = 0
     size = 0
     for head in heads[:max_messages]:

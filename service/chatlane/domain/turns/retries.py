@@ -1,4 +1,4 @@
-"""Lets what was said be answered once more, as if it had just come. Pure, as `lanes`."""
+"""Queue stored messages for another answer, as if they had just come. Pure, as `lanes`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Said(NamedTuple):
-    """A row of a person as the transcript has it; `details` and `source` are JSON text."""
+    """A transcript row of a person; `details` and `source` are JSON text."""
 
     content: str | None
     details: str | None
@@ -41,7 +41,7 @@ class Said(NamedTuple):
 
 
 class _Addressed(NamedTuple):
-    """The same with an address."""
+    """A transcript row of a person with `details` and an address."""
 
     content: str | None
     details: str
@@ -63,20 +63,20 @@ def say_again(
 ) -> None:
     """Queue messages again at the end of an idle session, in order, under new ids.
 
-    What was answered under the old ids stays an answer to what was taken back: it is late.
+    Answers under the old ids still belong to the rows that were taken out: they are late.
 
     Args:
         session: Locked; its rows of these messages have been taken out.
-        agent: Who serves it.
+        agent: The agent of the session.
         said: The messages.
-        at: When it was asked for.
-        trigger: What makes the new ids these and no others.
+        at: When the retry was requested.
+        trigger: Makes the new ids unique and repeatable.
         slots: How many slots a `stream` agent's messages are spread over.
-        effects: Where rows and publications go.
+        effects: Collects rows and publications.
     """
-    for number, one in enumerate(said):
+    for number, row in enumerate(said):
         message_id = derived_id(at, trigger, f"message:{session.id.hex}", number)
-        again = _addressed(session, one)
+        again = _addressed(session, row)
         if agent.delivery == "stream":
             _route(session, again, message_id, agent=agent, slots=slots, effects=effects)
         else:
@@ -85,19 +85,19 @@ def say_again(
         open_turn(session, at, trigger, effects)
 
 
-def _addressed(session: Session, one: Said) -> _Addressed:
+def _addressed(session: Session, row: Said) -> _Addressed:
     return _Addressed(
-        one.content,
-        one.details or "{}",
-        one.author,
-        one.platform_message_id,
-        one.source or address_of(session).model_dump_json(exclude_none=True),
-        one.created_at,
+        row.content,
+        row.details or "{}",
+        row.author,
+        row.platform_message_id,
+        row.source or address_of(session).model_dump_json(exclude_none=True),
+        row.created_at,
     )
 
 
 def address_of(session: Session) -> Source:
-    """Return the address a session's key says, for rows that no message of a chat brought."""
+    """Derive an address from the session key, for rows that did not come from a chat."""
     key = parse_session_key(session.session_key)
     return Source(
         platform=key.platform,
@@ -110,27 +110,27 @@ def address_of(session: Session) -> Source:
     )
 
 
-def _let_wait(session: Session, one: _Addressed, message_id: UUID, effects: Effects) -> None:
+def _let_wait(session: Session, row: _Addressed, message_id: UUID, effects: Effects) -> None:
     effects.waiting.append(
         WaitingRow(
             session_id=session.id,
             arrival=session.take_arrival(),
             session_key=session.session_key,
             message_id=message_id,
-            author=one.author,
-            platform_message_id=one.platform_message_id,
-            size_bytes=len((one.content or "").encode()) + len(one.details.encode()),
-            content=one.content,
-            details=one.details,
-            source=one.source,
-            stored_at=one.created_at,
+            author=row.author,
+            platform_message_id=row.platform_message_id,
+            size_bytes=len((row.content or "").encode()) + len(row.details.encode()),
+            content=row.content,
+            details=row.details,
+            source=row.source,
+            stored_at=row.created_at,
         )
     )
 
 
 def _route(
     session: Session,
-    one: _Addressed,
+    row: _Addressed,
     message_id: UUID,
     *,
     agent: Agent,
@@ -144,16 +144,16 @@ def _route(
             seq=seq,
             id=message_id,
             role=Role.USER,
-            content=one.content,
-            details=one.details,
-            author=one.author,
-            platform_message_id=one.platform_message_id,
-            source=one.source,
-            created_at=one.created_at,
+            content=row.content,
+            details=row.details,
+            author=row.author,
+            platform_message_id=row.platform_message_id,
+            source=row.source,
+            created_at=row.created_at,
         )
     )
     effects.publications.append(
-        _routed(session, one, message_id, seq=seq, agent=agent, slots=slots)
+        _routed(session, row, message_id, seq=seq, agent=agent, slots=slots)
     )
 
 
@@ -167,18 +167,18 @@ def route_again(
     slots: int,
     effects: Effects,
 ) -> None:
-    """Publish a routed message that no stream holds any more, with its id and place.
+    """Publish a routed message that the stream no longer holds, with its id and place.
 
-    Its name on the stream is another one, for the stream may still know the old one.
+    The stream may still know its old message id and drop it as a duplicate, so the id changes.
 
     Args:
         session: Locked.
-        said: What its row says now.
+        said: The current content of its row.
         message_id: Of the row.
         seq: Of the row.
-        agent: Who serves the session.
+        agent: The agent of the session.
         slots: How many slots its messages are spread over.
-        effects: Where the publication goes.
+        effects: Collects the publication.
     """
     routed = _routed(
         session, _addressed(session, said), message_id, seq=seq, agent=agent, slots=slots
@@ -187,22 +187,22 @@ def route_again(
 
 
 def _routed(
-    session: Session, one: _Addressed, message_id: UUID, *, seq: int, agent: Agent, slots: int
+    session: Session, row: _Addressed, message_id: UUID, *, seq: int, agent: Agent, slots: int
 ) -> Publication:
-    fields = from_json(one.details) | {
+    fields = from_json(row.details) | {
         "v": 1,
         "id": str(message_id),
-        "at": one.created_at,
+        "at": row.created_at,
         "session_id": session.id,
         "session_key": session.session_key,
         "agent": session.agent,
         "seq": seq,
-        "source": from_json(one.source),
-        "text": one.content,
-        "stored_at": one.created_at,
+        "source": from_json(row.source),
+        "text": row.content,
+        "stored_at": row.created_at,
         "session_is_new": seq == 1,
     }
-    # By way of JSON: the contract is strict about Python types and lenient about JSON's.
+    # Through JSON: the contract is strict about Python types and lenient about JSON types.
     routed = RoutedMessage.model_validate_json(to_json(fields))
     if agent.prompts is not None:
         routed = prompted_message(agent.prompts, routed)

@@ -1,4 +1,4 @@
-"""Decides what a running turn may take in of what waits behind it. Pure, as `turns`."""
+"""Decide which waiting messages a running turn may take in. Pure, as `lifecycle`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SteeringHead(NamedTuple):
-    """What must be known of a waiting message that may steer a turn."""
+    """A waiting message, as far as its use as input of a running turn depends on it."""
 
     arrival: int
     size_bytes: int
@@ -23,10 +23,10 @@ class SteeringHead(NamedTuple):
 def steerable(
     heads: Sequence[SteeringHead], place: Source, *, max_messages: int, max_bytes: int
 ) -> Sequence[SteeringHead]:
-    """Return the part of the line that a turn takes in: text from where its answer goes, bounded.
+    """Return the waiting messages that a turn takes in: text from its own chat, bounded.
 
-    What cannot be taken in, files above all, stays for the next turn, and so does what was
-    written after it: their order is that in which they were written.
+    The first message that cannot be taken in, for example one with files, stays for the next turn,
+    and so do all after it: messages keep the order in which they were written.
     """
     taken = size = 0
     for head in heads[: max(0, max_messages)]:
