@@ -225,7 +225,7 @@ class Home:
         return ", ".join(name if name in there else f"NULL AS {name}" for name in wanted)
 
     def _rows(self, table: str | None, query: str, *values: object) -> Iterator[tuple[object, ...]]:
-        """Yield all readable rows; rows on a damaged page are reported as omitted."""
+        """Yield rows up to the first unreadable one, and report the rest of the table as damaged."""
         if self._database is None or (table is not None and not self._has(table)):
             return
         try:
