@@ -1,4 +1,4 @@
-"""Requests of commands to a running router, and the argument that names a session."""
+"""Requests from commands to a running router, and the argument that names a session."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ _PATIENCE: Final = timedelta(seconds=5)
 # Without permissions in NATS any name works.
 _PRINCIPAL: Final = "cli"
 _PAGE: Final = 200
-# A router has no index of the ends of ids, so the newest sessions are compared.
+# A router has no index of the last characters of ids, so the newest sessions are compared.
 _SHORT_ID_RANGE: Final = 2000
 
 Named = Annotated[
@@ -46,7 +46,7 @@ class Apis:
     transcripts: TranscriptApi
 
     async def find(self, named: str) -> SessionView:
-        """Return the session of an id, of the end of an id, or of a session key.
+        """Return the session of an id, of the last characters of an id, or of a session key.
 
         Raises:
             CommandError: No session matches, or several do.
@@ -66,7 +66,7 @@ class Apis:
         return view
 
     async def find_id(self, named: str) -> UUID:
-        """Return the session id that an argument holds, whole or shortened."""
+        """Return the session id that an argument gives, whole or shortened."""
         if (session_id := full_id(named)) is not None:
             return session_id
         return await self._find_short(named, short_digits(named) or "?")

@@ -44,7 +44,7 @@ _STORED_WITHIN: Final = timedelta(seconds=10)
 _LOST_AFTER: Final = timedelta(seconds=3)
 _POLL_INTERVAL: Final = timedelta(milliseconds=100)
 _CHUNK_BYTES: Final = 65_536
-# Longer than any message may be: what is too long is refused as such.
+# Above the limit of a message: the service refuses a line that is too long.
 _LONGEST_LINE_BYTES: Final = 1024 * 1024
 _GREEN: Final = "\x1b[32m"
 _PLAIN: Final = "\x1b[0m"
@@ -86,7 +86,7 @@ def chat(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The person who writes, and the account and profile that receive it."""
+    """The user who writes, and the account and profile that receive the messages."""
 
     person: str
     account: str
@@ -139,7 +139,7 @@ class Screen:
         self.answered.clear()
 
     async def show(self, raw: "Msg") -> None:
-        """Print an answer; a copy of one is dropped."""
+        """Print an answer, or drop it as a duplicate."""
         try:
             message = decode(OutboundMessage, raw.data)
         except DecodeError:
@@ -195,7 +195,7 @@ async def _send_lines(
 
 
 async def _until_lost(client: "Client") -> None:
-    """Return once the connection has been away for longer than a restart of the server takes."""
+    """Return when the connection has been down for longer than a restart of the server takes."""
     lost_at: float | None = None
     while lost_at is None or monotonic() - lost_at < _LOST_AFTER.total_seconds():
         await asyncio.sleep(_POLL_INTERVAL.total_seconds())
@@ -258,7 +258,7 @@ async def _until_answered(screen: Screen, wait: timedelta) -> None:
 
 
 async def _lines(stream: TextIO) -> AsyncIterator[str]:
-    """Yield lines as they arrive, without a thread, which would keep the process from ending."""
+    """Yield lines as they arrive, without a thread, because a thread would delay the exit."""
     reader = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
     loop = asyncio.get_running_loop()
     descriptor = stream.fileno()
@@ -287,10 +287,12 @@ async def _lines(stream: TextIO) -> AsyncIterator[str]:
 
 
 def _check_declared(settings: "Settings", account: str, profile: str | None) -> None:
-    """Check account and profile, because routers would turn every message into a dead letter.
+    """Check account and profile.
+
+    Routers would turn every message of an undeclared one into a dead letter.
 
     Raises:
-        CommandError: chatlane.toml does not declare one of them, or not for the other.
+        CommandError: chatlane.toml does not declare one of them, or does not allow the pair.
     """
     if not settings.platforms:
         # Without a chatlane.toml only the routers know the declarations.

@@ -1,4 +1,4 @@
-"""Where a dead letter came from, in words: platform, account, chat, and the undeclared name."""
+"""Describe the origin of a dead letter: platform, account, chat, and the undeclared name."""
 
 import json
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """Origin and problem of a dead letter; empty where neither subject nor body tells."""
+    """Origin and problem of a dead letter; empty if neither subject nor body shows it."""
 
     sender: str
     problem: str
 
 
 def find_source(letter: "DeadRow") -> Source:
-    """Return the origin of a dead letter and what was wrong with it.
+    """Return the origin of a dead letter and its problem.
 
-    The subject names platform and account. The chat id and the profile are in the body, which
-    may be anything: a chat without a readable id is named by the token of its subject.
+    The subject names platform and account. The chat id and the profile are in the body, which may
+    be anything: a chat without a readable id is named by the token of its subject.
     """
     body = _parsed(letter.body)
     inbound = _log_subject(letter.subject)

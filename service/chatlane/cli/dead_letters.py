@@ -229,10 +229,10 @@ async def _chosen(
 
 
 async def _find_id(connection: "PoolConnectionProxy", text: str) -> UUID:
-    """Return the id that an argument holds, whole or shortened.
+    """Return the dead-letter id that an argument gives, whole or shortened.
 
     Raises:
-        CommandError: The end of an id matches no dead letter, or several.
+        CommandError: The last characters of an id match no dead letter, or several.
     """
     from chatlane.store import dead_letters
 
@@ -263,7 +263,7 @@ async def _refuse(_: "Publication") -> None:
 async def _until_published(retrying: "Retrying", handed: "Handed") -> None:
     try:
         async with asyncio.timeout(_PUBLISHED_WITHIN.total_seconds()):
-            # The database has no notification for it.
+            # The database sends no notification for it.
             while not await retrying.is_published(handed):  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_INTERVAL.total_seconds())
     except TimeoutError as exc:

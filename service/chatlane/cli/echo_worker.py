@@ -1,6 +1,6 @@
-"""An agent that says what it heard: `#<number in the transcript> heard: <text>`.
+"""An agent that repeats each message: `#<number in the transcript> heard: <text>`.
 
-A turn worker like any other, built on the client; it needs no devkit.
+It is an ordinary turn worker, built on the client; it needs no devkit.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from chatlane_schemas import Attachment, TurnMessage
 
 
 def heard(seq: int, text: str | None, attachments: Iterable[Attachment] = ()) -> str:
-    """Return what the agent says about one message; files are told by name."""
+    """Return the answer to one message; files are listed by name."""
     files = [f"[{its.name or its.media_type}]" for its in attachments]
     return f"#{seq} heard: {' '.join([*([text] if text else []), *files])}"
 
 
 def echo(messages: Iterable[TurnMessage]) -> str:
-    """Return the answer to a turn, one line or more for each message."""
+    """Return the answer to a turn, one line or more per message."""
     return "\n".join(heard(its.seq, its.text, its.attachments) for its in messages)
 
 
 async def think_and_echo(think: timedelta, turn: Turn) -> str:
-    """Take some time, as an agent would, and answer a turn."""
+    """Wait as long as an agent would think, then answer a turn."""
     await asyncio.sleep(think.total_seconds())
     return echo(turn.messages)
 
@@ -42,15 +42,15 @@ async def serve(
     think: timedelta = timedelta(0),
     name: str | None = None,
 ) -> None:
-    """Serve the turns of an agent until SIGTERM or SIGINT, and finish what is begun.
+    """Serve the turns of an agent until SIGTERM or SIGINT, and finish those in progress.
 
     Args:
         client: An open connection.
-        agent: The agent to stand in for.
-        principal: The name that the connection's permissions are bound to; else the agent's.
-        slots: Turns at the same time.
-        think: How long an answer takes.
-        name: Shown to people who look for the worker of a turn.
+        agent: The agent whose turns it answers.
+        principal: The name that the connection's permissions are bound to; by default the agent's.
+        slots: Number of turns at the same time.
+        think: Time that an answer takes.
+        name: Shown as the worker of a turn.
     """
     worker = TurnWorker(
         client,

@@ -1,4 +1,4 @@
-"""`chatlane explain`: what a router would do with an event, without doing it."""
+"""`chatlane explain`: show how a router would handle an event, without writing anything."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""`chatlane import`: conversations of other systems."""
+"""`chatlane import`: import conversations of other systems."""
 
 import asyncio
 from pathlib import Path
@@ -85,7 +85,7 @@ def _check_declared(settings: "Settings", accounts: dict[str, str]) -> None:
     """Check the accounts of the command line.
 
     Raises:
-        CommandError: chatlane.toml declares one of them not.
+        CommandError: chatlane.toml does not declare one of them.
     """
     catalog = settings.catalog()
     for platform, name in accounts.items():

@@ -61,7 +61,8 @@ Overwrite = Annotated[
 def _person_given(text: str) -> Person:
     """Return the person of an argument, or of the first line of standard input.
 
-    Other users of the machine can read command lines, and shells keep them.
+    Standard input keeps the id out of the process list, which other users can read, and out of the
+    shell history.
     """
     return person_named(sys.stdin.readline().strip() if text == "-" else text)
 
@@ -372,7 +373,7 @@ def split_chat(
 ) -> None:
     """Undo that a chat got a new id; give the new id.
 
-    The next message under the new id opens a conversation of its own. Earlier messages under
+    The next message under the new id opens a new conversation. Earlier messages under
     both ids stay with the old chat.
     """
     whom = chat.model_copy(update={"scope": scope})
@@ -478,7 +479,7 @@ async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: 
         found = await Replay(its.store, its.streams, its.get_key()).find()
         async with audited(its.store, "people replay-erasures", {"found": len(found)}):
             for one in found:
-                # The id may be somebody else's again, or for the first time.
+                # The id may belong to another person again, or for the first time.
                 at = one.until if one.since is not None or one.is_past else None
                 erased = await _erase_one(
                     its, one.person, how, until=one.until, at=at, since=one.since

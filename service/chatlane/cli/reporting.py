@@ -1,4 +1,4 @@
-"""One line and an exit code for each error of a command.
+"""Report each error of a command as one line and an exit code.
 
 0: done. 1: failed. 2: wrong command line or settings. 3: no such session or dead letter.
 4: refused by the service. 5: no answer. 130: Ctrl-C.
@@ -31,7 +31,7 @@ INTERRUPTED: Final = 130
 
 
 class CommandError(ChatlaneError):
-    """A command failed; the text says what to do about it."""
+    """The error of a failed command; its text says what to do."""
 
     def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
         self.exit_code = exit_code
@@ -39,17 +39,17 @@ class CommandError(ChatlaneError):
 
 
 class ReportingGroup(TyperGroup):
-    """Commands that report an expected error in one line, without a traceback."""
+    """A command group that reports an expected error in one line, without a traceback."""
 
     @override
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command; an unexpected error still shows its traceback."""
-        # Only errors of a short-lived command interest its user.
+        # Only errors of a short-lived command matter to its user.
         configure_logging("error", json=False)
         try:
             return super().invoke(ctx)
         except BrokenPipeError as exc:
-            # The reader of our output, such as `head`, has ended.
+            # The reader of the output, such as `head`, has exited.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from exc
         except (ChatlaneError, ChatlaneClientError, OSError) as exc:

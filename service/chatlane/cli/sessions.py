@@ -329,7 +329,7 @@ def remove(
     async def removed(apis: Apis) -> None:
         await apis.sessions.remove(view.id)
 
-    # Asked between two connections: people take their time.
+    # Asked between two connections, because users may take a long time.
     view = ask(config, principal, found)
     if not is_sure:
         what = plain(view.title or view.session_key).plain

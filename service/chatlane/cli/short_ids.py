@@ -1,4 +1,4 @@
-"""Ids on a command line: whole, or the end that tables show."""
+"""Ids on a command line: whole, or only the last characters that tables show."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ IdText = Annotated[str, typer.Argument(metavar="ID", help="Id, or its last chara
 
 
 def full_id(text: str) -> UUID | None:
-    """Return the id that a text holds, None where it is not a whole id."""
+    """Return the id in a text, or None if it is not a whole id."""
     try:
         return UUID(text)
     except ValueError:
@@ -24,7 +24,7 @@ def full_id(text: str) -> UUID | None:
 
 
 def short_digits(text: str) -> str | None:
-    """Return the digits of a shortened id, None where a text cannot be one."""
+    """Return the digits of a shortened id, or None if a text cannot be one."""
     digits = text.lower().replace("-", "")
     return digits if _SHORT_ID.fullmatch(digits) else None
 

@@ -1,4 +1,4 @@
-"""Tables, times and text for a terminal, without control characters of other people."""
+"""Tables, times and text for a terminal; control characters in untrusted text are escaped."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ from chatlane.domain.prompts.sanitize import json_line
 from chatlane.observability.logs import without_controls
 from chatlane_schemas.envelope import Record
 
-# A file or a pipe has no width, so that nothing is cut there.
+# A file or a pipe has no width, so nothing is cut there.
 _PIPE_WIDTH: Final = 4096
-# The end of an id differs from others; its beginning is the time at which it was made.
+# Ids differ in their last characters; the first ones are the creation time.
 SHORT_ID_LENGTH: Final = 8
 _UNITS: Final = (
     (timedelta(days=1), "d"),
@@ -34,22 +34,22 @@ def open_console() -> Console:
 
 
 def plain(text: str | None) -> Text:
-    """Return text of other people without markup and without control characters."""
+    """Return untrusted text without markup and without control characters."""
     return Text(without_controls(text or "", keep="\n\t"))
 
 
 def one_line(text: str) -> str:
-    """Return text of other people on one line, without control characters."""
+    """Return untrusted text on one line, without control characters."""
     return without_controls(" ".join(text.split()))
 
 
 def local_time(at: datetime) -> str:
-    """Return a time in the zone of this machine."""
+    """Return a time in the time zone of this machine."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def age(at: datetime) -> str:
-    """Return how long ago a time was, in its largest unit: `5s`, `3m`, `2h`, `12d`."""
+    """Return the time since a moment, in its largest unit: `5s`, `3m`, `2h`, `12d`."""
     past = max(timedelta(0), datetime.now(UTC) - at)
     for unit, letter in _UNITS:
         if past >= unit:
@@ -58,17 +58,17 @@ def age(at: datetime) -> str:
 
 
 def short_id(full: UUID) -> str:
-    """Return the end of an id, which every command accepts in the place of the id."""
+    """Return the last characters of an id, which every command accepts instead of the whole id."""
     return str(full)[-SHORT_ID_LENGTH:]
 
 
 def shortened(text: str, length: int) -> str:
-    """Return text of other people on one line of at most so many characters."""
+    """Return untrusted text on one line, cut to a number of characters."""
     return beginning(one_line(text), length)
 
 
 def table(*columns: str) -> Table:
-    """Return an empty table for `add_row`; columns keep their width, the last one gives way."""
+    """Return an empty table for `add_row`; columns keep their width, and the last one is cut."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns[:-1]:
         made.add_column(name, no_wrap=True)
@@ -77,7 +77,7 @@ def table(*columns: str) -> Table:
 
 
 def add_row(listed: Table, cells: Sequence[str]) -> None:
-    """Add a row to a table: one line, whose last cell is cut where the terminal ends."""
+    """Add a row to a table on one line; its last cell is cut at the edge of the terminal."""
     *others, last = (plain(one_line(cell)) for cell in cells)
     last.no_wrap = True
     last.overflow = "ellipsis"
@@ -85,7 +85,7 @@ def add_row(listed: Table, cells: Sequence[str]) -> None:
 
 
 def fact_table(facts: Mapping[str, object]) -> Table:
-    """Return one named fact per line; a fact that is empty is left out."""
+    """Return one named fact per line, without the empty ones."""
     made = Table(box=None, pad_edge=False, show_header=False)
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""Transcripts on a terminal, followed live, and as a file."""
+"""Print transcripts to a terminal, follow them live, and write them to a file."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from chatlane_schemas.transcripts import TranscriptEntry
 Format = Literal["jsonl", "markdown"]
 
 _PAGE: Final = 200
-# Most rows that one poll shows; of more it shows the newest.
+# Most rows that one poll shows; if there are more, it shows the newest.
 _MAX_NEW_ROWS: Final = 1000
 _POLL_INTERVAL: Final = timedelta(seconds=1)
 _COLOURS: Final = {Role.USER: "cyan", Role.ASSISTANT: "green"}
@@ -79,7 +79,7 @@ async def follow(apis: Apis, view: SessionView, *, limit: int, as_json: bool) ->
             return
         await asyncio.sleep(_POLL_INTERVAL.total_seconds())
         try:
-            # The session first: rows before its end are then in the answer that follows.
+            # Read the session first, so that the answer that follows has all rows before its end.
             latest = await apis.sessions.get(view.id)
             rows = await _newer(apis, view.id, last)
             view = latest
@@ -126,7 +126,7 @@ async def export(
 
 
 def _revision(version: str) -> str:
-    """Return the revision of a version; new rows do not change it."""
+    """Return the revision part of a version; new rows do not change it."""
     return version.partition(".")[0]
 
 
@@ -182,7 +182,7 @@ def _heading(view: SessionView) -> str:
 
 
 def _section(row: TranscriptEntry) -> str:
-    """Return a row in Markdown; its text is quoted, so that it cannot pose as another row."""
+    """Return a row in Markdown; its text is quoted, so that it cannot look like another row."""
     at = row.created_at.isoformat(timespec="seconds")
     who = one_line(_who(row))
     said = without_controls(_words(row), keep="\n\t").splitlines()

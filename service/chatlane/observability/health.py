@@ -1,8 +1,8 @@
-"""What a process says about itself over HTTP: `/livez`, `/readyz` and `/observability/observability/metrics`.
+"""Health of a process over HTTP: `/livez`, `/readyz` and `/metrics`.
 
-Liveness looks at the event loop only: a dependency that is down must not restart the process.
-Readiness asks the dependencies, by a write and not by a ping: a demoted primary still answers
-`SELECT 1`, and an open TCP connection says nothing about a reader that stands still.
+Liveness checks only the event loop: a dependency that is down must not restart the process.
+Readiness checks the dependencies, by a write instead of a ping: a demoted primary still answers
+`SELECT 1`, and an open TCP connection does not reveal a stalled reader.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 _log = get_logger("health")
 
 BEAT_INTERVAL: Final = timedelta(milliseconds=250)
-# Probes and scrapes are few. Beyond this the connection that has been idle longest is closed.
+# Probes and scrapes are few. Above this limit, the connection that has been idle longest is closed.
 _MOST_CONNECTIONS: Final = 64
-# How long a connection may have no complete request.
+# How long a connection may stay open without a complete request.
 _IDLE: Final = timedelta(seconds=5)
-# A batch may keep the loop for tens of milliseconds; ten seconds without a turn is a hang.
+# A batch may block the loop for tens of milliseconds; ten seconds without a turn is a hang.
 DEAD_AFTER: Final = timedelta(seconds=10)
 
 
 class Heartbeat:
-    """Notes when the event loop last came round, and how late it was."""
+    """Records when the event loop last ran the heartbeat, and how late it was."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -52,7 +52,7 @@ class Heartbeat:
 
     @property
     def age(self) -> timedelta:
-        """How long ago the loop last came round."""
+        """Time since the event loop last ran the heartbeat."""
         return timedelta(seconds=time.monotonic() - self._last_beat)
 
     async def run(self) -> None:
@@ -66,18 +66,18 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """The questions behind `/readyz`, and the heartbeat behind `/livez`.
+    """The checks behind `/readyz`, and the heartbeat behind `/livez`.
 
     Attributes:
-        heartbeat: Beats in the loop that does the work.
-        is_bus_connected: The connection to NATS stands.
-        write: Writes to Postgres and returns when it is committed; raises when it cannot. None
-            where there is no database.
-        is_reader_moving: Every owned partition was asked for news lately and answered. None
-            where none is read.
-        complaints: What a person should look at, though all of it works.
-        notices: What concerns one account or agent alone; the service is well.
-        streams: The streams that take nothing new, each with its state: "missing" or "full".
+        heartbeat: Runs in the event loop that does the work.
+        is_bus_connected: Returns whether NATS is connected.
+        write: Writes to Postgres and returns after the commit; raises if it cannot. None if the
+            process has no database.
+        is_reader_moving: Returns whether every owned partition was recently polled and answered.
+            None if the process reads none.
+        complaints: Returns problems that need an operator, although the process works.
+        notices: Returns problems of single accounts or agents; the service is healthy.
+        streams: Returns the streams that accept no new messages, each as "missing" or "full".
         timeout: Deadline of the write.
     """
 
@@ -91,7 +91,7 @@ class Probes:
     timeout: timedelta = timedelta(seconds=1)
 
     def is_alive(self) -> bool:
-        """Return whether the event loop comes round."""
+        """Return whether the event loop runs."""
         return self.heartbeat.age < DEAD_AFTER
 
     async def readiness(self) -> Mapping[str, bool]:
@@ -119,8 +119,7 @@ class Probes:
 def build_asgi(metrics: Metrics | None, probes: Probes, *brokers: NatsBroker) -> AsgiFastStream:
     """Return the ASGI app with its routes; a path must match exactly.
 
-    Without metrics there is no `/observability/observability/metrics`: whoever scrapes takes a process that shows any for a
-    router.
+    Without metrics there is no `/metrics`: scrapers take a process that has any for a router.
 
     Brokers given here are started and stopped by the app's `start_lifespan_context`.
     """
@@ -162,14 +161,14 @@ def build_asgi(metrics: Metrics | None, probes: Probes, *brokers: NatsBroker) ->
 
 
 def _state(checks: Mapping[str, bool], complaints: Sequence[str]) -> str:
-    """Return one word; who is degraded still routes, and is not to be taken out of service."""
+    """Return the state as one word; a degraded process still routes and must stay in service."""
     if not all(checks.values()):
         return "unready"
     return "degraded" if complaints else "ready"
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that leaves SIGTERM and SIGINT to the process it runs in."""
+    """A uvicorn server that leaves SIGTERM and SIGINT to its process."""
 
     @override
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
@@ -179,8 +178,8 @@ class _Server(uvicorn.Server):
 class _Connection(H11Protocol):
     """A connection that is closed when it stays idle, or when others need its place.
 
-    uvicorn bounds only how long a connection is idle after an answer, and above its limit it
-    refuses every request: connections that never ask would get probes refused.
+    uvicorn limits only the idle time after an answer, and above its connection limit it refuses
+    every request: connections without requests would make it refuse probes.
     """
 
     @override
@@ -191,7 +190,7 @@ class _Connection(H11Protocol):
         if len(self.connections) > _MOST_CONNECTIONS:
             peers = [peer for peer in self.connections if isinstance(peer, _Connection)]
             idle = [peer for peer in peers if peer.is_idle and peer is not self]
-            # While all of them are busy, the new one has to try again.
+            # While all of them are busy, the new connection is closed and the client has to retry.
             min(idle, key=lambda peer: peer._idle_since, default=self).close()  # noqa: SLF001
 
     @override
@@ -206,7 +205,7 @@ class _Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered."""
+        """No request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def close(self) -> None:
@@ -225,9 +224,9 @@ class _Connection(H11Protocol):
 
 @asynccontextmanager
 async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[int]:
-    """Serve `app` in this event loop and yield the port it is served on.
+    """Serve `app` in this event loop and yield its port.
 
-    The app's own life cycle is not run: whoever opened the dependencies closes them.
+    The lifespan of the app does not run: the code that opened the dependencies closes them.
 
     Raises:
         OSError: The address cannot be bound.
@@ -241,7 +240,7 @@ async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[
         timeout_graceful_shutdown=1,
         http=_Connection,
     )
-    # Bound here: uvicorn would exit the process when the port is taken.
+    # Bound here, because uvicorn would exit the process when the port is taken.
     listener = _bound(host, port)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
@@ -256,7 +255,7 @@ async def open_http(app: AsgiFastStream, host: str, port: int) -> AsyncIterator[
 async def open_worker_health(
     is_bus_connected: Callable[[], bool], host: str, port: int
 ) -> AsyncIterator[int]:
-    """Serve the health of a process that has nothing but a connection to NATS; yield the port.
+    """Serve the health of a process that depends only on NATS; yield the port.
 
     Raises:
         OSError: The address cannot be bound.

@@ -1,8 +1,8 @@
-"""Structured logs that cannot carry what people wrote.
+"""Structured logs that cannot contain message bodies.
 
-Every event passes one gate: only listed keys get through, ids of other systems become keyed
-digests, control characters are escaped, and an exception keeps its types and frames but not a
-text that could quote its input. The same gate takes what libraries log.
+Every event passes one gate: it drops keys that are not on the list, replaces ids of other systems
+with keyed digests, escapes control characters, and reduces an exception to its types and frames,
+without a text that could quote its input. Logs of libraries pass the same gate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Values of these keys are ours: numbers, declared names, states, ids that we made.
+# Values of these keys come from chatlane: numbers, declared names, states, ids that it made.
 PLAIN_KEYS: Final = _words(
     """
     account agent attempt attempts batches bytes clean column component config count cursor delay
@@ -57,7 +57,7 @@ PLAIN_KEYS: Final = _words(
     """
 )
 
-# Values of these come from outside and name a person, a chat or a message.
+# Values of these keys come from outside and identify a person, a chat or a message.
 DIGEST_KEYS: Final = _words(
     """
     alias canonical chat chat_id claim_id envelope_id event_id message_id person result_id
@@ -86,7 +86,7 @@ _LEVELS: Final[Mapping[str, int]] = {
 
 
 def get_logger(component: str) -> FilteringBoundLogger:
-    """Return the logger of one part of the service; it may be called before `configure_logging`."""
+    """Return the logger of one part of the service, also before `configure_logging`."""
     logger: FilteringBoundLogger = structlog.get_logger(component=component)
     return logger
 
@@ -98,14 +98,14 @@ def configure_logging(
     digest_key: bytes | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs of the process, ours and those of libraries, through the gate.
+    """Send all logs of the process, those of libraries included, through the gate.
 
     Args:
-        level: Least level that is written.
-        json: One JSON object a line; else coloured text for people.
-        digest_key: Key of the digests that stand for ids. Processes that share it write the
-            same digest for the same id; without it each process has its own.
-        stream: Where to write; standard error by default.
+        level: Lowest level that is written.
+        json: One JSON object per line; otherwise coloured text for people.
+        digest_key: Key of the digests that replace ids. Processes that share it write the same
+            digest for the same id; without it each process has its own key.
+        stream: Output stream; standard error by default.
     """
     target = sys.stderr if stream is None else stream
     structlog.configure(
@@ -124,9 +124,9 @@ def configure_logging(
 
 
 def log_uncaught() -> None:
-    """Send what ends the process, or a thread, or is met while tidying up, through the gate, too.
+    """Send exceptions that end the process or a thread, or occur in cleanup, through the gate.
 
-    Python would print it with its text, and that of a database error quotes the row.
+    Python would print them with their text, and the text of a database error quotes the row.
     """
     log = get_logger("process")
 
@@ -146,7 +146,7 @@ def log_uncaught() -> None:
 
 
 class _Sink(io.TextIOBase):
-    """A stream whose loss is no reason to stop: nobody reads the log any more, that is all."""
+    """A stream whose loss does not stop the process; later log lines are dropped."""
 
     def __init__(self, target: TextIO) -> None:
         self._target = target
@@ -220,13 +220,13 @@ class OutageLimit:
 
 
 class Gate:
-    """The processor that decides what of an event may be written."""
+    """The processor that decides which parts of an event may be written."""
 
     def __init__(self, digest_key: bytes) -> None:
         self._digest_key = digest_key[:64]
 
     def __call__(self, logger: WrappedLogger, method_name: str, event_dict: EventDict) -> EventDict:
-        """Return the event with only what may be seen."""
+        """Return the event with only the parts that may be written."""
         del logger, method_name
         exc_info = event_dict.pop("exc_info", None)
         written: dict[str, object] = {"event": _event_name(event_dict.pop("event", None))}
@@ -246,7 +246,7 @@ class Gate:
         return written
 
     def digest(self, value: object) -> str | None:
-        """Return what stands for an id: the same id gives the same text under one key."""
+        """Return the digest of an id: the same id and key give the same text."""
         if value is None:
             return None
         text = str(value).encode("utf-8", "surrogatepass")
@@ -254,7 +254,7 @@ class Gate:
 
 
 def _event_name(event: object) -> str:
-    """Return the event's constant name; anything else could be a sentence with data in it."""
+    """Return the constant name of the event; any other text could contain data."""
     if isinstance(event, str) and _EVENT_NAME.fullmatch(event):
         return event
     return "unnamed_event"
@@ -275,7 +275,7 @@ def _plain(value: object) -> object:
 
 
 def _plain_text(value: object) -> str:
-    """Return the text of a value whose text is known to be harmless, else only its type."""
+    """Return the text of a value if it is known to be harmless, else only its type."""
     match value:
         case str() | UUID() | Path():
             return escaped(str(value))
@@ -292,17 +292,17 @@ def escaped(text: str) -> str:
 
 
 def without_controls(text: str, keep: str = "") -> str:
-    """Return `text` with control characters, but those in `keep`, spelled out in hexadecimal."""
+    """Return `text` with control characters, except those in `keep`, in hexadecimal."""
     return _CONTROL.sub(
         lambda match: match[0] if match[0] in keep else f"\\u{ord(match[0]):04x}", text
     )
 
 
 def describe_exception(error: BaseException) -> dict[str, object]:
-    """Return types, frames and causes of an exception without any text that quotes its input.
+    """Describe an exception by types, frames and causes, without text that quotes its input.
 
-    Our own errors build their text from data they may show; of all others only what is known
-    to be harmless is kept.
+    Our own errors build their text from data that may be shown; of all other errors only text that
+    is known to be harmless is kept.
     """
     causes = list(_chain(error))
     described = _describe_one(error)
@@ -333,7 +333,7 @@ def _describe_one(error: BaseException) -> dict[str, object]:
 
 
 def _safe_text(error: BaseException) -> str:
-    """Return what may be said about an error, "" when nothing is certain to be harmless."""
+    """Return the harmless text of an error, or ""."""
     match error:
         case ChatlaneError():
             return str(error)
@@ -370,7 +370,7 @@ def _exception_of(exc_info: object) -> BaseException | None:
 
 
 class _LibraryHandler(logging.Handler):
-    """Hands what libraries log to structlog.
+    """Passes log records of libraries to structlog.
 
     Only the first line of the template is kept, without its arguments: these quote subjects,
     addresses and reprs of tasks, which in turn quote exceptions.
@@ -380,7 +380,7 @@ class _LibraryHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         template = str(record.msg).split("\n", 1)[0]
         if record.name == "py.warnings":
-            # path:line: category: a text without a template of its own
+            # path:line: category: a text without a template
             template = ": ".join(template.split(": ")[:2])
         structlog.get_logger().log(
             record.levelno,
@@ -393,7 +393,7 @@ class _LibraryHandler(logging.Handler):
 
 
 def _own_extras(record: logging.LogRecord) -> dict[str, object]:
-    """Return what our own client packages add to a record; the gate looks at it like at ours."""
+    """Return the fields that our client packages add to a record; the gate filters them."""
     if not record.name.startswith("chatlane"):
         return {}
     return {
@@ -405,7 +405,7 @@ def _own_extras(record: logging.LogRecord) -> dict[str, object]:
 
 _RECORD_FIELDS: Final = vars(logging.makeLogRecord({})).keys()
 
-# What these say at `info` is how their own connections come and go.
+# At `info` these libraries only report that their connections open and close.
 _QUIET_LIBRARIES: Final = ("uvicorn", "uvicorn.error", "faststream", "nats", "asyncio", "httpx")
 
 

@@ -1,7 +1,7 @@
 """All metrics of a process, listed once with kind, labels and meaning.
 
-Labels are closed sets: declared names, logs, stages and reasons, never an id. The methods are
-cheap enough for once per batch; the counts of a batch are added up before they come here.
+Labels are closed sets: declared names, logs, stages and reasons, never an id. The methods are cheap
+enough to call once per batch; the counts of a batch are summed before they come here.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 _COMPARED: Final = ("ROUTED", "OUTBOUND")
-# A batch takes milliseconds, a take-over seconds; a lease of 30 s is the longest wait counted.
+# A batch takes milliseconds, a takeover seconds; a lease of 30 s is the longest wait counted.
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-# Turns wait for workers, and work for as long as they like.
+# Turns wait for workers, and have no time limit.
 _LONG_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 _MESSAGES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its full name, what it is, and what it says.
+    """One metric: its full name, kind and meaning.
 
     Attributes:
-        values: Of each label, when all of them are shown as 0 from the start. A rise from
-            nothing to 1 is none for Prometheus, so what an alarm waits for must be there before.
+        values: The values of each label, if all of them start at 0. Prometheus sees no increase
+            when a series first appears with 1, so a metric that an alert watches must exist before.
     """
 
     name: str
@@ -540,10 +540,10 @@ COUNTERS: Final[Mapping[CountName, Metric]] = {
 
 
 class Metrics:
-    """The metrics of one process, in a registry of their own."""
+    """The metrics of one process, in its own registry."""
 
     def __init__(self, version: str = "unknown") -> None:
-        # A creation time beside every counter would double the page.
+        # A creation time for every counter would double the page.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._counters = {
@@ -577,12 +577,12 @@ class Metrics:
         return generate_latest(self.registry)
 
     def record_decisions(self, counts: Mapping[tuple[str, ...], int]) -> None:
-        """Count what a committed transaction decided: (name, labels...) → how often."""
+        """Count the decisions of a committed transaction: (name, labels...) → count."""
         for (name, *labels), count in counts.items():
             self._add(COUNTERS[CountName(name)], count, *labels)
 
     def record_searchable(self, rows: int, sessions: int) -> None:
-        """Count rows that became searchable; show how many sessions have some to come."""
+        """Count rows that became searchable, and show how many sessions are still incomplete."""
         self._add(SEARCHABLE_ROWS, rows)
         self._set(UNSEARCHABLE_SESSIONS, sessions)
 
@@ -593,20 +593,20 @@ class Metrics:
         self._observe(BATCH_MESSAGES, messages)
 
     def record_stages(self, laps: Mapping[str, float]) -> None:
-        """Observe how many seconds each stage of a batch took."""
+        """Observe the duration of each stage of a batch, in seconds."""
         for stage, seconds in laps.items():
             self._observe(STAGE_SECONDS, seconds, stage)
 
     def record_repeated_batch(self, outcome: Literal["superseded", "failed"]) -> None:
-        """Count a batch that was rolled back and starts over."""
+        """Count a batch that was rolled back and is started again."""
         self._add(BATCHES, 1, outcome)
 
     def record_held_back(self, stream: str) -> None:
-        """Count a batch of which a part waits for room in a stream."""
+        """Count a batch that waits, in part, for room in a stream."""
         self._add(HELD_BACK, 1, stream)
 
     def record_log_lag(self, log: str, age: timedelta) -> None:
-        """Show how old the oldest message of a batch was at its commit."""
+        """Show the age of the oldest message of a batch at its commit."""
         self._set(LOG_LAG, max(0.0, age.total_seconds()), log)
 
     def record_outbox_backlog(self, rows: int) -> None:
@@ -618,7 +618,7 @@ class Metrics:
         self._add(PUBLISHED, count, stream)
 
     def record_repeated_publish(self, stream: str, count: int = 1) -> None:
-        """Count publishes that are tried again with the same id."""
+        """Count publishes that are retried with the same id."""
         self._add(PUBLISH_REPEATS, count, stream)
 
     def record_publish_time(self, took: timedelta) -> None:
@@ -654,28 +654,28 @@ class Metrics:
         self._add(PARTITIONS_LOST, count, log)
 
     def record_reader_recreation(self, log: str, reason: str) -> None:
-        """Count readers made anew; `reason` is one word of the reader's own."""
+        """Count recreated readers; `reason` is one word from the reader."""
         self._add(READER_RECREATIONS, 1, log, reason)
 
     def record_log_alarm(self, log: str, kind: str) -> None:
-        """Count logs that are not what was read before."""
+        """Count logs whose content contradicts what was read before."""
         self._add(LOG_ALARMS, 1, log, kind)
 
     def record_received(self, log: str, owner: str, messages: int, body_bytes: int) -> None:
-        """Count what an account or agent stored in a log, once it is decided."""
+        """Count the messages that an account or agent stored in a log, once they are decided."""
         self._add(RECEIVED, messages, log, owner)
         self._add(RECEIVED_BYTES, body_bytes, log, owner)
 
     def record_log_trim(self, log: str, owner: str, messages: int) -> None:
-        """Count messages of a log that were purged before their time."""
+        """Count messages of a log that were purged early."""
         self._add(LOG_TRIMMED, messages, log, owner)
 
     def record_database_regression(self) -> None:
-        """Count that the database went back to an earlier moment."""
+        """Count a database that went back to an earlier state."""
         self._add(DATABASE_REGRESSIONS, 1)
 
     def record_stream_loss(self, stream: str, kind: str) -> None:
-        """Count that a stream has lost something."""
+        """Count a loss of messages in a stream."""
         self._add(STREAM_LOSSES, 1, stream, kind)
 
     def record_reconciled(self, kind: str, count: int) -> None:
@@ -688,15 +688,15 @@ class Metrics:
         self._observe(API_SECONDS, took.total_seconds(), method)
 
     def record_nats_connection(self, *, is_connected: bool) -> None:
-        """Show whether the connection to NATS stands."""
+        """Show whether NATS is connected."""
         self._set(NATS_CONNECTED, int(is_connected))
 
     def record_nats_reconnect(self) -> None:
-        """Count a connection that came back."""
+        """Count a reconnect to NATS."""
         self._add(NATS_RECONNECTS, 1)
 
     def record_nats_refusal(self, what: str) -> None:
-        """Count something that NATS did not let us do."""
+        """Count an operation that NATS did not permit."""
         self._add(NATS_REFUSED, 1, what)
 
     def record_loop_lag(self, lag: timedelta) -> None:
@@ -704,11 +704,11 @@ class Metrics:
         self._set(LOOP_LAG, lag.total_seconds())
 
     def record_turn_wait(self, agent: str, waited: timedelta) -> None:
-        """Observe how long a turn was there before its first claim."""
+        """Observe how long a turn waited for its first claim."""
         self._observe(TURN_WAITED, waited.total_seconds(), agent)
 
     def show(self, gauge: Metric, values: Mapping[tuple[str, ...], float]) -> None:
-        """Show a gauge with these labels and no others, so that what is gone is not shown on."""
+        """Show a gauge with exactly these labels, so that outdated ones disappear."""
         if gauge.labels:
             self._gauges[gauge].clear()
         for labels, value in values.items():

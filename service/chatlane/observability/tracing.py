@@ -1,8 +1,8 @@
 """The trace context of messages, and one span for each batch that holds traced ones.
 
-A context is passed on with everything that follows from its message, whether or not this process
-sends traces anywhere. What costs time per message is left out: a batch has one span, in the trace
-of its first traced message and linked to the others.
+Everything that follows from a message carries its context, whether or not this process exports
+traces. A span per message would cost too much time: a batch has one span, in the trace of its first
+traced message and linked to the others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 PARENT: Final = "traceparent"
 _STATE: Final = "tracestate"
-# It goes into a header and into the database again, so only what the standard allows.
+# The value goes into a header and into the database, so only the standard format is accepted.
 _PARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
 _STATES: Final = re.compile(r"[!-~][ -~]{0,511}")
-# What the SDK keeps of the links of one span.
+# The SDK's limit of links per span.
 _MOST_LINKS: Final = 128
 _EXPORT_SECONDS: Final = 3
 
@@ -51,11 +51,11 @@ def trace_of(headers: Mapping[str, str]) -> Trace | None:
 
 
 def batch_committed(messages: Iterable[LogMessage], began_ns: int) -> None:
-    """Trace a batch that was just committed, when any of its messages is traced.
+    """Trace a batch that was just committed, if any of its messages is traced.
 
     Args:
-        messages: Of the batch.
-        began_ns: When its transaction began, in nanoseconds since the epoch.
+        messages: Messages of the batch.
+        began_ns: Start of its transaction, in nanoseconds since the epoch.
     """
     traced = [message for message in messages if message.trace is not None]
     if not traced:
@@ -87,14 +87,14 @@ def _sampled(carrier: Trace | None) -> SpanContext | None:
 
 @contextmanager
 def sending_traces(endpoint: str | None, version: str) -> Iterator[None]:
-    """Send the spans of this process to a collector for the length of the block.
+    """Export the spans of this process to a collector for the length of the block.
 
     Args:
-        endpoint: OTLP over HTTP; None sends nothing, and then a span costs nothing.
-        version: Release that is shown with them.
+        endpoint: OTLP over HTTP; None exports nothing, and then a span costs nothing.
+        version: Release shown in the spans.
 
     Raises:
-        MissingTracingError: What sends traces is not installed.
+        MissingTracingError: The packages that export traces are not installed.
     """
     if endpoint is None:
         yield
