@@ -1,7 +1,7 @@
-"""Writes what is generated from the code or from another file, and checks that it is up to date.
+"""Write the files that are generated from code or from other files, and check them.
 
 Run as `python -m chatlane_devkit.contract write` or `check`. Needs no server and none of the
-packages that embedded servers come in.
+packages of the embedded servers.
 """
 
 import argparse
@@ -32,7 +32,7 @@ CLUSTER_MANUAL: Final = Path("deploy/kubernetes/README.md")
 _CAPACITY_BEGINS: Final = "<!-- capacity: written by `make contract` from docs/benchmarks.md -->\n"
 _CAPACITY_ENDS: Final = "<!-- end of the capacity -->"
 _CPU_COLUMN: Final = 7
-# Kustomize puts no file into a field, so the rules are put into the resource here.
+# Kustomize cannot put a file into a field, so the rules are copied into the resource here.
 _PROMETHEUS_RULE_HEAD: Final = """\
 # Written by `make contract` from deploy/observability/alerts.yaml.
 apiVersion: monitoring.coreos.com/v1
@@ -63,7 +63,7 @@ def generated_files() -> dict[Path, str]:
 
 
 def _with_capacity(manual: str, benchmarks: str) -> str:
-    """Return the manual with the figures that production is planned by."""
+    """Return the manual with the figures for planning the capacity of production."""
     before, begins, rest = manual.partition(_CAPACITY_BEGINS)
     _, ends, after = rest.partition(_CAPACITY_ENDS)
     table = ["| what | set-up | figure | processor, µs for each message |", "|---|---|---|---|"]
@@ -76,7 +76,7 @@ def _with_capacity(manual: str, benchmarks: str) -> str:
 
 
 def _measured(benchmarks: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what the table of benchmarks has: what, set-up, figure, and processor time."""
+    """Yield the rows of the benchmark table: subject, set-up, figure, and processor time."""
     for line in benchmarks.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) > _CPU_COLUMN and cells[2][:1].isdigit():

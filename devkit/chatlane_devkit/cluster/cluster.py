@@ -1,9 +1,9 @@
-"""`make cluster`: chatlane as in production on one machine, disturbed while the feed is played.
+"""`make cluster`: run a production-like chatlane on one machine, with faults during the feed.
 
-Builds the image twice, as two versions; starts `deploy/cluster.yaml` with keys and passwords of
-its own; plays the feed of the demo in one of its containers; and meanwhile rolls the routers to
-the other image, kills a worker, stops the nats-server that leads INBOUND, and lets the standby
-take over from a Postgres that is killed. The verdict is the demo's. Afterwards nothing is left.
+Builds the image twice, as two versions; starts `deploy/cluster.yaml` with new keys and passwords;
+plays the feed of the demo in one of its containers; and meanwhile rolls the routers to the other
+image, kills a worker, stops the nats-server that leads INBOUND, and lets the standby take over from
+a Postgres that is killed. The verdict is the demo's. Afterwards everything is removed.
 """
 
 import asyncio
@@ -43,20 +43,20 @@ WORKERS: Final = ("worker-1", "worker-2")
 
 _VERSION_LABEL: Final = "org.opencontainers.image.version"
 _DATABASE: Final = "chatlane"
-# Groups that `chatlane admin grants` gives their rights, and who logs in as a member of the first.
+# Groups to which `chatlane admin grants` gives rights, and the login roles in the first of them.
 _APPLICATION: Final = "chatlane_application"
 _LOGINS: Final = ("router", "provisioner", "feed")
 _ALTOGETHER: Final = timedelta(minutes=15)
 _BUILT_WITHIN: Final = timedelta(minutes=10)
 _STARTED_WITHIN: Final = timedelta(minutes=3)
-# How long a stopped nats-server stays away.
+# Time for which a stopped nats-server stays down.
 _AWAY: Final = timedelta(seconds=5)
 _EXIT_INTERRUPTED: Final = 130
 
-# In the containers.
+# Paths in the containers.
 _AUTHORITY: Final = "/etc/chatlane/ca.crt"
 _USERS: Final = ROOT / "deploy" / "cluster" / "users.toml"
-# Who connects to NATS as whom.
+# NATS user of each process.
 _SEEDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "router": ("router",),
     "provisioner": ("provisioner",),
@@ -73,7 +73,8 @@ _SEEDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
-# What a cluster needs beyond what the demo declares. Sizes are for one node of three on a laptop.
+# Settings that a cluster needs beyond those of the demo. Sizes are for one node of three on a
+# laptop.
 _STREAMS: Final = """
 [streams]
 replicas = 3
@@ -91,7 +92,7 @@ advisories = "16MiB"
 
 
 def main() -> int:
-    """Run it and return the exit code: 0 only when every promise was kept."""
+    """Run it and return the exit code: 0 only when every guarantee held."""
     narrator = ConsoleOutput(Console())
     try:
         return asyncio.run(_run(narrator))
@@ -124,10 +125,10 @@ async def _run(narrator: ConsoleOutput) -> int:
 
 @dataclass(slots=True)
 class Cluster:
-    """Everything that runs, and what can happen to it.
+    """The running containers, and the faults that can be triggered in them.
 
     Attributes:
-        images: The one it starts with, and the one its routers are rolled to; by version.
+        images: The first image, and the image that the routers are rolled to; by version.
         stopped: The nats-server that was stopped.
     """
 
@@ -138,7 +139,7 @@ class Cluster:
     _said: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
 
     async def play(self) -> int:
-        """Play the feed in its container, do what it asks for, and return its exit code."""
+        """Play the feed in its container, perform its cues, and return its exit code."""
         feed = await self.compose.container("feed")
         process = await asyncio.create_subprocess_exec(
             *(
@@ -155,7 +156,7 @@ class Cluster:
         )
         try:
             async with asyncio.TaskGroup() as tasks:
-                # Both are pipes, for that is what was asked for.
+                # Both are pipes, as requested above.
                 writing = tasks.create_task(self._write_to(cast("StreamWriter", process.stdin)))
                 await self._read_from(cast("StreamReader", process.stdout), tasks)
                 writing.cancel()
@@ -166,10 +167,10 @@ class Cluster:
                 await process.wait()
 
     async def require_disturbed(self) -> None:
-        """Make sure that all three disturbances took place and were got over.
+        """Require that all three disturbances happened and that the cluster recovered.
 
         Raises:
-            EngineError: One did not.
+            EngineError: A disturbance is missing.
         """
         *_, rolled_to = self.images
         for name in ROUTERS:
@@ -188,7 +189,7 @@ class Cluster:
         return await (await self.compose.container("feed")).executed("cat", str(REPORT))
 
     async def happen(self, cue: str) -> None:
-        """Do what a cue asks for; returns when that is over.
+        """Perform a cue; return when its fault is over.
 
         Raises:
             EngineError: It could not be done.
@@ -202,7 +203,7 @@ class Cluster:
         await acts[cue]()
 
     async def _roll_routers(self) -> None:
-        """Give every router the other image, one after the other."""
+        """Roll every router to the other image, one after the other."""
         _, (version, image) = self.images.items()
         self.compose.environment["CHATLANE_ROUTER_IMAGE"] = image
         for name in ROUTERS:
@@ -232,7 +233,7 @@ class Cluster:
         self._say(f"started {name} again; it was up to date after {seconds:.1f} s")
 
     async def _promote(self) -> None:
-        """Kill the primary, and let the standby take its place."""
+        """Kill the primary, and promote the standby."""
         replica = await self._query(PRIMARY, "SELECT sync_state FROM pg_stat_replication")
         if replica != "sync":
             raise EngineError(f"the standby does not follow: {replica or 'nobody does'}")
@@ -243,7 +244,7 @@ class Cluster:
         self._say(f"promoted {STANDBY}")
 
     async def _read_from(self, feed: StreamReader, tasks: asyncio.TaskGroup) -> None:
-        """Pass on what the feed prints, and begin what it asks for."""
+        """Pass on the output of the feed, and start the cues in it."""
         async for line in feed:
             text = line.decode(errors="replace")
             if text.startswith(CUE):
@@ -256,7 +257,7 @@ class Cluster:
         while True:
             said = await self._said.get()
             feed.write(json.dumps(said).encode() + b"\n")
-            # The feed may have ended with a failure of its own, which its exit code tells.
+            # The feed may have ended with an error, which its exit code shows.
             with suppress(ConnectionError):
                 await feed.drain()
 
@@ -269,7 +270,7 @@ class Cluster:
             self._said.put_nowait({"done": cue})
 
     def _say(self, sentence: str) -> None:
-        """Have the feed tell it, so that it stands among what it tells itself."""
+        """Make the feed print a line, so that it appears in the order of the feed's output."""
         self._said.put_nowait({"tell": sentence})
 
     async def _leader_of(self, stream: str) -> str:
@@ -305,13 +306,13 @@ async def queried(container: Container, statements: str, database: str = _DATABA
 
 @asynccontextmanager
 async def open_cluster(tell: Callable[[str], None]) -> AsyncIterator[Cluster]:
-    """Build, start everything in its order, and remove it at the end of the block.
+    """Build, start everything in order, and remove it at the end of the block.
 
     Args:
-        tell: Says in words what happens.
+        tell: Prints a line.
 
     Raises:
-        EngineError: Something did not come up, or something is left at the end.
+        EngineError: A service did not start, or something is left at the end.
     """
     project = f"chatlane-cluster-{secrets.token_hex(4)}"
     directory = Path(tempfile.mkdtemp(prefix=f"{project}-"))
@@ -332,7 +333,7 @@ async def open_cluster(tell: Callable[[str], None]) -> AsyncIterator[Cluster]:
 
 
 async def _build(project: str, tell: Callable[[str], None]) -> dict[str, str]:
-    """Build two images that differ in their version, and return their names by that."""
+    """Build two images that differ in their version, and return their names by version."""
     images = {"0.1.0": f"{project}:this", "0.1.0+next": f"{project}:next"}
     for version, image in images.items():
         await ran(
@@ -369,7 +370,7 @@ async def _until_healthy(compose: Compose, service: str) -> None:
 
 
 async def _add_standby(compose: Compose, directory: Path) -> None:
-    """Start the standby, and let commits wait for it from then on.
+    """Start the standby, and make commits wait for it from then on.
 
     In this order: the standby is a copy, and must not wait for itself when it is the primary.
     """
@@ -389,7 +390,7 @@ async def _add_standby(compose: Compose, directory: Path) -> None:
 
 
 async def _add_logins(compose: Compose, directory: Path) -> None:
-    """Let those log in who are not the owner of the tables."""
+    """Create the login roles that do not own the tables."""
     primary = await compose.container(PRIMARY)
     await queried(primary, f"CREATE ROLE {_APPLICATION} NOLOGIN")
     for name in _LOGINS:
@@ -399,7 +400,7 @@ async def _add_logins(compose: Compose, directory: Path) -> None:
 
 
 async def _remove(compose: Compose, images: dict[str, str]) -> None:
-    """Remove everything, also when we are being cancelled.
+    """Remove everything, also during cancellation.
 
     Raises:
         EngineError: Something is left.
@@ -414,7 +415,7 @@ async def _remove(compose: Compose, images: dict[str, str]) -> None:
 async def _remove_all(compose: Compose, images: dict[str, str]) -> None:
     await compose.remove()
     for image in images.values():
-        # One that was never built cannot be removed.
+        # An image that was never built cannot be removed.
         with suppress(EngineError):
             await ran("docker", "image", "rm", "--no-prune", image)
     if left := await compose.leftovers():
@@ -423,16 +424,16 @@ async def _remove_all(compose: Compose, images: dict[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Files for the containers: certificates, passwords, chatlane.toml.
+    """Certificates, passwords and chatlane.toml for the containers.
 
-    Who runs a container differs from image to image, so files can be read by everybody who gets
-    to them; nobody else gets through the directory.
+    The user in a container differs between images, so the files are readable for all users; only
+    the owner can pass through their directory.
     """
 
     directory: Path
 
     def make(self) -> None:
-        """Make all of it."""
+        """Create all files."""
         authority = trustme.CA()
         self._certify(authority, "nats", *NATS)
         self._certify(authority, "postgres", PRIMARY, STANDBY)
@@ -450,7 +451,7 @@ class Material:
         authority.cert_pem.write_to_path(self._file(f"tls/{folder}/ca.crt"))
 
     def _make_settings(self) -> None:
-        """Write chatlane.toml, and as whom each process gets to the database; workers do not."""
+        """Write chatlane.toml, and the database login of each process; workers have none."""
         urls = ",".join(f"tls://{name}:4222" for name in NATS)
         template = files("chatlane_devkit.demo").joinpath("data/stack.toml").read_text("utf-8")
         text = Template(template).substitute(nats_url=urls, dsn="postgresql://nobody@nowhere/none")
@@ -468,7 +469,7 @@ class Material:
         self._file(f"secrets/{service}/CHATLANE_POSTGRES__DSN").write_text(dsn, "utf-8")
 
     def _make_accounts(self) -> None:
-        """Make a key for every user, the configuration for the servers, and hand out the seeds."""
+        """Create a key for every user and the server configuration, and distribute the seeds."""
         users = read_users(_USERS)
         made = self.directory / "made"
         keys = make_keys(users, made)

@@ -1,4 +1,4 @@
-"""Runs `docker compose` and `docker`, and takes away everything that a project made."""
+"""Run `docker compose` and `docker`, and remove everything that a project created."""
 
 import asyncio
 import json
@@ -15,13 +15,13 @@ from chatlane_devkit.servers.conditions import until
 
 _PROJECT_LABEL: Final = "com.docker.compose.project"
 _SERVICE_LABEL: Final = "com.docker.compose.service"
-# What a command may take, unless its caller knows better.
+# Default time limit of a command.
 _PATIENCE: Final = timedelta(minutes=2)
 _LAST_WORDS: Final = 2000
 
 
 class EngineError(ChatlaneError):
-    """A command of the engine failed, or took too long; with its last words."""
+    """A command of the container engine failed or timed out; with the end of its output."""
 
 
 async def ran(
@@ -31,7 +31,7 @@ async def ran(
     stdin: str = "",
     patience: timedelta = _PATIENCE,
 ) -> str:
-    """Run a command and return what it printed on standard output.
+    """Run a command and return its standard output.
 
     Raises:
         EngineError: It failed, did not end in time, or does not exist.
@@ -74,22 +74,22 @@ class Container:
         return dict(found)
 
     async def executed(self, *command: str, stdin: str = "") -> str:
-        """Run a command in it and return what that printed."""
+        """Run a command in the container and return its output."""
         return await ran("docker", "exec", "--interactive", self.id, *command, stdin=stdin)
 
     async def kill(self) -> None:
-        """End it with SIGKILL, as the end of a machine would."""
+        """Kill the container with SIGKILL, as the loss of a machine would."""
         await ran("docker", "kill", self.id)
 
     async def start(self) -> None:
-        """Start it again, with what it had stored."""
+        """Start the container again, with its data."""
         await ran("docker", "start", self.id)
 
     async def until_healthy(self, patience: timedelta) -> float:
-        """Wait until its health check says so; return how many seconds it took.
+        """Wait until its health check succeeds; return the seconds that passed.
 
         Raises:
-            EngineError: It ended, or was not in time; with the end of its log.
+            EngineError: It ended, or was not healthy in time; with the end of its log.
         """
 
         async def is_healthy() -> bool:
@@ -104,16 +104,16 @@ class Container:
             raise EngineError(f"{self.id} is not healthy\n{await self.log()}") from error
 
     async def log(self, lines: int = 30) -> str:
-        """Return the end of what it wrote."""
+        """Return the end of its output."""
         return await ran("sh", "-c", f"docker logs --tail {lines} {self.id} 2>&1")
 
 
 class Compose:
-    """One project of compose.
+    """One Compose project.
 
     Attributes:
-        project: Its name; everything it makes carries it.
-        environment: What its file takes from variables; may be changed between two commands.
+        project: Its name, which everything it creates carries.
+        environment: Variables of its file; may be changed between two commands.
     """
 
     def __init__(self, file: Path, project: str, environment: Mapping[str, str]) -> None:
@@ -123,10 +123,10 @@ class Compose:
         self._program: tuple[str, ...] = ()
 
     async def run(self, *arguments: str, patience: timedelta = _PATIENCE) -> str:
-        """Run a command of compose and return what it printed.
+        """Run a Compose command and return its output.
 
         Raises:
-            EngineError: It failed, or there is no compose.
+            EngineError: It failed, or Compose is missing.
         """
         if not self._program:
             self._program = await _compose_program()
@@ -140,7 +140,7 @@ class Compose:
         await self.run("up", "--detach", "--no-deps", "--no-build", *services)
 
     async def job(self, service: str) -> None:
-        """Run a service to its end.
+        """Run a service until it exits.
 
         Raises:
             EngineError: It failed.
@@ -148,10 +148,10 @@ class Compose:
         await self.run("run", "--rm", "--no-deps", "-T", service)
 
     async def container(self, service: str) -> Container:
-        """Return the one container of a service.
+        """Return the only container of a service.
 
         Raises:
-            EngineError: There is none, or more.
+            EngineError: There is none, or more than one.
         """
         found = await self._listed("ps", "--all", f"{_SERVICE_LABEL}={service}")
         if len(found) != 1:
@@ -159,12 +159,12 @@ class Compose:
         return Container(found[0])
 
     async def leftovers(self) -> list[str]:
-        """Return containers, volumes and networks of the project that are there."""
+        """Return the existing containers, volumes and networks of the project."""
         listed = [await self._listed(*kind) for kind in (("ps", "--all"), *_KEPT_KINDS)]
         return [its_id for found in listed for its_id in found]
 
     async def remove(self) -> None:
-        """Remove everything the project made, in whatever state it is."""
+        """Remove everything the project created, in any state."""
         if found := await self._listed("ps", "--all"):
             await ran("docker", "rm", "--force", "--volumes", *found)
         for kind, _ in _KEPT_KINDS:
@@ -182,7 +182,7 @@ _KEPT_KINDS: Final[Sequence[tuple[str, str]]] = (("network", "ls"), ("volume", "
 
 
 async def _compose_program() -> tuple[str, ...]:
-    """Return the plugin, else the program that came before it.
+    """Return the Compose plugin, else the older `docker-compose`.
 
     Raises:
         EngineError: There is neither.

@@ -1,9 +1,9 @@
 """Play the demo's feed on a running installation, and judge the outcome.
 
-`python -m chatlane_devkit.cluster.external_run` runs in a container of its own among the others, with the
-connections of all adapters. What breaks is broken from outside: a cue is a line on standard
-output that begins with `CUE`, and lines of JSON on standard input say what happened
-(`{"tell": ...}`) and that it is over (`{"done": cue}` or `{"failed": cue, "why": ...}`).
+`python -m chatlane_devkit.cluster.external_run` runs in a separate container of the cluster, with
+the connections of all adapters. Faults come from outside: a cue is a line on standard output that
+begins with `CUE`, and lines of JSON on standard input report what happened (`{"tell": ...}`) and
+that it is over (`{"done": cue}` or `{"failed": cue, "why": ...}`).
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
 from chatlane_devkit.servers.programs import cancel_on_stop_signals
 
 CUE: Final = "\x1e"
-REPORT: Final = Path("/tmp/feed-report.json")  # noqa: S108 # the one place in the container
+REPORT: Final = Path("/tmp/feed-report.json")  # noqa: S108 # the only place in the container
 LINES_PER_SECOND: Final = 110.0
-# While something is being broken: so few that there is always more to come until it is over.
+# Lines per second during a fault: few enough that some are left until it is over.
 LINES_PER_SECOND_THEN: Final = 12.0
-# A seed for each user, named like it: adapters `<platform>-<account>`.
+# A seed for each user, with its name: adapters `<platform>-<account>`.
 SEEDS: Final = Path("/run/secrets/nats")
 
 # A roll-out is over when the last router is ready again.
@@ -50,7 +50,7 @@ class Outside:
     """The program outside the container that disturbs the cluster; cues and replies go by pipes.
 
     Attributes:
-        spans: When each cue was given and when what it asked for was over; monotonic times.
+        spans: Start of each cue and end of its fault; monotonic times.
     """
 
     def __init__(self, narrator: ConsoleOutput) -> None:
@@ -59,14 +59,14 @@ class Outside:
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
     def pace(self) -> float:
-        """Return how many lines of the feed a second are to be played now."""
+        """Return the number of feed lines to play per second now."""
         return LINES_PER_SECOND_THEN if self._waiting else LINES_PER_SECOND
 
     async def happen(self, cue: str) -> None:
-        """Have something broken, and return when it is over.
+        """Request a fault, and return when it is over.
 
         Raises:
-            OutsideError: It could not be done.
+            OutsideError: The fault could not be triggered.
         """
         self._waiting[cue] = asyncio.get_running_loop().create_future()
         began_at = monotonic()
@@ -80,7 +80,7 @@ class Outside:
 
     @asynccontextmanager
     async def heard(self) -> AsyncIterator[None]:
-        """Hear what is said from outside during the block."""
+        """Read reports from outside during the block."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -104,7 +104,7 @@ class Outside:
 
 
 def playable(steps: tuple[Step, ...], accounts: list[Account]) -> tuple[Step, ...]:
-    """Return the feed without publications for accounts that do not exist here."""
+    """Return the feed without publications for accounts that this installation lacks."""
     return tuple(
         step
         for step in steps
@@ -115,7 +115,7 @@ def playable(steps: tuple[Step, ...], accounts: list[Account]) -> tuple[Step, ..
 
 
 async def run() -> int:
-    """Play, judge, and return the exit code: 0 only when every promise was kept."""
+    """Play, judge, and return the exit code: 0 only when every guarantee held."""
     cancel_on_stop_signals()
     narrator = ConsoleOutput(Console(width=110))
     log_to(REPORT.with_name("adapters.log"))
@@ -138,7 +138,7 @@ async def run() -> int:
 
 @asynccontextmanager
 async def _open_stage(settings: Settings) -> AsyncIterator[Stage]:
-    """Connect as every adapter, and as who looks at the outcome."""
+    """Connect as every adapter, and as the observer of the outcome."""
     async with AsyncExitStack() as stack:
 
         async def connected(principal: str) -> Client:
@@ -157,7 +157,7 @@ async def _open_stage(settings: Settings) -> AsyncIterator[Stage]:
             (platform, account): await connected(f"{platform}-{account}")
             for platform, account in accounts_of(settings)
         }
-        # The log is the routers'; nobody else may read it.
+        # The log belongs to the routers; no other user may read it.
         readers = await connected("router"), await connected("operator")
         yield Stage(settings, observer, clients, *readers)
 

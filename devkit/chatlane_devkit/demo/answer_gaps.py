@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-# Seconds. What is shorter is no silence but an agent that thinks.
+# Seconds. A shorter gap is the thinking time of an agent.
 _SHORTEST: Final = 0.25
 
 
@@ -18,13 +18,13 @@ class Gap:
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """Length of the gap."""
         return self.ended_at - self.began_at
 
 
 @dataclass(slots=True)
 class AnswerGaps:
-    """Notes who is waiting, and every gap between two answers while somebody is.
+    """Records the waiting users, and every gap between two answers while a user waits.
 
     Attributes:
         gaps: In their order.
@@ -36,13 +36,13 @@ class AnswerGaps:
     _since: float = 0.0
 
     def begin(self) -> None:
-        """Somebody has said something that is to be answered."""
+        """Record a message that needs an answer."""
         if not self._waiting:
             self._since = self.clock()
         self._waiting += 1
 
     def end(self, count: int) -> None:
-        """So many messages were answered."""
+        """Record answers to this many messages."""
         if not count:
             return
         now = self.clock()
@@ -52,6 +52,6 @@ class AnswerGaps:
         self._since = now
 
     def longest(self, began_at: float = float("-inf"), ended_at: float = float("inf")) -> Gap:
-        """Return the longest gap that touches a span; one of no length where there was none."""
+        """Return the longest gap that overlaps a span, or one of zero length."""
         touching = (gap for gap in self.gaps if gap.ended_at > began_at and gap.began_at < ended_at)
         return max(touching, key=lambda gap: gap.seconds, default=Gap(0.0, 0.0))

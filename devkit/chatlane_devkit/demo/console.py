@@ -1,6 +1,6 @@
-"""Tells people what happens: sentences, a progress bar, tables, and one conversation as a chat.
+"""Print progress and results: sentences, a progress bar, tables, and one conversation.
 
-On a terminal the bar moves; elsewhere it is a line for each tenth.
+On a terminal the bar moves; elsewhere it prints a line for each tenth.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ _SHOWN_PROBLEMS: Final = 8
 
 
 class ConsoleOutput:
-    """Says things with the time that has passed."""
+    """Prints lines with the elapsed time."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -33,20 +33,20 @@ class ConsoleOutput:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return monotonic() - self._begin
 
     def tell(self, sentence: str) -> None:
-        """Say what happened."""
+        """Print a line with the elapsed time."""
         self.console.print(f"[dim]{self.seconds:6.1f} s[/]  {escape(sentence)}", highlight=False)
 
     def headline(self, text: str) -> None:
-        """Begin a part."""
+        """Print the headline of a section."""
         self.console.print()
         self.console.rule(f"[bold]{escape(text)}", align="left")
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Show a table; numbers go to the right."""
+        """Print a table; numbers are aligned to the right."""
         table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
         content = [[str(cell) for cell in row] for row in rows]
         for number, name in enumerate(columns):
@@ -57,13 +57,13 @@ class ConsoleOutput:
         self.console.print(table)
 
     def chat(self, title: str, lines: Iterable[tuple[str, str]]) -> None:
-        """Show one conversation: what people wrote on the left, answers on the right."""
+        """Print one conversation: messages of people on the left, answers on the right."""
         bubbles = [_bubble(author, text) for author, text in lines]
         width = min(_CHAT_WIDTH, self.console.width)
         self.console.print(Panel(Group(*bubbles), title=escape(title), width=width))
 
     def verdict(self, verdict: Verdict) -> None:
-        """Show each promise, and what speaks against it."""
+        """Print each check and its problems."""
         for check in verdict.checks:
             mark = "[bold green]✓[/]" if check.is_kept else "[bold red]✗[/]"
             self.console.print(f" {mark} {escape(check.promise)} [dim]({check.counted})[/]")
@@ -74,7 +74,7 @@ class ConsoleOutput:
 
     @contextmanager
     def progress(self, total_published: int, total_heard: int) -> Iterator["PlayProgress"]:
-        """Show how far the play is, during the block."""
+        """Show the progress of the run during the block."""
         if not self.console.is_terminal:
             yield PlainProgress(self, total_published, total_heard)
             return
@@ -88,7 +88,7 @@ class ConsoleOutput:
 
 
 class PlainProgress:
-    """A sentence for each tenth of the way."""
+    """Prints a line for each tenth of the run."""
 
     def __init__(self, narrator: ConsoleOutput, total_published: int, total_heard: int) -> None:
         self._narrator = narrator
@@ -96,7 +96,7 @@ class PlainProgress:
         self._next = _TENTH
 
     def show(self, published: int, heard: int) -> None:
-        """Say how far it is, when that is news."""
+        """Print the progress if it has reached another tenth."""
         total_published, total_heard = self._totals
         if published >= self._next * total_published:
             self._next = int(published / total_published / _TENTH + 1) * _TENTH

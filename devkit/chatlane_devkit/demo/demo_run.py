@@ -1,4 +1,4 @@
-"""`chatlane demo`: the main job on real servers, with everything killed once, and a verdict."""
+"""`chatlane demo`: run the scenario on real servers, kill every part once, and judge the run."""
 
 import asyncio
 import shutil
@@ -37,14 +37,14 @@ def main(
     is_kept: bool = False,
     picture: Path | None = None,
 ) -> int:
-    """Run the demo and return its exit code: 0 only when every promise was kept.
+    """Run the demo and return its exit code: 0 only when every guarantee held.
 
     Args:
-        report: Where the JSON report goes; logs of a run that failed go beside it.
-        feed: What is published.
-        lines_per_second: Its pace.
-        is_kept: Keep the logs even when all is well.
-        picture: Where a drawing of the output goes, if anywhere.
+        report: Path of the JSON report; logs of a failed run are written beside it.
+        feed: The feed to publish.
+        lines_per_second: Speed of publishing.
+        is_kept: Keep the logs also after a successful run.
+        picture: Path of an SVG of the output, if wanted.
     """
     console = Console(record=picture is not None)
     demo = _Demo(ConsoleOutput(console), report, lines_per_second, is_kept=is_kept)
@@ -82,7 +82,7 @@ class _Demo:
         return 0 if is_good else 1
 
     async def _play(self, directory: Path, steps: tuple[Step, ...]) -> Verdict:
-        """Play the feed while things break, show what came of it, and return the verdict."""
+        """Play the feed while faults happen, show the outcome, and return the verdict."""
         self.narrator.headline("Two routers, two workers, one subscriber, real servers")
         performance = ScenarioRun(self.narrator, steps)
         async with open_stack(directory, self.narrator.tell, think=_THINK) as stack:

@@ -1,4 +1,4 @@
-"""`chatlane dev`: the stack of the demo kept running, with a live log."""
+"""`chatlane dev`: run the stack of the demo until it is stopped, with a live log."""
 
 import asyncio
 import fcntl
@@ -24,7 +24,7 @@ from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.processes import ServerStartError
 from chatlane_devkit.servers.programs import cancel_on_stop_signals, follow
 
-# Where `chatlane chat` and `chatlane sessions` look when nothing else tells them.
+# `chatlane chat` and `chatlane sessions` look here by default.
 STATE_FILE: Final = Path(".chatlane/dev.toml")
 _LOCK_FILE: Final = Path(".chatlane/dev.lock")
 
@@ -120,7 +120,7 @@ def _has_workers(stack: Stack) -> bool:
 
 
 def _command() -> str:
-    """Return how to call chatlane from this directory."""
+    """Return the chatlane command as the user types it in this directory."""
     beside_python = Path(sys.executable).with_name("chatlane")
     on_path = shutil.which("chatlane")
     if on_path is not None and Path(on_path).resolve() == beside_python.resolve():
@@ -131,7 +131,7 @@ def _command() -> str:
 
 
 async def _show_logs(narrator: ConsoleOutput, stack: Stack) -> None:
-    """Print what is said and what the programs log, until cancelled."""
+    """Print the traffic and the logs of the programs, until cancelled."""
     show = partial(_print_line, narrator.console)
     async with asyncio.TaskGroup() as tasks:
         _ = tasks.create_task(_watch(narrator, stack))
@@ -147,7 +147,7 @@ def _print_line(console: Console, name: str, style: str, line: str) -> None:
 
 
 async def _watch(narrator: ConsoleOutput, stack: Stack) -> None:
-    """Tell once of each program that ended by itself."""
+    """Report each program that ended by itself, once."""
     running = set(stack.programs)
     while True:
         for name in sorted(running):

@@ -1,4 +1,4 @@
-"""Breaks a running stack on purpose and tells how long it took to go on."""
+"""Trigger faults in a running stack and report how long each recovery took."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,18 +16,18 @@ _AWAY: Final = timedelta(milliseconds=500)
 
 
 class Faults:
-    """Everything that breaks, each by its cue.
+    """All faults, each by its cue.
 
     Attributes:
-        seconds: How long each recovery took.
+        seconds: Duration of each recovery.
     """
 
     def __init__(self, stack: Stack, tell: Tell, last_answer_at: Callable[[], float]) -> None:
-        """Prepare to break things.
+        """Prepare the faults.
 
         Args:
-            stack: What is broken.
-            tell: Says what happens.
+            stack: The stack to disturb.
+            tell: Prints a line.
             last_answer_at: Monotonic time of the newest answer to any chat.
         """
         self.seconds: dict[str, float] = {}
@@ -36,7 +36,7 @@ class Faults:
         self._last_answer_at = last_answer_at
 
     async def happen(self, cue: str) -> None:
-        """Break what the cue names, wait until all is well again, and tell.
+        """Trigger the fault of a cue, wait for the recovery, and report it.
 
         Raises:
             TimeoutError: It did not recover.

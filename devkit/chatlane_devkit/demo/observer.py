@@ -1,6 +1,7 @@
 """Read the tables and streams of a running stack.
 
-With queries of its own, not those of the store, because it is a witness.
+It uses its own queries instead of those of the store, because it must be independent of the code
+under test.
 """
 
 import asyncio
@@ -83,7 +84,7 @@ SELECT (SELECT count(*) FROM outbox) AS outbox,
 
 
 class Observer:
-    """A connection to the database that outlives restarts of the server, and another primary."""
+    """A connection to the database that survives restarts of the server and a change of primary."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -100,7 +101,7 @@ class Observer:
         return Counter(dict(await self._fetch(OWNERS_SQL)))
 
     async def cursors(self) -> dict[int, int]:
-        """Return by partition up to where the inbound log is decided."""
+        """Return the read position of the inbound log, by partition."""
         return dict(await self._fetch(CURSORS_SQL))
 
     async def claimed_by(self, worker: str) -> list[str]:
@@ -139,7 +140,7 @@ class Observer:
         ]
 
     async def left_over(self) -> dict[str, int]:
-        """Count the rows that must be gone when everything is answered."""
+        """Count the rows that must not exist when everything is answered."""
         [counts] = await self._fetch(LEFTOVERS_SQL)
         return {
             "outbox rows": counts["outbox"],
@@ -148,10 +149,10 @@ class Observer:
         }
 
     async def _fetch(self, query: LiteralString, *arguments: object) -> list[Any]:
-        """Run a query; while the server is away, wait for it.
+        """Run a query; while the server is unavailable, wait for it.
 
         Raises:
-            TimeoutError: It stays away.
+            TimeoutError: It does not come back.
         """
         async with self._lock, asyncio.timeout(_PATIENCE.total_seconds()):
             while True:
@@ -166,19 +167,19 @@ class Observer:
         self._connection = await asyncpg.connect(
             self._dsn,
             timeout=_PATIENCE.total_seconds(),
-            # Of several servers the primary: a standby is behind, and one that was may be no more.
+            # Only a primary: a standby lags behind, and a former primary may be out of date.
             target_session_attrs=asyncpg.connect_utils.SessionAttribute.read_write,
         )
         return self._connection
 
 
 async def read_log(client: Client) -> list[LogEntry]:
-    """Return everything that INBOUND keeps."""
+    """Return all messages that INBOUND keeps."""
     return [_log_entry(message) for message in await _read_stream(client, "INBOUND")]
 
 
 async def read_dead_notices(client: Client) -> list[DeadLetter]:
-    """Return everything that DEAD keeps."""
+    """Return all messages that DEAD keeps."""
     notices = [json.loads(its.data or b"") for its in await _read_stream(client, "DEAD")]
     return [
         DeadLetter(its["digest"], its["reason"], its["size_bytes"], its.get("detail", ""))
@@ -204,9 +205,9 @@ def chat_of(subject: str) -> str:
 
 
 async def _read_stream(client: Client, stream: str) -> list[RawStreamMsg]:
-    """Return all messages of a stream that has no writer left.
+    """Return all messages of a stream whose writers have finished.
 
-    One by one, for which no consumer is needed that somebody would have to be allowed to make.
+    It reads message by message, because a consumer would need an extra permission.
     """
     jetstream = client.jetstream(timeout=_PATIENCE.total_seconds())
     state = (await jetstream.stream_info(stream)).state

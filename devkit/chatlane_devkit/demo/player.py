@@ -1,4 +1,4 @@
-"""Plays the feed as its adapters would: publishes it in order per chat and receives the answers."""
+"""Play the feed as adapters do: publish it in order per chat and receive the answers."""
 
 import asyncio
 import itertools
@@ -34,18 +34,18 @@ _TRY_AGAIN: Final = timedelta(milliseconds=100)
 
 @dataclass(slots=True)
 class Score:
-    """How far the play is.
+    """The progress of a run.
 
     Attributes:
         published: Lines of the feed that the log confirmed.
-        due: Accepted messages among those that were published.
-        heard: Messages that agents said they heard.
-        commanded: Ids of commands that were published.
+        due: Published messages that must be accepted.
+        heard: Messages that agents reported.
+        commanded: Ids of published commands.
         told: Ids of messages that a notice replied to.
         refused_copies: Envelopes that NATS itself recognised as copies.
-        answers: Everything that was received, in the order of arrival.
+        answers: All received answers, in the order of arrival.
         last_answer_at: Monotonic time of the newest answer.
-        silence: The gaps in which people waited.
+        silence: The gaps in which users waited.
     """
 
     published: int = 0
@@ -60,10 +60,10 @@ class Score:
 
 
 class Player:
-    """Publishes the lines of the feed and keeps the score.
+    """Publishes the lines of the feed and records the progress.
 
     Attributes:
-        score: How far it is.
+        score: Progress of the run.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Player:
         on_cue: Callable[[str], Awaitable[None]],
         patience: timedelta,
     ) -> None:
-        """Make a player.
+        """Create a player.
 
         Args:
             clients: By platform and account, the open connection of its adapter.
-            observer: Tells how far the log is decided.
-            score: Kept while playing.
-            partitions: Of the log.
-            pace: Lines of the feed a second; asked before each.
-            on_cue: Lets something break; the play goes on meanwhile.
-            patience: Longest wait for the answers to what was published.
+            observer: Returns the read position of the log.
+            score: Updated during the run.
+            partitions: Number of partitions of the log.
+            pace: Returns the lines of the feed per second; called before each line.
+            on_cue: Triggers a fault; the run continues meanwhile.
+            patience: Longest wait for the answers to published messages.
         """
         self.score = score
         self._clients = clients
@@ -123,7 +123,7 @@ class Player:
         """Play the feed to its end, answers included.
 
         Raises:
-            TimeoutError: What was published was not answered in time.
+            TimeoutError: A published message was not answered in time.
         """
         try:
             for step in steps:
@@ -142,17 +142,17 @@ class Player:
             await self._cancel()
 
     async def settle(self) -> None:
-        """Wait until all that was published is decided and answered, and nothing is broken.
+        """Wait until all published messages are decided and answered, and all faults are over.
 
         Raises:
-            TimeoutError: It was not in time.
+            TimeoutError: This did not happen in time.
         """
         async with asyncio.timeout(self._patience.total_seconds()):
             await self._finish()
         await until(self._is_settled, self._patience)
 
     async def _finish(self) -> None:
-        """Wait for the publishes and cues that run; raise what they raised."""
+        """Wait for the running publishes and cues; raise their errors."""
         while self._tasks:
             await asyncio.gather(*self._tasks)
 
@@ -163,7 +163,7 @@ class Player:
         return all(cursors.get(number, 0) >= last for number, last in self._stored.items())
 
     async def _keep_pace(self) -> None:
-        """Wait until the next line is due; what was late is made up for in small part only."""
+        """Wait until the next line is due; a delay is only partly made up for."""
         now = monotonic()
         self._next_at = max(self._next_at + 1 / self._pace(), now - _CATCH_UP)
         await asyncio.sleep(self._next_at - now)
@@ -172,7 +172,7 @@ class Player:
         await self._slots.acquire()
         if publication.expect == "accepted":
             self.score.silence.begin()
-        # Tasks start in the order of their making, so each chat's lock is asked for in order.
+        # Tasks start in the order of their creation, so they request each chat's lock in order.
         task = self._spawn(self._publish(publication))
         task.add_done_callback(lambda _: self._slots.release())
 
@@ -183,7 +183,7 @@ class Player:
         return task
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        # A failed one stays, so that the next settle raises it.
+        # A failed task stays in the set, so that the next settle raises its error.
         if task.cancelled() or task.exception() is None:
             self._tasks.discard(task)
 
@@ -203,10 +203,10 @@ class Player:
         self._note(publication, subject, sequence, is_repeat=is_repeat)
 
     async def _publish_raw(self, subject: str, body: bytes, nats_id: str) -> int:
-        """Publish what no adapter would, until it is confirmed.
+        """Publish a raw body, which no adapter would send, until it is confirmed.
 
-        Goes out on the connection of the account that it claims to be of; on anybody's, where
-        there is no such account.
+        It uses the connection of the account in its subject, or any connection if there is no such
+        account.
         """
         platform, account = subject.split(".")[-3:-1]
         anybody = next(iter(self._clients.values()))

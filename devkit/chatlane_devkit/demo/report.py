@@ -1,4 +1,4 @@
-"""What the demo shows and writes down at its end."""
+"""Build the report that the demo shows and writes at its end."""
 
 import json
 from collections import Counter, defaultdict
@@ -38,7 +38,7 @@ def _platform(session: Session) -> str:
 
 
 def copy_rows(feed: Sequence[Publication], history: History) -> list[tuple[object, ...]]:
-    """Return what was published twice, and how often it was stored."""
+    """Return the repeated publishes, and how often each was stored."""
     stored = Counter(entry.nats_id for entry in history.log)
     copies = [its for its in feed if its.expect == "duplicate"]
     originals = {its.nats_id for its in feed if its.expect == "accepted"}
@@ -56,7 +56,7 @@ def copy_rows(feed: Sequence[Publication], history: History) -> list[tuple[objec
 
 
 def dead_letter_rows(history: History) -> list[tuple[object, ...]]:
-    """Return dead letters by reason, with what was wrong."""
+    """Return dead letters by reason, with their problem."""
     groups: dict[str, list[str]] = defaultdict(list)
     for letter in history.dead_letters:
         groups[letter.reason].append(letter.detail)
@@ -71,7 +71,7 @@ def one_conversation(
 ) -> tuple[str, list[tuple[str, str]]]:
     """Return the key and the lines of a session in which several messages shared an answer.
 
-    A line is who wrote it, nobody for an answer, and what.
+    A line is its author (empty for an answer) and its text.
     """
     session = _telling_session(history)
     if session is None:
@@ -95,9 +95,9 @@ def _author(publication: Publication) -> str:
 
 
 def _telling_session(history: History) -> Session | None:
-    """Return a session of handy length whose agent answered several messages at once.
+    """Return a session of suitable length whose agent answered several messages at once.
 
-    Of those the one that most readers can read.
+    Prefers the language that most readers can read.
     """
     lengths = Counter(row.session_id for row in history.rows)
     foreign = Counter(row.session_id for row in history.rows if not row.text.isascii())
@@ -141,12 +141,12 @@ def as_json(
 
 
 def write(path: Path, report: Mapping[str, Any]) -> None:
-    """Write the report; folders are made."""
+    """Write the report; create missing directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def lines_of(verdict: Verdict) -> Iterator[str]:
-    """Yield everything that speaks against the run, one problem a line."""
+    """Yield every problem of the run, one per line."""
     for check in verdict.checks:
         yield from (f"{check.promise}: {problem}" for problem in check.problems)

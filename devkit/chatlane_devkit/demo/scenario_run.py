@@ -1,6 +1,6 @@
-"""One play of the feed on something that runs, its history, and what is shown of it.
+"""Play the feed once on a running stack, record its history, and show the outcome.
 
-What breaks meanwhile, and how, is for who asks for the play: a cue is handed on by its name.
+Faults are the task of the caller: a cue is passed to it by name.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class Stage:
     """The stack that the feed is played on.
 
     Attributes:
-        settings: What all of it runs with.
-        observer: Looks at its database.
+        settings: Settings of all its processes.
+        observer: Reads its database.
         clients: By platform and account, the connection of its adapter.
         log_reader: A connection that may read INBOUND.
-        dead_reader: One that may read DEAD.
+        dead_reader: A connection that may read DEAD.
     """
 
     settings: Settings
@@ -69,8 +69,8 @@ class ScenarioRun:
     """One run of a feed.
 
     Attributes:
-        score: How far it is.
-        seconds: How long its parts took; whoever breaks things adds how long that lasted.
+        score: Progress of the run.
+        seconds: Duration of its parts; the code that triggers faults adds their durations.
     """
 
     def __init__(self, narrator: ConsoleOutput, steps: tuple[Step, ...]) -> None:
@@ -88,14 +88,14 @@ class ScenarioRun:
         pace: Callable[[], float],
         patience: timedelta,
     ) -> History:
-        """Play all of it and return what was seen.
+        """Play the whole feed and return its history.
 
-        What is not answered in time is for the verdict.
+        The verdict reports messages that were not answered in time.
 
         Args:
-            on_cue: Lets something break; the play goes on meanwhile.
-            pace: Lines of the feed a second; asked before each.
-            patience: Longest wait for the answers to what was published.
+            on_cue: Triggers a fault; the run continues meanwhile.
+            pace: Returns the lines of the feed per second; called before each line.
+            patience: Longest wait for the answers to published messages.
         """
         begin = self._narrator.seconds
         self.seconds["set up"] = begin
@@ -127,7 +127,7 @@ class ScenarioRun:
         return judge(self._feed, history, idle_after(stage.settings))
 
     def show(self, history: History, verdict: Verdict, report: Path) -> None:
-        """Show what came of it and write the report."""
+        """Show the outcome and write the report."""
         narrator = self._narrator
         narrator.headline("One conversation")
         narrator.chat(*reports.one_conversation(self._feed, history))
@@ -178,7 +178,7 @@ def _accepted(feed: Sequence[Publication]) -> int:
 
 
 def log_to(path: Path) -> None:
-    """Send what the clients log to a file: things break on purpose."""
+    """Send the logs of the clients to a file: faults are expected to fill them."""
     handler = logging.FileHandler(path, delay=True)
     for name in ("chatlane_client", "nats"):
         logger = logging.getLogger(name)

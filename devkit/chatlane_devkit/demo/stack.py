@@ -1,7 +1,7 @@
-"""The whole of chatlane on one machine: embedded servers, two routers, workers, a subscriber.
+"""All of chatlane on one machine: embedded servers, two routers, workers, a subscriber.
 
-The demo breaks it on purpose, `chatlane dev` keeps it running. Everything listens on loopback,
-on free ports, and ends with the process that started it.
+The demo disturbs it on purpose, `chatlane dev` keeps it running. Everything listens on loopback, on
+free ports, and ends with the process that started it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ WORKERS: Final = 2
 # A link to the example in a checkout, a copy of it in the wheel.
 _SUBSCRIBER: Final = Path(__file__).parent / "data" / "subscriber.py"
 
-# As whom routers log in to the database.
+# Login role of routers in the database.
 _ROUTER: Final = "chatlane_router"
 _START_PATIENCE: Final = timedelta(seconds=30)
 _ROUTER_STARTED: Final = re.compile(r"\brouter_started\b.*\brouter=([0-9a-f-]{36})")
@@ -50,13 +50,13 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Stack:
-    """Everything that runs.
+    """All running processes and their addresses.
 
     Attributes:
         directory: Data, configuration and logs.
-        config: The `chatlane.toml` that all of it uses.
-        router_ids: By name, the id under which a router is in the database.
-        health_ports: By name, where a router answers `/readyz` and `/observability/observability/metrics`.
+        config: The `chatlane.toml` of all processes.
+        router_ids: By name, the id of a router in the database.
+        health_ports: By name, the port of `/readyz` and `/metrics` of a router.
         programs: By name.
     """
 
@@ -72,19 +72,19 @@ class Stack:
 
     @property
     def dsn(self) -> str:
-        """Where the database is, as its owner; the programs have the rights of their role."""
+        """Address of the database as its owner; programs log in with their own roles."""
         return self.postgres.dsn(DATABASE)
 
     @property
     def partitions(self) -> int:
-        """How many partitions the log has."""
+        """Number of partitions of the log."""
         return self.settings.router.partitions
 
     async def start_router(self, name: str) -> None:
-        """Start a router and return when it works; its log tells under which id.
+        """Start a router and return when it works; read its id from its log.
 
         Raises:
-            ServerStartError: It ended by itself, or did not come up in time.
+            ServerStartError: It ended by itself, or did not start in time.
         """
         program = self.programs[name]
         log = LogTail(program.log_path)
@@ -105,10 +105,10 @@ class Stack:
             raise program.failure("it did not come up in time") from error
 
     async def until_owned(self, shares: dict[str, int]) -> float:
-        """Wait until routers own so many partitions; return how many seconds it took.
+        """Wait until routers own this many partitions; return the seconds that passed.
 
         Raises:
-            TimeoutError: It did not happen in time.
+            TimeoutError: They did not in time.
         """
         wanted = {self.router_ids[name]: count for name, count in shares.items() if count}
 
@@ -118,7 +118,7 @@ class Stack:
         return await until(is_so, _START_PATIENCE)
 
     def require_running(self) -> None:
-        """Fail when any program ended by itself.
+        """Fail if any program ended by itself.
 
         Raises:
             ServerStartError: With the end of its log.
@@ -140,13 +140,13 @@ async def open_stack(
 
     Args:
         directory: For all files.
-        tell: Says in words what happens.
-        think: How long the echo agent takes for an answer.
+        tell: Prints a line.
+        think: Time that an answer of the echo agent takes.
         user_config: A chatlane.toml whose declarations apply; None takes the shipped ones.
-        has_workers: Whether echo workers and subscribers answer.
+        has_workers: Echo workers and subscribers answer.
 
     Raises:
-        ServerStartError: Something ended by itself or did not come up.
+        ServerStartError: A process ended by itself or did not start.
     """
     async with (
         open_nats(directory / "nats") as nats,
@@ -176,20 +176,20 @@ async def open_stack(
 async def _prepare(
     directory: Path, nats: NatsServer, postgres: PostgresServer, user_config: Path | None
 ) -> Path:
-    """Write the configuration, make the database, and apply migrations and topology."""
+    """Write the configuration, create the database, and apply migrations and topology."""
     config = directory / "chatlane.toml"
     password = secrets.token_hex(16)
     dsn = postgres.dsn(DATABASE, login=(_ROUTER, password))
     config.write_text(stack_config(nats.url, dsn, user_config), "utf-8")
     await _execute(postgres.url, f'CREATE DATABASE "{DATABASE}"')
-    # First the tables: `admin apply` logs in as a user of theirs, to write the audit log.
+    # The tables come first: `admin apply` logs in as one of their users to write the audit log.
     await _make_tables(postgres.dsn(DATABASE), password)
     await _run(directory, ["-m", "chatlane", "admin", "apply", "--config", str(config)])
     return config
 
 
 async def _make_tables(dsn: str, password: str) -> None:
-    """Do what the owner of a database does, and whoever makes its users."""
+    """Create the tables, rights and logins, as the owner of a database would."""
     await migrate(dsn)
     roles = Roles()
     await _execute(dsn, grants.script(roles))
@@ -206,7 +206,7 @@ async def _execute(dsn: str, sql: str) -> None:
 
 
 async def _run(directory: Path, arguments: list[str]) -> None:
-    """Run a program of ours to its end.
+    """Run a chatlane command until it exits.
 
     Raises:
         ServerStartError: It failed.
@@ -263,7 +263,7 @@ def _add_subscriber(stack: Stack, name: str, environment: dict[str, str]) -> Non
 
 
 async def _start_programs(stack: Stack, tell: Tell) -> None:
-    """Start everything at once and return when the routers share the partitions."""
+    """Start all programs at once and return when the routers share the partitions."""
     routers = list(stack.health_ports)
     for name in stack.programs.keys() - set(routers):
         stack.programs[name].start()
@@ -277,7 +277,7 @@ async def _start_programs(stack: Stack, tell: Tell) -> None:
 
 
 async def _stop_programs(stack: Stack) -> None:
-    """Stop workers before routers, so that nobody waits for an answer that cannot come."""
+    """Stop workers before routers, so that no worker waits for an answer that cannot come."""
     routers = [stack.programs[name] for name in stack.health_ports]
     others = [its for its in stack.programs.values() if its not in routers]
     for group in (others, routers):
@@ -285,5 +285,5 @@ async def _stop_programs(stack: Stack) -> None:
 
 
 def worker_id(name: str) -> str:
-    """Return the name under which a worker claims turns: no blanks are allowed there."""
+    """Return the name under which a worker claims turns; it must not contain spaces."""
     return name.replace(" ", "-")

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-# What the stack decides itself: where the servers are, and that everything listens on loopback.
+# Settings that the stack itself decides: server addresses, and loopback for every listener.
 _OWN_SECTIONS: Final = ("nats", "postgres", "http", "log", "tracing")
 
 

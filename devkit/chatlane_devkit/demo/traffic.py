@@ -1,6 +1,6 @@
-"""Tells what passes by: messages, answers, sessions and dead letters, one line each.
+"""Print the traffic: messages, answers, sessions and dead letters, one line each.
 
-For `chatlane dev` only: the service itself never logs what people write.
+For `chatlane dev` only: the service itself never logs message bodies.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 
 
 async def follow_traffic(nats_url: str, tell: Tell) -> None:
-    """Tell what passes by from now on, until cancelled; what cannot be read is not told."""
+    """Print new traffic until cancelled, without messages that cannot be read."""
     async with open_connection(nats_url, name="chatlane dev") as client:
         for subject, model in _SUBJECTS.items():
             await client.subscribe(subject, cb=partial(_pass_on, tell, model))

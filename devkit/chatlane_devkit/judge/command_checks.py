@@ -30,7 +30,7 @@ def beginnings(
 def notice_problems(
     feed: Sequence[Publication], found: Mapping[str, Sequence[Session]], history: History
 ) -> Iterator[str]:
-    """Compare what the router said with the commands and with where silence ended a session.
+    """Compare the router's messages with the commands and with sessions that ended by silence.
 
     Args:
         found: The sessions of each conversation, oldest first.
@@ -60,7 +60,7 @@ def _begun_after_silence(found: Mapping[str, Sequence[Session]]) -> Iterator[str
 
 
 def _misled(feed: Sequence[Publication], history: History) -> Iterator[str]:
-    """Say which answers to commands went to another place than the command came from."""
+    """Describe answers to commands that went to another place than the command came from."""
     places = {(its.message_id, its.reply): its.address for its in commands_in(feed)}
     for its in history.received:
         place = places.get((its.cause.removeprefix("message "), its.text))

@@ -80,5 +80,5 @@ def answer_text_problems(rows: Sequence[Row], received: Sequence[Received]) -> I
 
 
 def left_over_problems(left_over: Mapping[str, int]) -> Iterator[str]:
-    """Require that nothing is left to do."""
+    """Require that no work is left over."""
     yield from (f"left over: {count} {name}" for name, count in left_over.items() if count)

@@ -1,4 +1,4 @@
-"""Everything that an observer saw of one run, as the judge reads it."""
+"""The history of one run, as an observer recorded it and the judge reads it."""
 
 import re
 from collections import defaultdict
@@ -18,7 +18,7 @@ UNKNOWN_ADDRESS: Final = Address("", "", "", "", "", "")
 
 _MOST_SHOWN: Final = 12
 
-# What the echo worker and examples/subscriber.py say, one line for each message they heard.
+# Answers of the echo worker and examples/subscriber.py, one line per message.
 HEARD: Final = re.compile(r"^#\d+ heard: (.*)$", re.MULTILINE)
 _NUMBERED: Final = re.compile(r"^#(\d+) heard: ", re.MULTILINE)
 
@@ -46,11 +46,11 @@ class Sent:
     """A publish that was acknowledged; the platform may send a message more than once.
 
     Attributes:
-        key: Of the session it belongs to.
+        key: Key of the session it belongs to.
         number: Place of the message in its chat; the same for a repeat.
         message_id: The platform's id, different in all chats; the same for a repeat.
         envelope_id: New for a repeat.
-        agent: Who is to answer, where that is known.
+        agent: The agent that must answer, if known.
     """
 
     key: str
@@ -81,7 +81,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of `messages`; `state` is empty where nothing was done to it."""
+    """A row of `messages`; `state` is empty if the row is unchanged."""
 
     session_id: str
     seq: int
@@ -96,13 +96,13 @@ class Row:
 
     @property
     def heard(self) -> list[str]:
-        """The texts that the agent says it heard."""
+        """The texts that the agent reports."""
         return HEARD.findall(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A row of `turns`; `result_id` names what ended it."""
+    """A row of `turns`; `result_id` names the result that ended it."""
 
     id: str
     session_id: str
@@ -135,7 +135,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One message that an agent says it heard, with its number in the transcript."""
+    """One message that an agent reports, with its number in the transcript."""
 
     seq: int
     text: str
@@ -165,11 +165,11 @@ class Received:
 
     @property
     def heard(self) -> list[str]:
-        """The texts that the agent says it heard, one line each."""
+        """The texts that the agent reports, one line each."""
         return HEARD.findall(self.text)
 
     def heard_messages(self) -> Iterator[Heard]:
-        """Yield the messages that the echo agent says it heard, with their numbers."""
+        """Yield the messages that the echo agent reports, with their numbers."""
         _, *pieces = _NUMBERED.split(self.text)
         for seq, text in zip(pieces[::2], pieces[1::2], strict=True):
             yield Heard(int(seq), text.removesuffix("\n"))
@@ -180,7 +180,7 @@ class Spell:
     """A worker's work on one attempt of a turn; times in seconds of one clock.
 
     Attributes:
-        is_resumed: A frozen worker goes on with what it had begun.
+        is_resumed: A frozen worker continues the work it had begun.
     """
 
     session_id: str
@@ -220,7 +220,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter, as a row or as DEAD tells it."""
+    """A dead letter, as a row or as DEAD announces it."""
 
     digest: str
     reason: str
@@ -299,7 +299,7 @@ def stream_sessions(history: History) -> set[str]:
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return items by their key, in their order."""
+    """Return items grouped by their key, in their order."""
     groups: dict[K, list[T]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
@@ -307,7 +307,7 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def shown(items: Sequence[object]) -> str:
-    """Return a list for people: of a long one what is around the first place out of order."""
+    """Return a list as text: of a long one the part around the first place out of order."""
     if len(items) <= _MOST_SHOWN:
         return str(list(items))
     numbers = [it if isinstance(it, int) else n for n, it in enumerate(items)]

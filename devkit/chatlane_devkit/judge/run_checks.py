@@ -1,7 +1,7 @@
 """Judge a run from outside: input, database, streams, and deliveries to chats.
 
-It knows what the guarantees promise and none of the router's rules. Every finding is one line
-that begins with the kind of damage, so that a test can show that each kind is noticed.
+It knows the guarantees and none of the router's rules. Every problem is one line that begins with
+the kind of damage, so that a test can show that each kind is detected.
 """
 
 from collections import Counter
@@ -31,21 +31,21 @@ from chatlane_devkit.judge.history import (
 )
 from chatlane_devkit.judge.stream_checks import stream_problems
 
-# A worker whose lease is over stops as soon as its event loop tells it so.
+# A worker whose lease has expired stops as soon as its event loop runs.
 _TOLD_LATE_SECONDS = 0.25
-# A notification is repeated after 3 s, another 10 s, and another 30 s when those got lost, too.
+# A notification is repeated after 3 s, then after 10 s, then after 30 s, if it was lost.
 LONGEST_WAIT: Final = timedelta(seconds=50)
 
 
 def problems(
     history: History, *, dead: Iterable[str] = (), longest_wait: timedelta = LONGEST_WAIT
 ) -> list[str]:
-    """Return everything that is wrong with a run.
+    """Return all problems of a run.
 
     Args:
-        history: After all that was sent is answered.
-        dead: Reasons of the dead letters that had to come of it.
-        longest_wait: For an answer.
+        history: Recorded until all sent messages were answered.
+        dead: Reasons of the expected dead letters.
+        longest_wait: Longest permitted wait for an answer.
     """
     return [
         *_log_problems(history),
@@ -113,7 +113,7 @@ def _session_problems(history: History) -> Iterator[str]:
 
 
 def _counter_problems(history: History) -> Iterator[str]:
-    """Compare what sessions have counted with what there is."""
+    """Compare the counters of sessions with the rows."""
     rows = Counter(row.session_id for row in history.rows)
     said = Counter(it.session_id for it in history.received)
     for it in history.sessions:
@@ -183,7 +183,7 @@ def _by_turn(history: History) -> dict[str, list[Row]]:
 
 
 def _answer_problems(turn: Turn, rows: Sequence[Row]) -> Iterator[str]:
-    """Compare what a turn answered with what was asked in it."""
+    """Compare the answer of each turn with the messages of the turn."""
     if any(row.session_id != turn.session_id for row in rows):
         yield f"misrouted: turn {turn.id} of {turn.session_id} has rows elsewhere"
     asked = [row.text for row in rows if row.role == "user"]
@@ -212,7 +212,7 @@ def _result_problems(history: History) -> Iterator[str]:
 def _late_problems(
     turns: Sequence[Turn], results: Mapping[str, Result], late: frozenset[str]
 ) -> Iterator[str]:
-    """Require that each result either ended its turn or was kept as one that came too late."""
+    """Require that each result either ended its turn or was kept as a late result."""
     ended_by = {turn.result_id for turn in turns}
     for result_id in results.keys() - ended_by - late:
         yield f"lost: result {result_id} ended no turn, and is not kept as late"
@@ -220,7 +220,7 @@ def _late_problems(
 
 
 def _turn_order_problems(history: History) -> Iterator[str]:
-    """Require u1 u2 a1, u3 a2: what belongs to a turn is together, and its answer is the last."""
+    """Require u1 u2 a1, u3 a2: the rows of a turn are together, and its answer comes last."""
     stream = stream_sessions(history)
     for session_id, rows in grouped(history.rows, lambda row: row.session_id).items():
         if session_id in stream:
@@ -268,7 +268,7 @@ def _dead_problems(history: History, dead: Iterable[str]) -> Iterator[str]:
 
 
 def _spell_problems(spells: Sequence[Spell]) -> Iterator[str]:
-    """Find two turns of a session, or two attempts of a turn, in work at the same time."""
+    """Find concurrent work on two turns of a session, or on two attempts of a turn."""
     for session_id, its in grouped(spells, lambda it: it.session_id).items():
         in_order = sorted(its, key=lambda it: it.begin)
         for earlier, later in zip(accumulate(in_order, _longer), in_order[1:], strict=False):

@@ -30,7 +30,7 @@ def stream_problems(history: History) -> Iterator[str]:
 
 
 def overlaps(handed: Sequence[Handed]) -> Iterator[str]:
-    """Yield every message that was given before the one before it was acknowledged."""
+    """Yield every message that was handed over before its predecessor was acknowledged."""
     given: dict[str, dict[int, float]] = defaultdict(dict)
     acknowledged: dict[tuple[str, int], float] = {}
     for note in sorted(handed, key=lambda its: its.at):
@@ -99,7 +99,7 @@ def _received_problems(history: History) -> Iterator[str]:
 
 
 def _delivery_problems(history: History) -> Iterator[str]:
-    """Compare what chats received with what was published to them."""
+    """Compare the messages that chats received with the published ones."""
     published = {it.id: it for it in history.outbound}
     for it in history.received if published else ():
         known = published.get(it.id)
@@ -115,7 +115,7 @@ def _delivery_problems(history: History) -> Iterator[str]:
 
 
 def _answer_problems(history: History) -> Iterator[str]:
-    """Compare what each chat was told with what the transcript says it was told."""
+    """Compare the answers that each chat received with the transcript."""
     yield from answer_text_problems(history.rows, history.received)
     asked = {(sent.key, sent.message_id) for sent in history.sent}
     for it in history.received:
@@ -124,7 +124,7 @@ def _answer_problems(history: History) -> Iterator[str]:
 
 
 def _hearing_problems(history: History) -> Iterator[str]:
-    """Compare what each chat was told that was heard with what it said."""
+    """Compare the messages that agents report to each chat with the messages of that chat."""
     heard: dict[str, list[str]] = defaultdict(list)
     for it in history.received:
         heard[it.key] += it.heard

@@ -1,7 +1,7 @@
-"""Judges one run of the feed: was every accepted message delivered exactly once and in order?
+"""Judge one run of the feed: was every accepted message delivered exactly once and in order?
 
-Written against the feed and what was seen from outside, with a small model of its own; it asks
-none of the router's rules, so that a fault in them cannot excuse itself.
+It uses the feed and external observations, with its own small model; it uses none of the router's
+rules, so that a fault in them cannot hide itself.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ from chatlane_devkit.judge.history import DeadLetter, Heard, History, LogEntry, 
 from chatlane_devkit.scenario.feed import Address, Publication
 
 _HEARD_ROLES: Final = frozenset({"user", "system"})
-# Two ways to write "no thread".
+# Two forms of "no thread".
 _NO_THREAD: Final = frozenset({"", "0"})
 _SHOWN_CHARACTERS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise, how many things it was checked on, and what speaks against it."""
+    """One guarantee, the number of items it was checked on, and the problems."""
 
     promise: str
     counted: int
@@ -72,7 +72,7 @@ class Said:
 
 
 class Cut(Enum):
-    """Whether a message begins a new session."""
+    """The expectation that a message begins a new session: no, yes, or either."""
 
     NO = auto()
     YES = auto()
@@ -86,9 +86,9 @@ class Conversation:
 
     Attributes:
         messages: In log order.
-        cuts: For each of them, whether it begins a new session after silence.
-        strands: The messages by chat. Only within a chat is the order fixed; there is more than
-            one where a chat moved or a person has two ids.
+        cuts: For each message, whether it begins a new session after silence.
+        strands: The messages by chat. The order is fixed only within a chat; there is more than one
+            where a chat moved or a person has two ids.
     """
 
     agent: str
@@ -100,11 +100,11 @@ class Conversation:
 def judge(
     feed: Sequence[Publication], history: History, idle_after: Mapping[str, timedelta]
 ) -> Verdict:
-    """Compare what was seen with what the feed says must come of it.
+    """Compare the history of a run with the expectations of the feed.
 
     Args:
-        feed: Everything that was published, in order.
-        history: What was seen.
+        feed: All publications, in order.
+        history: The recorded run.
         idle_after: By platform, the silence after which a session ends.
     """
     expected = conversations(feed, history.log, idle_after)
@@ -156,9 +156,9 @@ class _Judgement:
 def conversations(
     feed: Sequence[Publication], log: Sequence[LogEntry], idle_after: Mapping[str, timedelta]
 ) -> dict[str, Conversation]:
-    """Return by name what each conversation must consist of.
+    """Return the expected content of each conversation, by name.
 
-    What never reached the log counts as the last that was said, so that it is missed.
+    A message that never reached the log counts as the last one, so that it is reported missing.
     """
     entries = {entry.nats_id: entry for entry in log}
     by_talk: dict[str, list[Publication]] = defaultdict(list)
@@ -199,9 +199,10 @@ def _cuts(
     idle: timedelta | None,
     begins: Sequence[int],
 ) -> Iterator[Cut]:
-    """Cut where somebody asked for it, or speaks strictly later than `idle` after the last person.
+    """Return where sessions must be cut: on request, or after more silence than `idle`.
 
-    Surely so only when everything before was answered before the person spoke.
+    The silence is counted from the last message of a person. The cut is certain only if everything
+    before was answered before the person wrote.
     """
     last_activity: datetime | None = None
     settles = last_place = 0
@@ -234,7 +235,7 @@ def _talks_by_place(feed: Sequence[Publication]) -> dict[Address, str]:
 
 
 def _talks_by_session(feed: Sequence[Publication], history: History) -> dict[str, set[str]]:
-    """Return for each session the conversations whose places its answers went to."""
+    """Return for each session the conversations that its answers were sent to."""
     places = _talks_by_place(feed)
     talks: dict[str, set[str]] = defaultdict(set)
     for answer in history.received:
@@ -286,7 +287,7 @@ def _conversation_problems(
 
 
 def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]]) -> Iterator[str]:
-    """Say in which way the sessions of one conversation are not what they must be."""
+    """Describe how the sessions of one conversation differ from the expectation."""
     expected = conversation.messages
     actual = [said for session in sessions for said in session]
     missing, extra = Counter(expected) - Counter(actual), Counter(actual) - Counter(expected)
@@ -307,7 +308,7 @@ def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]
 def _cut_problems(
     conversation: Conversation, sessions: Sequence[tuple[Said, ...]]
 ) -> Iterator[str]:
-    """Say which messages are in the wrong session, given that all came in order."""
+    """Describe messages in the wrong session, given that all arrived in order."""
     begins = set(accumulate(map(len, sessions)))
     for number, (said, cut) in enumerate(
         zip(conversation.messages, conversation.cuts, strict=True)
@@ -319,7 +320,7 @@ def _cut_problems(
 
 
 def is_interleaving(merged: Sequence[Said], strands: Sequence[Sequence[Said]]) -> bool:
-    """Tell whether `merged` is all of `strands`, each in its own order."""
+    """Return whether `merged` is all of `strands`, each in its own order."""
     if len(merged) != sum(len(strand) for strand in strands):
         return False
     reached = {(0,) * len(strands)}
@@ -342,7 +343,7 @@ def _first_difference(expected: Sequence[Said], actual: Sequence[Said]) -> str:
 def _hearing_problems(
     feed: Sequence[Publication], found: Mapping[str, list[Session]], history: History
 ) -> Iterator[str]:
-    """Compare what the agents say they heard with the transcripts, by number and text."""
+    """Compare the messages that agents report with the transcripts, by number and text."""
     heard: dict[str, list[Heard]] = defaultdict(list)
     for answer in history.received:
         heard[answer.session_id].extend(answer.heard_messages())
@@ -368,7 +369,7 @@ def _heard_differences(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[
 
 
 def _misheard(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[tuple[Row, str]]:
-    """Yield rows that the agent heard with another text; file names follow the text."""
+    """Yield rows that the agent reports with another text; file names follow the text."""
     texts = {its.seq: its.text for its in heard}
     yield from ((row, texts[row.seq]) for row in rows if texts.get(row.seq, row.text) != row.text)
 
@@ -396,9 +397,9 @@ def _session_problems(
 def _ending_problems(
     feed: Sequence[Publication], found: Mapping[str, list[Session]], history: History
 ) -> Iterator[str]:
-    """Compare how sessions ended with how many followed another in the same conversation.
+    """Compare the ends of sessions with the number of successors in the same conversation.
 
-    The last one of a conversation may have ended by silence, which needs no message.
+    The last session of a conversation may have ended by silence, which needs no message.
     """
     due = sum(len(sessions) - 1 for sessions in found.values())
     silent = {its[-1].id for its in found.values() if its and its[-1].end_reason == "idle"}
@@ -443,7 +444,7 @@ def _detail(letters: Sequence[DeadLetter], digest: str) -> str:
 
 
 def _heard_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows that agents had to hear, by session, in order."""
+    """Return the rows that agents had to receive, by session, in order."""
     by_session: dict[str, list[Row]] = defaultdict(list)
     chosen = (row for row in rows if row.role in _HEARD_ROLES)
     for session_id, its in groupby(

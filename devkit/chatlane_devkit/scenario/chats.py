@@ -7,10 +7,10 @@ from typing import Final
 
 from chatlane_devkit.scenario.phrases import Chance
 
-# The day that is told; nothing depends on when it is played.
+# The date of the scenario; nothing depends on the date of the run.
 MIDNIGHT: Final = datetime(2026, 3, 12, tzinfo=UTC)
 
-# Generic first names and what these people write in.
+# Generic first names and the languages of these people.
 _PEOPLE: Final = (
     "Ann:en Ben:en Carla:es Dora:de Emre:tr Fatima:ar Grace:en Hiro:ja Ines:pt Jonas:de Kim:en "
     "Jun:ko Marek:pl Nina:de Oksana:uk Priya:hi Quentin:fr Rosa:it Sofia:es Tom:en Selma:sv "
@@ -43,9 +43,9 @@ class Chat:
     """A chat, or a thread of one, in which conversations take place.
 
     Attributes:
-        label: Begins the names of the conversations held here.
-        is_shared: All who write here are in one conversation; else each has one of their own.
-        agent: Who answers.
+        label: Prefix of the names of its conversations.
+        is_shared: All participants share one conversation; otherwise each has a separate one.
+        agent: The agent that answers.
     """
 
     label: str
@@ -60,7 +60,7 @@ class Chat:
     last_number: int = field(default=0)
 
     def talk(self, person: Person | None) -> str:
-        """Name the conversation that a message of `person` belongs to."""
+        """Return the name of the conversation that a message of `person` belongs to."""
         if self.is_shared or person is None:
             return self.label
         return f"{self.label}/{person.name.lower()}"
@@ -69,7 +69,7 @@ class Chat:
         """Return the id that the platform gives to the next message.
 
         Args:
-            chance: Decides where a count starts.
+            chance: Chooses the first number of a sequence.
             at: Seconds since midnight.
         """
         self.last_number = (self.last_number or chance.below(9_000)) + 1
@@ -91,13 +91,13 @@ def snowflake(at: float, number: int) -> str:
 
 
 def timestamp(at: float) -> str:
-    """Return the moment `at` seconds after midnight as events write it."""
+    """Return the time `at` seconds after midnight in the format of events."""
     moment = MIDNIGHT + timedelta(milliseconds=round(at * 1000))
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def create_people(chance: Chance) -> list[Person]:
-    """Return everybody, with ids on all platforms."""
+    """Return all people, with ids on all platforms."""
     return [_person(chance, *entry.split(":")) for entry in _PEOPLE.split()]
 
 

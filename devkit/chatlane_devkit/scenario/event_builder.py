@@ -1,4 +1,4 @@
-"""Writes down what people say in the demo's day, one line of the feed for each message."""
+"""Build the messages of the scenario, one line of the feed for each."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ Line = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the feed at its place in the day.
+    """One line of the feed with its time of day.
 
     Attributes:
         at: Seconds since midnight.
-        room: Where it was said; None for a line that is no message.
+        room: The chat of the message; None for a line that is no message.
     """
 
     at: float
@@ -47,10 +47,10 @@ class Entry:
 
 
 class EventBuilder:
-    """The day as it is written.
+    """The scenario while it is being built.
 
     Attributes:
-        entries: In the order of writing; `at` tells the order of the day.
+        entries: In the order of creation; `at` gives the order of the day.
     """
 
     def __init__(self, chance: Chance, phrases: Phrases) -> None:
@@ -69,15 +69,15 @@ class EventBuilder:
         scripts: int = 1,
         seconds_between: float = 90,
     ) -> float:
-        """Let people talk for a while and return when they stop.
+        """Add a dialogue of several people, and return the time at which it ends.
 
         Args:
-            room: Where they talk.
-            people: Who takes part; one person talks to the assistant alone.
+            room: The chat.
+            people: The participants; a single person talks to the assistant alone.
             start: Seconds since midnight.
-            kind: What they talk about.
-            scripts: How many subjects.
-            seconds_between: How long they think between two messages, on average.
+            kind: Kind of the subjects.
+            scripts: Number of subjects.
+            seconds_between: Average pause between two messages.
         """
         at = start
         language = people[0].language
@@ -94,13 +94,13 @@ class EventBuilder:
     def say(
         self, at: float, room: Chat, person: Person | None, text: str | None, **more: object
     ) -> Entry:
-        """Write down a message that an agent shall hear.
+        """Add a message that an agent must receive.
 
         Args:
             at: Seconds since midnight.
-            room: Where.
-            person: Who, or None where the platform does not tell.
-            text: What; None for attachments only.
+            room: The chat.
+            person: The sender, or None if the platform does not name one.
+            text: The text; None for attachments only.
             more: Further fields of the event.
         """
         event = self.event(at, room, person, text=text, **more)
@@ -111,19 +111,19 @@ class EventBuilder:
     def tell(
         self, at: float, room: Chat, person: Person, text: str, reply: str, *, begins: bool = False
     ) -> Entry:
-        """Write down a command, with what the router answers."""
+        """Add a command, with the expected answer of the router."""
         event = self.event(at, room, person, text=text)
         line: Line = {"event": event, "expect": "obeyed", "talk": room.talk(person)}
         line |= {"reply": reply} | ({"begins": True} if begins else {})
         return self.add(Entry(at, line, room, person))
 
     def happen(self, at: float, room: Chat, person: Person | None, **fields: object) -> Entry:
-        """Write down an event that is kept but starts nothing, such as a reaction."""
+        """Add an event that is stored but starts nothing, such as a reaction."""
         line: Line = {"event": self.event(at, room, person, **fields), "expect": "kept"}
         return self.add(Entry(at, line, room, person))
 
     def add(self, entry: Entry) -> Entry:
-        """Write down a line as it is."""
+        """Add a line as it is."""
         self.entries.append(entry)
         return entry
 
@@ -149,7 +149,7 @@ class EventBuilder:
         return {key: value for key, value in event.items() if value is not None}
 
     def _say_or_show(self, at: float, room: Chat, person: Person, text: str) -> None:
-        """Say something, now and then with a file or as a reply; stream agents get text only."""
+        """Add a message, sometimes with a file or as a reply; stream agents get text only."""
         more: dict[str, object] = {}
         if self.chance.happens(_SHARE_OF_REPLIES) and self.entries and room.last_number:
             more["reply_to"] = self._earlier_message_id(room)

@@ -9,7 +9,7 @@ from chatlane_devkit.scenario.chats import Chat, Person, timestamp
 from chatlane_devkit.scenario.event_builder import Entry, EventBuilder, Line
 from chatlane_devkit.scenario.scenes import DISCORD_BLOCKS, HOUR, next_settle
 
-# The declared ids of our own accounts; what they wrote must never run.
+# The declared ids of our own accounts; their messages must never start a turn.
 OWN_IDS: Final = {"telegram": "600100200", "discord": "600100200300400500"}
 
 _COPIED_ENVELOPES: Final = 12
@@ -18,7 +18,7 @@ _REPLAYED: Final = 8
 
 
 def add_copies(diary: EventBuilder) -> None:
-    """Copies of messages: the same envelope twice, or the same message in a new envelope."""
+    """Add copies of messages: the same envelope twice, or the same message in a new envelope."""
     said = [entry for entry in diary.entries if _has_message_id(entry)]
     chosen = diary.chance.shuffled(said)[: _COPIED_ENVELOPES + _COPIED_MESSAGES]
     for number, entry in enumerate(chosen):
@@ -28,11 +28,11 @@ def add_copies(diary: EventBuilder) -> None:
 
 
 def add_replay(diary: EventBuilder, room_label: str, at: float) -> None:
-    """An adapter that lost its place publishes the last messages of a chat again."""
+    """Publish the last messages of a chat again, as an adapter does that lost its position."""
     said = [
         entry
         for entry in sorted(diary.entries, key=lambda entry: entry.at)
-        # A timer has no message number, so no platform could say it again.
+        # A timer has no message number, so no platform could send it again.
         if entry.line.get("talk") == room_label and entry.at < at and "message_id" in entry.event
     ]
     for number, entry in enumerate(said[-_REPLAYED:]):
@@ -40,7 +40,7 @@ def add_replay(diary: EventBuilder, room_label: str, at: float) -> None:
 
 
 def _has_message_id(entry: Entry) -> bool:
-    """Tell whether copies are known by the message; without an id only by the envelope."""
+    """Return whether a copy is recognised by message id, and not only by its envelope id."""
     return entry.line.get("expect") == "accepted" and "message_id" in entry.event
 
 
@@ -53,10 +53,10 @@ def _copy(diary: EventBuilder, entry: Entry, at: float, *, is_same_envelope: boo
 
 
 def add_edits(diary: EventBuilder) -> None:
-    """Edits, deletions and reactions: kept, but they start nothing.
+    """Add edits, deletions and reactions, which are stored but start nothing.
 
-    The first two come when all is answered: what still waited would be heard as it is by then,
-    or never.
+    The first two come when all is answered: a message that is still pending would reach the agent
+    in its edited form, or not at all.
     """
     said = [
         entry
@@ -83,7 +83,7 @@ def _of_kind(diary: EventBuilder, kind: str, text: str) -> dict[str, object]:
 
 
 def add_other_senders(diary: EventBuilder, person: Person) -> None:
-    """A service event, our own echo, another bot, and two timers that do reach the agent."""
+    """Add a service event, our own echo, another bot, and two timers that do reach the agent."""
     family = _first_room(diary, "telegram/family")
     diary.happen(9.4 * HOUR, family, person, kind="service", text=f"{person.name} joined")
     for hour, label in ((9.8, "telegram/family"), (10.3, "discord/off-topic")):
@@ -105,7 +105,7 @@ def _first_room(diary: EventBuilder, label: str) -> Chat:
 
 
 def add_unusual_events(diary: EventBuilder) -> None:
-    """Texts that no database takes as they come; they are cleaned and run."""
+    """Add texts that no database can store unchanged; the router cleans them and starts a turn."""
     base = _plain_event(diary, 71_000_001, "odd one")
     odd: list[tuple[str, str]] = [
         ("caf\ud83d half an emoji", "caf\ufffd half an emoji"),
@@ -119,7 +119,7 @@ def add_unusual_events(diary: EventBuilder) -> None:
 
 
 def add_invalid_events(diary: EventBuilder) -> None:
-    """Events that become dead letters, one for each way to be wrong."""
+    """Add events that become dead letters, one for each kind of error."""
     block = (DISCORD_BLOCKS[1][2] - DISCORD_BLOCKS[0][0]) * HOUR
     lines = [*_undecodable(diary), *_unplaceable(diary)]
     for number, line in enumerate(lines):
@@ -185,7 +185,7 @@ def _plain_event(diary: EventBuilder, chat_id: int, name: str) -> dict[str, obje
 
 
 def _subject(event: dict[str, object]) -> str:
-    """Return the subject of an event, worked out here rather than by the code under test."""
+    """Return the subject of an event, computed here instead of by the code under test."""
     chat = event.get("chat")
     digest = "none"
     if isinstance(chat, dict):

@@ -1,12 +1,12 @@
-"""The demo's feed: a JSON Lines file of what adapters publish and what must come of it.
+"""The demo's feed: a JSON Lines file of published messages and their expected results.
 
-A line is an `event` (published through the adapter client) or a `subject` with a `body` (text)
-or `raw` (base64) that goes out as it is. `expect` says what must come of it: `accepted`,
-`duplicate`, `kept` (stored in the log, starts nothing), `obeyed` (a command, answered with
-`reply`; `begins` a new session or not) or `dead:<reason>`; accepted and obeyed lines name their
-conversation (`talk`), accepted ones their agent. Other lines direct the player: `settle` waits until all
-is answered, `pause` waits some seconds, `cue` lets something break. Nothing here asks the
-router's own rules: the expectations were written down with the events.
+A line is an `event` (published through the adapter client) or a `subject` with a `body` (text) or
+`raw` (base64) that is published as it is. `expect` is the expected result: `accepted`, `duplicate`,
+`kept` (stored in the log, starts nothing), `obeyed` (a command, answered with `reply`; `begins` a
+new session or not) or `dead:<reason>`; accepted and obeyed lines name their conversation (`talk`),
+accepted ones their agent. Other lines direct the player: `settle` waits until all is answered,
+`pause` waits some seconds, `cue` triggers a fault. Nothing here uses the router's own rules: the
+expectations were written together with the events.
 """
 
 import base64
@@ -23,10 +23,10 @@ _UNSTORABLE: Final = frozenset({"\x00"})
 
 
 class FeedError(ValueError):
-    """A line of the feed cannot be read.
+    """A line of the feed is not valid.
 
     Attributes:
-        number: Which line, from 1.
+        number: Line number, from 1.
     """
 
     def __init__(self, number: int, problem: str) -> None:
@@ -36,7 +36,7 @@ class FeedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where something was said, as text; what is missing is empty.
+    """The place of a message, as text; missing parts are empty.
 
     Attributes:
         thread: As the platform sent it, so the same place may have several.
@@ -52,21 +52,21 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One message of the feed and what must come of it.
+    """One message of the feed and its expected result.
 
     Attributes:
         number: Line number; the order of the feed.
         nats_id: The `Nats-Msg-Id` it is published with.
-        event: The inbound event, as far as there is one.
-        subject: Where a raw body goes; None when the adapter client publishes the event.
+        event: The inbound event, as far as it can be read.
+        subject: Subject of a raw body; None when the adapter client publishes the event.
         body: The raw body; None with the adapter client.
-        reason: Why it becomes a dead letter.
+        reason: Reason of the expected dead letter.
         talk: Name of its conversation.
         text: Its text as the transcript must have it.
-        hears: What the agent says it heard.
-        reply: What the router answers to a command.
+        hears: The text that the agent reports.
+        reply: The router's answer to a command.
         begins: The command begins a new session.
-        settles: How many times the player waited for all answers before it.
+        settles: Number of times the player waited for all answers before it.
     """
 
     number: int
@@ -91,7 +91,7 @@ class Publication:
 
     @property
     def album(self) -> str:
-        """The album it is part of; empty when there is none."""
+        """The album that the message belongs to; empty when there is none."""
         return _id_text(self.event.get("album_id"))
 
     @property
@@ -101,12 +101,12 @@ class Publication:
 
     @property
     def is_from_person(self) -> bool:
-        """Whether it counts as a person's activity."""
+        """The event counts as a person's activity."""
         return bool(self.event.get("kind", "message") == "message")
 
     @property
     def address(self) -> Address:
-        """The place that it was published for."""
+        """The place that the event was published for."""
         chat = self.event.get("chat") or {}
         sender = self.event.get("sender") or {}
         return Address(
@@ -129,14 +129,14 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Go on when everything published so far was read and answered."""
+    """Wait until everything published so far has been read and answered."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Something breaks now: `router`, `worker`, `nats` or `postgres`."""
+    """Trigger a fault in one part: `router`, `worker`, `nats` or `postgres`."""
 
     name: str
 
@@ -148,7 +148,7 @@ def read_feed(path: Path) -> tuple[Step, ...]:
     """Read a feed.
 
     Raises:
-        FeedError: A line is none of those that the module describes.
+        FeedError: A line has none of the described forms.
     """
     return tuple(_steps(path.read_text("utf-8")))
 
@@ -159,7 +159,7 @@ def publications(steps: tuple[Step, ...]) -> tuple[Publication, ...]:
 
 
 def cleaned(text: str) -> str:
-    """Return a text with U+FFFD for everything that cannot be stored."""
+    """Return a text with U+FFFD for every character that cannot be stored."""
     return "".join(
         "\ufffd" if character in _UNSTORABLE or "\ud800" <= character <= "\udfff" else character
         for character in text
@@ -182,12 +182,12 @@ def parse_step(number: int, line: Mapping[str, Any], settles: int = 0) -> Step:
     """Parse one line of the feed.
 
     Args:
-        number: Of the line, from 1.
-        line: As read.
-        settles: How many of the lines before it were a settle.
+        number: Line number, from 1.
+        line: The line as read.
+        settles: Number of settle lines before it.
 
     Raises:
-        KeyError, ValueError: The line is not understood.
+        KeyError, ValueError: The line is not valid.
     """
     if "pause" in line:
         return Pause(timedelta(seconds=line["pause"]), line.get("why", ""))
@@ -206,7 +206,7 @@ def _publication(number: int, line: Mapping[str, Any], settles: int) -> Publicat
     text = cleaned(event.get("text") or "") if is_readable else ""
     return Publication(
         number=number,
-        # What cannot be decoded has no envelope id that anybody could have put in the header.
+        # A body that cannot be decoded has no envelope id, so no adapter could set the header.
         nats_id=str(event["id"]) if is_readable else f"feed-{number}",
         event=event,
         subject=None if body is None else line["subject"],
@@ -234,12 +234,12 @@ def _expectation(word: str) -> Expect:
 def _raw_body(line: Mapping[str, Any]) -> bytes:
     body = base64.b64decode(line["raw"]) if "raw" in line else line["body"].encode()
     missing = line.get("pad_bytes", 0) - len(body)
-    # Blanks before the last brace: still the same JSON, only larger.
+    # Spaces before the last brace: the same JSON, only larger.
     return body if missing <= 0 else body[:-1] + b" " * missing + body[-1:]
 
 
 def _event_in(body: bytes) -> dict[str, Any]:
-    """Return the event of a raw body, or nothing where there is none."""
+    """Return the event of a raw body, or an empty one if it has none."""
     try:
         event = json.loads(body)
     except (ValueError, RecursionError):

@@ -15,14 +15,13 @@ _SLOT: Final = re.compile(r"\{([a-z]+)\}")
 
 
 class Chance:
-    """Choices that come out the same for one seed, whatever the version of Python.
+    """Random choices that are the same for one seed in every version of Python.
 
-    Built on `random.Random.random` alone: the library promises to keep that sequence, and no
-    other.
+    Built on `random.Random.random` alone: the library guarantees only that sequence.
     """
 
     def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed)  # noqa: S311 # made to be repeated, not to be secret
+        self._random = random.Random(seed)  # noqa: S311 # repeatable, not secret
 
     def below(self, count: int) -> int:
         """Return a number from 0 to `count` - 1."""
@@ -33,7 +32,7 @@ class Chance:
         return low + (high - low) * self._random.random()
 
     def happens(self, share: float) -> bool:
-        """Tell whether something happens that does so in `share` of all cases."""
+        """Return true in a `share` of all cases."""
         return self._random.random() < share
 
     def pick(self, items: Sequence[Item]) -> Item:
@@ -81,9 +80,9 @@ class Phrases:
         """Return the messages of one script with its slots filled.
 
         Args:
-            chance: Chooses.
-            language: Who has nothing left to say in it goes on in English.
-            kind: What it is about.
+            chance: Makes the choices.
+            language: Language of the script; English when no unused script is left in it.
+            kind: Kind of the subject.
             told: Scripts that were used in the same place; the chosen one is added.
         """
         fresh = [its for its in self._of(language, kind) if its not in told]

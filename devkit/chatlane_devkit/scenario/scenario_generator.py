@@ -1,6 +1,7 @@
-"""Writes the demo's feed, `data/scenario.jsonl`: the same bytes from the same seed.
+"""Write the demo's feed, `data/scenario.jsonl`: the same bytes from the same seed.
 
-`python -m chatlane_devkit.scenario.scenario_generator write` makes the file, `... check` fails when it differs.
+`python -m chatlane_devkit.scenario.scenario_generator write` writes the file, `... check` fails
+when it differs.
 """
 
 import json
@@ -40,10 +41,10 @@ from chatlane_devkit.scenario.scenes import (
 SEED: Final = "a day in the life"
 SCENARIO_FILE: Final = Path(__file__).parent / "data" / "scenario.jsonl"
 
-# Longer than the demo's idle time, and during it nobody writes.
+# Longer than the demo's idle time; no message is sent during it.
 _PAUSE_SECONDS: Final = 3.0
 
-# What breaks and when: never inside a block of DISCORD_BLOCKS, where seconds count.
+# Faults and their times: never inside a block of DISCORD_BLOCKS, where seconds count.
 _CUES: Final = (("router", 8.4), ("worker", 13.0), ("nats", 14.8), ("postgres", 17.0))
 
 
@@ -52,7 +53,7 @@ def generate_scenario(seed: str = SEED) -> str:
     diary = EventBuilder(Chance(seed), read_phrases())
     people = _scenes(diary)
     _mishaps(diary)
-    # Behind all others, so that none of them changes with it.
+    # Added last, so that the other entries do not change.
     telegram_commands(diary, people[28])
     telegram_photos(diary, people[29])
     _stage_directions(diary)
@@ -83,8 +84,8 @@ def _mishaps(diary: EventBuilder) -> None:
 
 
 def _stage_directions(diary: EventBuilder) -> None:
-    """Say where the player waits for answers, pauses, or lets something break."""
-    # A chat that moved is known under its new id only once the move was read.
+    """Return the lines at which the player waits for answers, pauses, or triggers a fault."""
+    # A chat that moved is known under its new id only after the router has read the move.
     diary.add(Entry(MOVE_AT + 0.01, {"settle": True, "why": "a group moves to a new id"}))
     for start, pause, end in DISCORD_BLOCKS:
         for hour in (start, end):
@@ -101,7 +102,7 @@ def _text(line: Line) -> str:
 
 
 def _with_hears(entry: Entry) -> Line:
-    """Return the line with what an agent hears, where that is not the text itself."""
+    """Return the line with the text that the agent reports, if it differs from the text itself."""
     line = dict(entry.line)
     event = line.get("event")
     if line.get("expect") == "accepted" and isinstance(event, dict) and "attachments" in event:

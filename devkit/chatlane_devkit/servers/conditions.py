@@ -13,7 +13,7 @@ async def until(is_so: Callable[[], Awaitable[bool]], patience: timedelta) -> fl
     """Poll until a condition holds, and return the seconds that passed.
 
     Raises:
-        TimeoutError: It never was.
+        TimeoutError: The condition did not hold in time.
     """
     begin = monotonic()
     async with asyncio.timeout(patience.total_seconds()):

@@ -1,7 +1,7 @@
-"""A real nats-server and a real Postgres as child processes, for the demo and the tests.
+"""Run nats-server and Postgres as child processes, for the demo and the tests.
 
-Both listen on loopback only, keep their data in a directory given to them, come back with the
-same port and data after `kill`, and end with the process that started them, however it ends.
+Both listen on loopback only, keep their data in a given directory, come back with the same port and
+data after `kill`, and end with the process that started them, in every case.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ STOP_PATIENCE: Final = timedelta(seconds=10)
 _POLL: Final = timedelta(milliseconds=20)
 _PROBE_PATIENCE: Final = timedelta(seconds=2)
 
-# Below the range that outgoing connections take their ports from: a client that keeps dialling
-# a stopped server's port would otherwise one day be given that very port and talk to itself.
+# Below the range of ports for outgoing connections: a client that keeps connecting to the port of a
+# stopped server could otherwise get that port itself and talk to itself.
 _PORTS: Final = range(15_000, 32_000)
 
 _USER: Final = "chatlane"
@@ -46,7 +46,7 @@ _POSTGRES_SETTINGS: Final[Mapping[str, str]] = {
     "max_connections": "200",
     "fsync": "on",
     "synchronous_commit": "on",
-    # Else its log would quote rows that it refuses, and parameters: what people wrote.
+    # Otherwise the log would quote refused rows and parameters, which contain message bodies.
     "log_error_verbosity": "terse",
     "log_parameter_max_length": "0",
     "log_timezone": "UTC",
@@ -68,7 +68,7 @@ class EmbeddedServer(ABC):
 
     @property
     def port(self) -> int:
-        """The port, the same for the whole life; known from the first start on."""
+        """The port, known from the first start on and then unchanged."""
         if self._port is None:
             raise ServerStartError(self.name, "it was never started")
         return self._port
@@ -80,11 +80,11 @@ class EmbeddedServer(ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives; frozen counts as living."""
+        """The process is alive; a frozen process counts as alive."""
         return self.pid is not None
 
     async def start(self) -> None:
-        """Start the server and return when it answers; does nothing when it runs.
+        """Start the server and return when it answers; do nothing if it is running.
 
         Raises:
             ServerStartError: It exits, or does not answer in 30 s.
@@ -94,7 +94,7 @@ class EmbeddedServer(ABC):
         await self._prepare()
         try:
             async with asyncio.timeout(START_PATIENCE.total_seconds()):
-                while not await self._start_once():  # noqa: ASYNC110 # a process gives no event
+                while not await self._start_once():  # noqa: ASYNC110 # a process sends no event
                     await asyncio.sleep(_POLL.total_seconds())
         except BaseException as error:
             if self._process:
@@ -104,7 +104,7 @@ class EmbeddedServer(ABC):
             raise
 
     async def stop(self) -> None:
-        """End the server in order."""
+        """Stop the server gracefully."""
         if self._process:
             await self._process.stop(self._stop_signal, STOP_PATIENCE)
 
@@ -114,17 +114,17 @@ class EmbeddedServer(ABC):
             await self._process.kill()
 
     def pause(self) -> None:
-        """Freeze the server with SIGSTOP: its connections stay open and nothing answers."""
+        """Freeze the server with SIGSTOP: its connections stay open and it does not answer."""
         self._require_process().send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused server go on."""
+        """Resume a paused server."""
         self._require_process().send(signal.SIGCONT)
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where clients connect, credentials included."""
+        """Address for clients, with credentials."""
 
     @property
     @abstractmethod
@@ -139,19 +139,19 @@ class EmbeddedServer(ABC):
         return None
 
     async def _prepare(self) -> None:
-        """Make what has to exist before the first start."""
+        """Create the files that must exist before the first start."""
         self.directory.mkdir(parents=True, exist_ok=True)
 
     @abstractmethod
     def _arguments(self) -> list[str]:
-        """Write configuration for the present port and return the command line."""
+        """Write the configuration for the current port and return the command line."""
 
     @abstractmethod
     async def _answers(self) -> bool:
-        """Tell whether this very server, not another on its port, serves clients."""
+        """Return whether this server, and not another one on its port, serves clients."""
 
     async def _start_once(self) -> bool:
-        """Start the process and wait until it answers; False when a port was taken."""
+        """Start the process and wait until it answers; return false if a port was taken."""
         self._port = self._fixed_port or free_port()
         log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._process = self._spawn(self._arguments())
@@ -214,11 +214,11 @@ class NatsServer(EmbeddedServer):
 
     @property
     def monitoring_url(self) -> str:
-        """Where the server tells about itself over HTTP; changes with every start."""
+        """Address of the monitoring endpoint, over HTTP; changes with every start."""
         return f"http://{LOOPBACK}:{self._monitoring_port}"
 
     def reload(self) -> None:
-        """Have the server read its configuration again; its log tells when it has."""
+        """Make the server read its configuration again; its log shows when it has."""
         self._require_process().send(signal.SIGHUP)
 
     @property
@@ -239,8 +239,8 @@ class NatsServer(EmbeddedServer):
         return [str(nats_server_program()), "--config", str(config)]
 
     def _config(self) -> str:
-        # JSON is what nats-server reads, too. The storage limit is a constant, because the
-        # default is a share of the free disk and a small disk then refuses declared streams.
+        # nats-server also reads JSON. The storage limit is a constant, because the default is a
+        # share of the free disk and a small disk then refuses declared streams.
         store: dict[str, object] = {
             "store_dir": str(self.directory / "store"),
             "max_file_store": 64 * 1024**3,
@@ -312,10 +312,10 @@ class PostgresServer(EmbeddedServer):
 
     @override
     async def stop(self, *, is_immediate: bool = False) -> None:
-        """End the server.
+        """Stop the server.
 
         Args:
-            is_immediate: Without a checkpoint, so that the next start recovers from the log.
+            is_immediate: Skip the checkpoint, so that the next start recovers from the log.
         """
         if self._process:
             chosen = signal.SIGQUIT if is_immediate else self._stop_signal
@@ -358,7 +358,7 @@ class PostgresServer(EmbeddedServer):
                 shutil.chown(path, self._user.uid, self._user.gid)
 
     async def _initialise_cluster(self) -> None:
-        # Written without a sync: a cluster that has served nobody yet can be made again.
+        # Written without a sync: a cluster that has served no client yet can be created again.
         process = self._spawn(
             [
                 str(self.programs / "initdb"),
@@ -383,7 +383,7 @@ class PostgresServer(EmbeddedServer):
 
     @override
     async def _answers(self) -> bool:
-        # The password is this cluster's own, so no other server can be taken for it.
+        # The password belongs to this cluster, so no other server can be mistaken for it.
         with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError):
             timeout = _PROBE_PATIENCE.total_seconds()
             connection = await asyncpg.connect(self.url, timeout=timeout, command_timeout=timeout)
@@ -407,10 +407,10 @@ async def open_nats(
     """Run a nats-server with JetStream until the end of the block.
 
     Args:
-        directory: For its files; made when missing, never removed.
-        port: Chosen when not given.
+        directory: For its files; created if missing, never removed.
+        port: Chosen if not given.
         sync_always: Sync every write to disk before it is acknowledged.
-        max_payload_bytes: The server's default when not given.
+        max_payload_bytes: The server's default if not given.
         extra_config: More lines of its configuration, such as accounts.
     """
     server = NatsServer(
@@ -435,11 +435,12 @@ async def open_postgres(
     """Run Postgres until the end of the block.
 
     Args:
-        directory: For its files; made when missing, never removed. As root, a folder that the
-            user postgres (or nobody) can pass through.
-        port: Chosen when not given.
+        directory: For its files; created if missing, never removed. As root, a directory that the
+            user `postgres` can pass through, or the unprivileged system user if there is no
+            `postgres`.
+        port: Chosen if not given.
         settings: Server settings by name, such as `synchronous_commit`.
-        programs: Folder with `postgres` and `initdb`; of the wheel or PATH when not given.
+        programs: Directory with `postgres` and `initdb`; by default from the wheel or PATH.
     """
     server = PostgresServer(directory, port, settings=settings, programs=programs)
     async with _running(server):
@@ -449,7 +450,7 @@ async def open_postgres(
 def free_port() -> int:
     """Return a loopback port that is free now.
 
-    Somebody may take it in the next moment, so whoever uses it must be ready to ask again.
+    Another process may take it in the next moment, so the caller must be ready to retry.
     """
     for port in random.SystemRandom().sample(_PORTS, 200):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -470,9 +471,9 @@ async def _running(server: EmbeddedServer) -> AsyncIterator[None]:
 
 
 def _is_worth_repeating(log_path: Path, log_start: int) -> bool:
-    """Tell from the log whether a start failed on something that passes.
+    """Return whether a start failed on a temporary condition, according to the log.
 
-    A port taken between choice and use, or the remains of a killed Postgres that are still
+    A port that was taken between choice and use, or a killed Postgres whose processes are still
     ending.
     """
     with log_path.open("rb") as log:
@@ -493,7 +494,7 @@ async def _nats_greeting(port: int) -> dict[str, object]:
 
 
 async def _is_healthy(monitoring_port: int) -> bool:
-    """Tell whether JetStream has recovered its streams."""
+    """Return whether JetStream has recovered its streams."""
     reader, writer = await asyncio.open_connection(LOOPBACK, monitoring_port)
     try:
         writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")

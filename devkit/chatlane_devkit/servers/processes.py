@@ -20,11 +20,11 @@ _LOG_TAIL_BYTES: Final = 4096
 
 
 class ServerStartError(ChatlaneError):
-    """An embedded server did not come up.
+    """An embedded server did not start.
 
     Attributes:
-        server: Which one.
-        log_tail: The last lines that it wrote.
+        server: Name of the server.
+        log_tail: The last lines of its log.
     """
 
     def __init__(self, server: str, reason: str, log_tail: str = "") -> None:
@@ -58,8 +58,8 @@ class _Handle(Protocol):
 class ServerProcess:
     """One run of a server program.
 
-    The kernel ends it when the *thread* that started it ends, so start servers from a thread
-    that stays: the one of the event loop.
+    The kernel ends it when the *thread* that started it ends, so start servers from a thread that
+    stays alive: the thread of the event loop.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id, of the child guard at first, then of the program it becomes."""
+        """Process id, first of the child guard, then of the program it becomes."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended yet."""
+        """The process has not ended yet."""
         return self._process.poll() is None
 
     @property
@@ -102,11 +102,11 @@ class ServerProcess:
         return self._process.poll()
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Send a signal; does nothing when the process has ended."""
+        """Send a signal; do nothing if the process has ended."""
         self._process.send_signal(signal_number)
 
     async def kill(self) -> None:
-        """SIGKILL the process and its children together, as the end of a machine would."""
+        """Send SIGKILL to the process and its children together, as the loss of a machine would."""
         children = _children_of(self.pid) if self.is_running else []
         self._process.kill()
         for child in children:
@@ -115,7 +115,7 @@ class ServerProcess:
         await self.wait(timedelta(seconds=10))
 
     async def stop(self, signal_number: signal.Signals, patience: timedelta) -> None:
-        """Ask for an orderly end and kill after `patience`."""
+        """Ask the process to stop, and kill it after `patience`."""
         if not self.is_running:
             return
         self.send(signal_number)
@@ -129,16 +129,16 @@ class ServerProcess:
         """Return the exit code.
 
         Raises:
-            TimeoutError: It still runs.
+            TimeoutError: It is still running.
         """
         async with asyncio.timeout(timeout.total_seconds()):
-            while (code := self._process.poll()) is None:  # noqa: ASYNC110 # a process gives no event
+            while (code := self._process.poll()) is None:  # noqa: ASYNC110 # a process sends no event
                 await asyncio.sleep(_POLL.total_seconds())
         return code
 
 
 def _children_of(pid: int) -> list[int]:
-    """Direct children of a process; none where the kernel does not list them."""
+    """Return the direct children of a process; none if the kernel does not list them."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     except OSError:

@@ -1,4 +1,4 @@
-"""Our own programs as processes with names that people can follow: router 1, worker 2, ..."""
+"""Run our own programs as processes with readable names: router 1, worker 2, ..."""
 
 import asyncio
 import os
@@ -18,10 +18,10 @@ _LOOK_AGAIN: Final = timedelta(milliseconds=100)
 class Program:
     """A program that can be started, killed and started again under the same name.
 
-    It ends with the process that started it, however that ends.
+    It ends with the process that started it, in every case.
 
     Attributes:
-        log_path: Everything that it wrote, over all its lives.
+        log_path: All output of all its runs.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Program:
         """Describe a program.
 
         Args:
-            name: Shown to people.
-            arguments: For the Python interpreter.
-            directory: For its log.
-            environment: On top of ours, from which our own settings are taken out.
+            name: Shown to users.
+            arguments: Arguments for the Python interpreter.
+            directory: Directory of its log.
+            environment: Added to the environment of this process, without chatlane's variables.
         """
         self.name = name
         self.log_path = directory / f"{name.replace(' ', '-')}.log"
@@ -47,7 +47,7 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """The process is alive."""
         return self._process is not None and self._process.is_running
 
     @property
@@ -56,7 +56,7 @@ class Program:
         return self._process.pid if self._process and self._process.is_running else None
 
     def start(self) -> None:
-        """Start the process; does nothing when it runs."""
+        """Start the process; do nothing if it is running."""
         if not self.is_running:
             self._process = ServerProcess(
                 self._arguments,
@@ -67,7 +67,7 @@ class Program:
             )
 
     def require_running(self) -> None:
-        """Fail when the process ended by itself.
+        """Fail if the process ended by itself.
 
         Raises:
             ServerStartError: With the end of its log.
@@ -80,7 +80,7 @@ class Program:
         return ServerStartError(self.name, reason, log_tail(self.log_path))
 
     def require_success(self) -> None:
-        """Fail when the process did not end well.
+        """Fail if the process ended with an error.
 
         Raises:
             ServerStartError: With the end of its log.
@@ -94,13 +94,13 @@ class Program:
             await self._process.kill()
 
     async def stop(self) -> None:
-        """Ask the process to end in good order; kill it when it does not."""
+        """Ask the process to stop; kill it if it does not."""
         if self._process:
             await self._process.stop(signal.SIGTERM, STOP_PATIENCE)
 
 
 class LogTail:
-    """Reads what is added to a log; the file need not exist yet."""
+    """Reads new lines of a log; the file need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,7 +108,7 @@ class LogTail:
         self._rest = b""
 
     def new_lines(self) -> list[str]:
-        """Return the lines that were finished since the last call."""
+        """Return the lines that were completed since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as log:
@@ -119,7 +119,7 @@ class LogTail:
 
 
 async def follow(path: Path, tell: Callable[[str], None]) -> None:
-    """Tell each line that is added to a log from now on, until cancelled."""
+    """Pass on each new line of a log, until cancelled."""
     tail = LogTail(path)
     tail.new_lines()
     while True:
@@ -129,7 +129,7 @@ async def follow(path: Path, tell: Callable[[str], None]) -> None:
 
 
 def cancel_on_stop_signals() -> None:
-    """Let SIGTERM and SIGHUP cancel this task as Ctrl-C does, so that everything is tidied up."""
+    """Let SIGTERM and SIGHUP cancel this task as Ctrl-C does, so that all cleanup runs."""
     task = asyncio.current_task()
     if task is not None:
         for signal_number in (signal.SIGTERM, signal.SIGHUP):
