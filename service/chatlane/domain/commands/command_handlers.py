@@ -1,7 +1,8 @@
-"""Does what people tell the router in a chat, and answers. Pure, as `lanes`.
+"""Execute chat commands and answer them. Pure, as `lanes`.
 
-A command is no message: it has no row, starts no turn and is no activity. It acts when it is
-its turn in the log, whatever runs, once, and its answer goes out in the order of the session.
+A command is not a message: it has no row, starts no turn and does not count as activity. It runs
+once, at its place in the log, whether or not a turn is live. Its answer goes out in the order of
+the session.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NUMBER: Final = re.compile("[1-9][0-9]?")
 
 
 class Given(NamedTuple):
-    """A command that may be given, and where; `session` is the one that goes on there, if any.
+    """A permitted command and its place; `session` is the open session of its lane, if any.
 
     Attributes:
         is_in_several_places: More than one lane leads to the session.
@@ -61,39 +62,39 @@ class Given(NamedTuple):
 
     @property
     def going_on(self) -> Session:
-        """The session, of a command that does nothing without one."""
+        """Return the session, for a command that needs one."""
         if self.session is None:
             raise ValueError(self.name)
         return self.session
 
     @property
     def passes_on(self) -> bool:
-        """Whether what is said behind it is a message to the agent."""
+        """Return whether the text after the command is a message to the agent."""
         has_words = bool(self.argument or self.arrived.event.attachments)
         return self.name in PASSED_ON and has_words
 
     @property
     def rest(self) -> str:
-        """What follows its line."""
+        """Return the text after the line of the command."""
         return self.arrived.command.rest if self.arrived.command is not None else ""
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn of the session is live."""
+        """Return whether a turn of the session is live."""
         return self.session is not None and self.session.active_turn is not None
 
     @property
     def needs_database(self) -> bool:
-        """Whether it changes more than sessions and titles, so that it takes statements of its own.
+        """Return whether the command needs SQL statements besides those for sessions and titles.
 
-        What was decided before it has to be written first.
+        Earlier decisions of the batch then have to be written first.
         """
         if self.name is CommandName.RESUME:
             return bool(self.argument)
         if self.session is None:
             return False
         needs = {
-            # One of several places leaves alone what runs and waits for all of them.
+            # A command from one of several places does not touch a turn or messages of all of them.
             CommandName.NEW: self.is_running and not self.is_in_several_places,
             CommandName.STOP: self.is_running,
             CommandName.UNDO: not self.is_running,
@@ -105,10 +106,10 @@ class Given(NamedTuple):
 
 
 class Commanding:
-    """Carries out the commands of one batch, in their place among its messages.
+    """Executes the commands of one batch, in their order among its messages.
 
     Args:
-        cards: Of the sessions that the commands of the batch may be about.
+        cards: Summaries of the sessions that the commands of the batch may concern.
     """
 
     def __init__(
@@ -120,15 +121,15 @@ class Commanding:
         self._catalog = catalog
 
     def accept(self, arrived: Arrived) -> Given | None:
-        """Return what is to be done; None where nothing is, which is counted or answered.
+        """Return the command to execute, or None after counting or answering one that is not executed.
 
-        What follows the line of a command is a message, also where its command is refused.
+        Text after the line of a command is a message, even if the command is refused.
         """
         command = arrived.command
         if command is None:
             return None
         if command.name is None:
-            # Leaves no mark: nothing came of it.
+            # Has no effect and so no dedupe mark.
             self.effects.count((CountName.KEPT, "other_bot"))
             return None
         if self.placement.is_repeat(arrived):
@@ -159,11 +160,11 @@ class Commanding:
         return loaded + self.cards.of(session).other_lanes > 1
 
     def carry_out(self, given: Given) -> str:
-        """Do what needs nothing but memory, and return what to answer."""
+        """Execute a command that needs memory only, and return the reply."""
         return HANDLERS[given.name](self, given)
 
     def answer(self, given: Given, said: str) -> None:
-        """Tell the chat what became of a command."""
+        """Send the reply to a command to the chat."""
         arrived = given.arrived
         begin = len(self.effects.publications)
         has_files = arrived.event.attachments and not (given.passes_on or given.rest)
@@ -171,8 +172,8 @@ class Commanding:
         self.effects.trace(begin, arrived.trace)
 
     def _say(self, arrived: Arrived, said: str) -> None:
-        # Also one that has ended: its answers are in one order. Where nobody has talked yet
-        # there is nothing to be in order with.
+        # An ended session is used as well, to keep its answers in one order. Without a session there is no
+        # order to keep.
         session = self.placement.find_session(arrived) or _nobodys(arrived)
         answer_id = derived_id(arrived.stored_at, arrived.digests[0], "reply")
         speaking = Speaking(
@@ -185,7 +186,7 @@ class Commanding:
         speaking.say(Part(text=said), answer_id, self.effects)
 
     def begin_anew(self, given: Given) -> str:
-        """Lead the lane to a new conversation; the old one ends where no other lane leads to it."""
+        """Point the lane to a new session; end the old one unless another lane points to it."""
         arrived, session = given.arrived, given.session
         behind = self.placement.find_session(arrived)
         if session is not None and not given.is_in_several_places:
@@ -215,7 +216,7 @@ class Commanding:
         return self.entitle(session, "" if title == _NO_TITLE else title, given)
 
     def entitle(self, session: Session, title: str, given: Given) -> str:
-        """Give a session a title, unless it is too long or another session of theirs has it."""
+        """Set the title of a session, unless it is too long or used by another session of the person."""
         if len(title) > MAX_TITLE_CHARACTERS:
             return replies.title_too_long(MAX_TITLE_CHARACTERS)
         scope = session.owner or session.session_key
@@ -229,13 +230,13 @@ class Commanding:
         return replies.titled(title) if title else replies.TITLE_CLEARED
 
     def list_sessions(self, given: Given) -> str:
-        """Return the conversations within reach."""
-        told = self._listed(given)
-        self._note_shown(given, told)
-        if not told:
+        """Return the list of sessions that the person may name here."""
+        cards = self._listed(given)
+        self._note_shown(given, cards)
+        if not cards:
             return replies.NO_OTHERS
         current = None if given.session is None else given.session.id
-        text = replies.listing(told, current)
+        text = replies.listing(cards, current)
         is_choice = given.name is CommandName.RESUME
         return replies.choice(text, given.rules.prefix) if is_choice else text
 
@@ -243,14 +244,14 @@ class Commanding:
         self._refresh()
         current = None if given.session is None else given.session.id
         found = self.cards.within(self.reach(given.arrived))
-        told = [card for card in found if card.said or card.id == current]
-        if given.session is not None and all(card.id != current for card in told):
-            # Led here from another place, or nobody's yet; who is in it may see it.
-            told.append(self.cards.of(given.session))
-        return sorted(told, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
+        cards = [card for card in found if card.said or card.id == current]
+        if given.session is not None and all(card.id != current for card in cards):
+            # The lane came from another place, or the session has no owner yet; its people may see it.
+            cards.append(self.cards.of(given.session))
+        return sorted(cards, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
 
     def sought(self, given: Given) -> Card | None:
-        """Return the session an argument names: by its number in the list, its title or its id."""
+        """Return the session that the argument names: by its number in the list, its title or its id."""
         wanted = shown_title(given.argument)
         if _NUMBER.fullmatch(wanted):
             listed = self._numbered(given)
@@ -264,25 +265,25 @@ class Commanding:
                 return card
         return None
 
-    def _note_shown(self, given: Given, told: Sequence[Card]) -> None:
+    def _note_shown(self, given: Given, cards: Sequence[Card]) -> None:
         arrived = given.arrived
         key = list_key(arrived.session_key, arrived.person)
-        self.cards.shown.show(key, arrived.stored_at, [card.id for card in told])
+        self.cards.shown.show(key, arrived.stored_at, [card.id for card in cards])
 
     def _shown(self, given: Given) -> ShownList | None:
         arrived = given.arrived
         return self.cards.shown.by_key.get(list_key(arrived.session_key, arrived.person))
 
     def means_old_list(self, given: Given) -> bool:
-        """Return whether a number was given, and the list it could mean was shown too long ago."""
+        """Return whether the argument is a number of a list that was shown too long ago."""
         shown = self._shown(given)
         is_number = _NUMBER.fullmatch(shown_title(given.argument)) is not None
         return is_number and shown is not None and not shown.is_valid(given.arrived.stored_at)
 
     def _numbered(self, given: Given) -> Sequence[Card | None]:
-        """Return the conversations as they were numbered for a person; None: it is gone.
+        """Return the sessions as numbered in the list that a person saw; None stands for a deleted one.
 
-        Who was shown no list means the one they would be shown now.
+        For a person who has seen no list, a number refers to the list as it would be shown now.
         """
         shown = self._shown(given)
         if shown is None:
@@ -290,23 +291,23 @@ class Commanding:
         return [self.cards.by_id.get(id_) for id_ in shown.session_ids]
 
     def help(self, given: Given) -> str:
-        """Return what may be used."""
+        """Return the commands that the person may use."""
         names = (name for name in CommandName if may_use(given.arrived, given.rules, name))
         return replies.help_text(names, given.rules.prefix)
 
     def nothing_to_stop(self, given: Given) -> str:
-        """Return what to answer where no turn is live."""
+        """Return the reply if no turn is live."""
         is_stream = given.arrived.agent.delivery == "stream"
         return replies.NO_STOPPING if is_stream else replies.NOTHING_TO_STOP
 
     def pass_on(self, given: Given) -> str:
-        """Bring what is said behind a command to the agent, as a message of its own."""
+        """Deliver the text after a command to the agent as a separate message."""
         if not given.passes_on:
             return replies.nothing_said(given.name, given.rules.prefix)
         arrived, is_queued = given.arrived, given.name is CommandName.QUEUE
         message = arrived._replace(
             event=arrived.event.model_copy(update={"text": given.argument or None}),
-            # The answer to the command says what a note would.
+            # The reply to the command replaces the note.
             manners=replace(arrived.manners, note=""),
             busy="queue" if is_queued else "steer",
         )
@@ -321,28 +322,28 @@ class Commanding:
         return replies.QUEUED if is_queued else replies.STEERED
 
     def bring_rest(self, given: Given) -> None:
-        """Bring what follows the line of a command to the agent, with the files that came."""
+        """Deliver the text after the line of a command to the agent, with its attachments."""
         if not given.rest:
             return
         arrived = given.arrived
-        said = arrived.event.model_copy(update={"text": given.rest})
+        event = arrived.event.model_copy(update={"text": given.rest})
         begin = len(self.effects.publications)
-        self.placement.route_behind_command(arrived._replace(event=said))
+        self.placement.route_behind_command(arrived._replace(event=event))
         self.effects.trace(begin, arrived.trace)
 
     def not_now(self, given: Given) -> str:
-        """Return why transcripts stay as they are."""
+        """Return the reason why the transcript is not changed."""
         return replies.STILL_RUNS if given.is_running else replies.NO_CONVERSATION
 
     def model(self, given: Given) -> str:
-        """Return which model answers."""
+        """Return the current model."""
         if given.session is None:
             return replies.NO_CONVERSATION
         name = self.cards.of(given.session).model
         return replies.model_now(name) if name else replies.NO_MODEL
 
     def status(self, given: Given) -> str:
-        """Return where the conversation stands."""
+        """Return the state of the conversation."""
         behind = self.placement.find_session(given.arrived)
         if behind is None:
             return replies.NO_CONVERSATION
@@ -359,14 +360,14 @@ class Commanding:
         )
 
     def _refresh(self) -> None:
-        """Let the cards say what the batch has decided so far."""
+        """Update the summaries with the decisions of the batch so far."""
         for session in self.placement.sessions.values():
             if session.id not in self.cards.loaded or session.id in self.cards.by_id:
                 card = self.cards.of(session)
                 card.said, card.owner = session.user_messages, session.owner
 
     def reach(self, arrived: Arrived) -> Reach:
-        """Return whose sessions a command may name."""
+        """Return the scope of sessions that a command may name."""
         known = self.cards.reaches.get((arrived.session_key, arrived.person))
         return known or reach_of(arrived.session_key, arrived.person)
 
@@ -389,7 +390,7 @@ HANDLERS: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
 
 
 def may_use(arrived: Arrived, rules: CommandRules, name: CommandName) -> bool:
-    """Return whether who wrote a message may use a command where they wrote it."""
+    """Return whether the sender of a message may use a command in this chat."""
     if name in rules.off:
         return False
     event = arrived.event
@@ -398,24 +399,24 @@ def may_use(arrived: Arrived, rules: CommandRules, name: CommandName) -> bool:
 
 
 def ids_of(arrived: Arrived) -> set[str]:
-    """Return every platform id of the person who wrote a message, in each of its forms."""
+    """Return every platform id of the sender of a message, in each of its forms."""
     event, person = arrived.event, arrived.person
     sender = event.sender
-    told = {person}
+    known = {person}
     if sender is not None:
-        told |= {sender.id, sender.alt_id, *sender.aliases}
-    ids = {one for one in told if one}
-    return ids | {form for one in ids if (form := person_form(event.platform, one))}
+        known |= {sender.id, sender.alt_id, *sender.aliases}
+    ids = {id_ for id_ in known if id_}
+    return ids | {form for id_ in ids if (form := person_form(event.platform, id_))}
 
 
 def _own(session: Session, arrived: Arrived) -> None:
-    """Let a session be the person's who is the first to do something in it."""
+    """Make the person the owner of a session that has none."""
     if session.owner is None and not is_shared_lane(arrived.session_key):
         session.owner = owner_of(session.session_key, arrived.person)
 
 
 def _nobodys(arrived: Arrived) -> Session:
-    """Return what speaks where there is no session; it is not kept."""
+    """Return a temporary session that replies where there is none; it is not stored."""
     return Session(
         id=derived_id(arrived.stored_at, arrived.digests[0], "no session"),
         session_key=arrived.session_key,

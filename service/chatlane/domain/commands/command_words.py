@@ -1,4 +1,4 @@
-"""Which messages are commands to the router: what they ask for, and who may ask for it. Pure."""
+"""Parse router commands in messages and check who may use them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CommandName(StrEnum):
-    """What a person can tell the router; in the order in which /help shows it."""
+    """Commands to the router, in the order in which /help shows them."""
 
     NEW = "new"
     STOP = "stop"
@@ -32,36 +32,36 @@ class CommandName(StrEnum):
     HELP = "help"
 
 
-# Other words for a command.
+# Aliases of commands.
 OTHER_WORDS: Final = {"reset": CommandName.NEW}
 _WORDS: Final[Mapping[str, CommandName]] = MappingProxyType(
     {**{name.value: name for name in CommandName}, **OTHER_WORDS}
 )
 
-# What is said behind them is a message to the agent.
+# The text after these commands is a message to the agent.
 PASSED_ON: Final = frozenset({CommandName.QUEUE, CommandName.STEER})
 
 DEFAULT_ACCESS: Final = "default"
 EVERYBODY: Final = "*"
 
-# A word, perhaps the bot that is meant, and then nothing or white space: "/etc/hosts" and
-# "/README.md" go on with something else.
+# A word, optionally the addressed bot, and then nothing or white space: "/etc/hosts" and
+# "/README.md" continue differently.
 _CALL: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,31})(?:@([^\s@/]{1,64}))?(?=\s|$)")
-# As `str.splitlines` has it.
+# The line ends of `str.splitlines`.
 _LINE_END: Final = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _BOT_ENDING: Final = "bot"
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRules:
-    """How commands are given on a platform.
+    """Rules for commands on a platform.
 
     Attributes:
-        prefix: What a command begins with.
+        prefix: Starts a command.
         off: Commands that are plain text here.
-        access: By command, or `default` for those not named: ids of who may use it, `*` for
-            everybody. Everybody may use what is in neither.
-        group_access: The same in chats of many people; None: as everywhere.
+        access: Ids of the people who may use a command, by command, or `default` for all other
+            commands; `*` means everybody. A command without an entry is open to everybody.
+        group_access: The same for chats of many people; None: `access` applies there as well.
     """
 
     prefix: str = "/"
@@ -81,12 +81,12 @@ class CommandRules:
 
 
 class Command(NamedTuple):
-    """A command as it was given.
+    """A parsed command.
 
     Attributes:
-        name: None where it was given to another bot.
-        argument: What its line says behind the word; of `/queue` and `/steer` all that follows.
-        rest: What follows its line, which is a message to the agent.
+        name: None if the command addresses another bot.
+        argument: The rest of its line after the word; for `/queue` and `/steer` the whole text.
+        rest: The text after its line, which is a message to the agent.
     """
 
     name: CommandName | None
@@ -95,12 +95,12 @@ class Command(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What it brings to the agent."""
+        """Return the text that the agent receives."""
         return self.argument if self.name in PASSED_ON else self.rest
 
     @property
     def is_for_router_only(self) -> bool:
-        """Whether the agent is to see nothing of it, not even its files."""
+        """Return whether the agent receives nothing of it, not even its attachments."""
         return self.name not in PASSED_ON and not self.rest
 
 
@@ -113,13 +113,13 @@ def parse_command(
     bot_name: str | None,
     mention: re.Pattern[str] | None = None,
 ) -> Command | None:
-    """Return the command a text gives; None for plain text, which is all that is not one.
+    """Return the command in a text; None if it is plain text.
 
     Args:
-        text: What was written.
+        text: The text of the message.
         rules: Of the platform.
-        bot_name: Ours, as commands are addressed to it; None where we have none.
-        mention: Of us, where a command may follow one; as `own_mention` returns it.
+        bot_name: The name by which commands address this bot; None if it has none.
+        mention: Matches a mention of this bot before a command; from `own_mention`.
     """
     call = _find_call(text, rules.prefix, mention)
     if call is None:
@@ -135,11 +135,11 @@ def parse_command(
 def _find_call(
     text: str | None, prefix: str, mention: re.Pattern[str] | None
 ) -> re.Match[str] | None:
-    """Return where a text calls a command, behind its prefix and perhaps a mention of us."""
+    """Find a command in a text, after its prefix and an optional mention of this bot."""
     if text is None:
         return None
     begin = 0
-    # All that plain text costs.
+    # Plain text costs this check and nothing else.
     if not text.startswith(prefix):
         mentioned = mention.match(text) if mention is not None else None
         if mentioned is None or not text.startswith(prefix, mentioned.end()):
@@ -156,5 +156,5 @@ def _with_lines(name: CommandName, behind: str) -> Command:
 
 
 def _is_bot(addressed: str, bot_name: str | None) -> bool:
-    """Return whether a word no command of ours knows is still meant for another bot."""
+    """Return whether an unknown command with an addressee is still meant for another bot."""
     return bot_name is not None and addressed.lower().endswith(_BOT_ENDING)

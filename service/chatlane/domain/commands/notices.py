@@ -1,4 +1,4 @@
-"""What the service itself says to chats, so that no other bot's copy of it is taken for a question."""
+"""Recognize notices of bots, so that a notice is never answered as a question."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FIXED: Final = frozenset(
         *lifecycle.NOTICES,
     }
 )
-# What bots put before a notice; an emoji form may follow each of them.
+# Signs that bots put before a notice; an emoji form may follow each of them.
 _SIGNS: Final = re.compile("[⚠❌❎⛔🚫🛑\N{INFORMATION SOURCE}⏳⌛✋🔇]")
 
 
 def is_notice(text: str) -> bool:
-    """Return whether a text reads like a notice of a bot, ours or another one's."""
+    """Return whether a text looks like a notice of this bot or another one."""
     first_line = shown_title(text.strip().partition("\n")[0])
     if _SIGNS.match(first_line):
         return True

@@ -1,4 +1,4 @@
-"""What the router answers to commands, in words."""
+"""Hold the texts with which the router answers commands."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 
 def help_text(names: Iterable[CommandName], prefix: str) -> str:
-    """Return the commands that somebody may use, a line each."""
+    """Return the commands that a person may use, one per line."""
     lines = (
         f"{' '.join(filter(None, (prefix + name, _HELP[name][0])))}: {_HELP[name][1]}"
         for name in names
@@ -81,37 +81,37 @@ def help_text(names: Iterable[CommandName], prefix: str) -> str:
 
 
 def refused(name: CommandName, prefix: str) -> str:
-    """Return the answer to who may not use a command."""
+    """Return the reply to a person who may not use a command."""
     return f"You may not use {prefix}{name} here."
 
 
 def nothing_said(name: CommandName, prefix: str) -> str:
-    """Return the answer to a command without the words it is to pass on."""
+    """Return the reply to a command without the text that it needs."""
     return f"Write what to say behind {prefix}{name}."
 
 
 def effect(name: CommandName) -> str:
-    """Return in a few words what a command does."""
+    """Describe a command in a few words."""
     return _HELP[name][1]
 
 
 def titled(title: str) -> str:
-    """Return what a conversation is called."""
+    """Return the reply with the title of a conversation."""
     return f"This conversation is called {named(title)}."
 
 
 def title_taken(title: str) -> str:
-    """Return why a title was not set."""
+    """Return the reply if another conversation has the title."""
     return f"Another conversation is called {named(title)} already. Choose another title."
 
 
 def title_too_long(max_characters: int) -> str:
-    """Return why a title was not set."""
+    """Return the reply if the title is too long."""
     return f"A title has at most {max_characters} characters."
 
 
 def stopped(*, was_running: bool, dropped: int) -> str:
-    """Return what was stopped."""
+    """Return the reply to `/stop`."""
     lines = [STOPPED] if was_running or not dropped else []
     if dropped:
         lines.append(f"{_count(dropped, 'waiting message')} will not be answered.")
@@ -119,12 +119,12 @@ def stopped(*, was_running: bool, dropped: int) -> str:
 
 
 def with_unanswered(told: str, *, dropped: int, left: int) -> str:
-    """Return the answer to `/new` with what becomes of messages that were still to be answered.
+    """Return the reply to `/new` with the number of messages that are still unanswered.
 
     Args:
-        told: The answer.
+        told: The reply.
         dropped: How many messages of the person will not be answered.
-        left: How many messages of other people still will be.
+        left: How many messages of other people will still be answered.
     """
     lines = [told]
     if dropped:
@@ -136,35 +136,35 @@ def with_unanswered(told: str, *, dropped: int, left: int) -> str:
 
 
 def undone(text: str | None) -> str:
-    """Return what was taken back; `text` is what people had said in the first turn of it."""
-    said = shown_title(text or "")
-    if not said:
+    """Return the reply to `/undo`; `text` is the text of the first turn that was undone."""
+    words = shown_title(text or "")
+    if not words:
         return "Undone."
-    return f"Undone, starting with: {_beginning(said)}"
+    return f"Undone, starting with: {_beginning(words)}"
 
 
 def resumed(card: Card) -> str:
-    """Return which conversation goes on."""
+    """Return the reply with the resumed conversation."""
     return f"Back in {_name(card)}."
 
 
 def model(name: str) -> str:
-    """Return which model answers."""
+    """Return the reply after a change of the model."""
     return f"Model {shown_title(name)}, from the next answer on."
 
 
 def model_now(name: str) -> str:
-    """Return which model answers."""
+    """Return the reply with the current model."""
     return f"Model {shown_title(name)}."
 
 
 def choice(told: str, prefix: str) -> str:
-    """Return a list of conversations with how to choose one."""
+    """Return a list of conversations with the hint how to choose one."""
     return f"{told}\nWrite {prefix}{CommandName.RESUME} and a number to go back to one."
 
 
 def status(card: Card, agent: str, *, waiting: int, is_running: bool, has_ended: bool) -> str:
-    """Return where a conversation stands."""
+    """Return the reply with the state of a conversation."""
     called = "This conversation" if card.title is None else named(card.title)
     began = f"{called} began {_moment(card.started_at)}, {_count(card.said, 'message')}."
     lines = [
@@ -185,7 +185,7 @@ def _waiting(count: int) -> str:
 
 
 def listing(cards: Sequence[Card], current: UUID | None) -> str:
-    """Return conversations, a numbered line each."""
+    """Return conversations as numbered lines."""
     return "\n".join(f"{n}. {_line(card, current)}" for n, card in enumerate(cards, 1))
 
 

@@ -1,4 +1,4 @@
-"""What a command may know of sessions, and whose sessions those are."""
+"""Summarize sessions for commands, and limit which sessions a command may name."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
 
 
-# So many characters of what was said first are read; more may belong to one sign people see.
+# How many characters of the first message are read; one visible sign may consist of several.
 FIRST_WORDS_CHARACTERS: Final = 1000
 
 
 class Reach(NamedTuple):
-    """The sessions that can be named where a command is given.
+    """The sessions that a command may name.
 
-    Those of the same person under the same profile: in a direct message what was said in direct
-    messages, in a chat of many people what was said in that chat. Where several people share a
-    conversation, what was said under its key. So nothing is shown to more people than wrote it
-    or could read it.
+    In a direct message: sessions of the same person and profile in direct messages. In a chat of
+    many people: those of the same person in that chat. Where several people share a conversation:
+    the sessions under its key. So nothing is shown to more people than wrote it or could read it.
 
     Attributes:
-        owners: What sessions of the person name as their owner; none where several share.
-        prefix: What the keys of their sessions begin with.
-        key: Of the lane the command was given on.
+        owners: Owner names of the person's sessions; empty where several people share.
+        prefix: Prefix of the keys of their sessions.
+        key: Of the lane on which the command came.
     """
 
     owners: frozenset[str]
@@ -42,24 +41,24 @@ class Reach(NamedTuple):
     key: str
 
     def holds(self, session_key: str, owner: str | None) -> bool:
-        """Return whether a session can be named from here."""
+        """Return whether a command may name a session."""
         if not self.owners:
             return session_key == self.key
         return owner in self.owners and session_key.startswith(self.prefix)
 
     @property
     def title_scopes(self) -> frozenset[str]:
-        """Among whose titles one has to be the only one."""
+        """Return the scopes in which a title has to be unique."""
         return self.owners | {self.key}
 
 
 def reach_of(session_key: str, person: str | None, other_owners: Iterable[str] = ()) -> Reach:
-    """Return what can be named by a person on a lane.
+    """Return the sessions that a person on a lane may name.
 
     Args:
         session_key: Of the lane.
         person: Name of their identity, if they have one.
-        other_owners: What sessions of the person may name as their owner besides.
+        other_owners: Further owner names of the person's sessions.
     """
     owner = owner_of(session_key, person)
     key = parse_session_key(session_key)
@@ -72,13 +71,13 @@ def reach_of(session_key: str, person: str | None, other_owners: Iterable[str] =
 
 @dataclass(slots=True)
 class Card:
-    """What is shown of a session.
+    """A summary of a session.
 
     Attributes:
         said: How many messages people have written.
-        waiting: How many messages wait for their turn, up to 101.
-        other_lanes: How many lanes lead to it besides those that the batch has loaded.
-        first_words: The beginning of what was said first.
+        waiting: How many messages wait for a turn, up to 101.
+        other_lanes: How many lanes point to it besides those that the batch has loaded.
+        first_words: The beginning of the first message.
     """
 
     id: UUID
@@ -96,21 +95,21 @@ class Card:
 
 
 def new_card(session: Session) -> Card:
-    """Return the card of a session that was opened just now."""
+    """Return the summary of a session that was just opened."""
     return Card(session.id, session.session_key, session.owner, session.started_at)
 
 
 @dataclass(slots=True)
 class Cards:
-    """The cards of one batch; what its commands change is changed here as well.
+    """The summaries of one batch, updated with the changes of its commands.
 
     Attributes:
-        by_id: Of the sessions that commands were given in, are listed or have a wanted title.
+        by_id: Of the sessions that commands came in, list, or name by title.
         reaches: By key and person of a command.
-        loaded: The sessions that were there before the batch opened others.
-        waiting: How many messages the batch has written since its cards were read, by session.
-        tips: Where the conversations of these sessions go on by now.
-        shown: The lists that people were shown, by which numbers are understood.
+        loaded: The sessions that existed before the batch opened others.
+        waiting: How many messages the batch has written since the summaries were read, by session.
+        tips: The current continuation of each of these sessions.
+        shown: The lists that people have seen, to which numbers refer.
     """
 
     by_id: dict[UUID, Card] = field(default_factory=dict)
@@ -121,25 +120,25 @@ class Cards:
     shown: ShownLists = field(default_factory=ShownLists)
 
     def of(self, session: Session) -> Card:
-        """Return the card of a session of the batch."""
+        """Return the summary of a session of the batch."""
         return self.by_id.get(session.id) or self.by_id.setdefault(session.id, new_card(session))
 
     def nothing_waits(self, session: Session) -> None:
-        """Note that what waited in a session was dropped."""
+        """Record that the waiting messages of a session were dropped."""
         self.of(session).waiting = 0
         self.waiting.pop(session.id, None)
 
     def within(self, reach: Reach) -> list[Card]:
-        """Return what can be named, the newest first."""
-        found = (one for one in self.by_id.values() if reach.holds(one.session_key, one.owner))
-        return sorted(found, key=lambda one: one.id, reverse=True)
+        """Return the sessions in scope, newest first."""
+        found = (card for card in self.by_id.values() if reach.holds(card.session_key, card.owner))
+        return sorted(found, key=lambda card: card.id, reverse=True)
 
     def titled(self, title: str, scopes: Iterable[str]) -> Card | None:
-        """Return the newest session that has a title, as titles are compared, in these scopes."""
+        """Return the newest session in these scopes whose title compares equal."""
         known, key = frozenset(scopes), title_key(title)
         found = (
-            one
-            for one in self.by_id.values()
-            if one.title is not None and title_key(one.title) == key and one.title_scope in known
+            card
+            for card in self.by_id.values()
+            if card.title is not None and title_key(card.title) == key and card.title_scope in known
         )
-        return max(found, key=lambda one: one.id, default=None)
+        return max(found, key=lambda card: card.id, default=None)

@@ -1,4 +1,4 @@
-"""Remembers which list of conversations a person was shown in a place. Pure."""
+"""Remember which list of conversations a person saw on a lane. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-# For how long a number means a list that was shown.
+# How long a number refers to a shown list.
 VALID_FOR: Final = timedelta(days=1)
 
 
@@ -24,34 +24,34 @@ class ShownList(NamedTuple):
     session_ids: Sequence[UUID]
 
     def is_valid(self, at: datetime) -> bool:
-        """Return whether a number still means this list."""
+        """Return whether a number still refers to this list."""
         return at - self.shown_at <= VALID_FOR
 
 
 def list_key(session_key: str, person: str | None) -> bytes:
-    """Return what the list of a person on a lane is kept under."""
+    """Return the key of the list of a person on a lane."""
     return sha256(f"{len(session_key)}:{session_key}{person or ''}".encode()).digest()
 
 
 @dataclass(slots=True)
 class ShownLists:
-    """The lists that the commands of one batch are about.
+    """The lists that the commands of one batch refer to.
 
     Attributes:
-        by_key: Those that were shown before, and in this batch.
-        changed: Keys of those that the batch showed, to be written.
+        by_key: Lists shown before or in this batch.
+        changed: Keys of the lists that the batch showed, to be written.
     """
 
     by_key: dict[bytes, ShownList] = field(default_factory=dict)
     changed: set[bytes] = field(default_factory=set)
 
     def show(self, key: bytes, at: datetime, session_ids: Sequence[UUID]) -> None:
-        """Let numbers mean another list from now on."""
+        """Make numbers refer to a new list."""
         self.by_key[key] = ShownList(key, at, session_ids)
         self.changed.add(key)
 
     def take_changes(self) -> list[ShownList]:
-        """Return the lists to write, once."""
+        """Return the lists to write, and mark them as written."""
         changes = [self.by_key[key] for key in sorted(self.changed)]
         self.changed.clear()
         return changes

@@ -1,1 +1,1 @@
-"""What a prompt says of the place, the people and the destinations of a conversation."""
+"""Describe the place, people and destinations of a conversation to a prompt."""

@@ -1,8 +1,8 @@
-"""The prompt context: what a system prompt says about where a conversation takes place.
+"""Write the prompt context: the part of a system prompt about the place of a conversation.
 
-Its text depends on the place and on what is declared, and on nothing that changes from message
-to message, so that a model's cache of the prompt stays good. What strangers chose stands in it
-as quoted text; ids of people stand in it as digests where a platform hides them.
+The text depends on the place and on the declared catalog only, and not on single messages, so that
+the prompt cache of a model stays valid. Text chosen by strangers appears in it as quoted text. Ids
+of people appear in it as digests where a platform hides them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Prompts:
     """Writes the prompt contexts of sessions.
 
     Args:
-        platforms: What is declared, by name.
-        profiles: The declared profiles, as they stand in keys.
+        platforms: The declared platforms, by name.
+        profiles: The declared profiles, as written in keys.
         key: Secret of the digests; None where no platform hides ids.
     """
 
@@ -72,7 +72,7 @@ class Prompts:
         """Return the block for a system prompt.
 
         Args:
-            source: Of the newest message that says who talks.
+            source: Of the newest message that names its sender.
             session_key: Key of the session.
         """
         place = self._place(source, session_key)
@@ -89,7 +89,7 @@ class Prompts:
         )
 
     def sender_prefix(self, source: Source, session_key: str, kind: Kind) -> str | None:
-        """Return who says a message, if several people talk in its session."""
+        """Return the sender prefix of a message, if several people write in its session."""
         if kind is not Kind.MESSAGE or source.sender is None:
             return None
         place = self._place(source, session_key)
@@ -98,7 +98,7 @@ class Prompts:
 
     def _place(self, source: Source, session_key: str) -> Place:
         known = self._known
-        # Who says a message and the context of its turn are asked for one after the other.
+        # The sender prefix of a message and the context of its turn are requested one after the other.
         if known is None or known[0] is not source or known[1] != session_key:
             known = self._known = source, session_key, self._place_of(source, session_key)
         return known[2]
@@ -106,7 +106,7 @@ class Prompts:
     def _place_of(self, source: Source, session_key: str) -> Place:
         declared = self._platforms.get(source.platform)
         if declared is None:
-            # It was declared when the session began, and nothing says that ids may be shown.
+            # Its platform is no longer declared, so no setting says that ids may be shown.
             return place_of(source, session_key, KeyRules(), self._redaction)
         redaction = self._redaction if declared.hides_ids else None
         return place_of(source, session_key, declared.keys, redaction)
@@ -125,7 +125,7 @@ class Prompts:
 
 
 def _whereabouts(place: Place) -> Iterator[str]:
-    """Yield where it is and who talks."""
+    """Yield the lines on the place and its people."""
     yield f"**Source:** {_source(place)}"
     if place.topic is not None:
         yield f"**Channel Topic:** {quoted(place.topic)}"
@@ -169,7 +169,7 @@ def _matrix_room(place: Place) -> Iterator[str]:
 
 
 def _ids(place: Place) -> Iterator[str]:
-    """Yield the ids that tools of the platform ask for; the message's comes with the message."""
+    """Yield the ids that tools of the platform need; that of a message comes with the message."""
     yield from ("", f"**{place.platform.title()} IDs (for its tools):**")
     scope = _SCOPES.get(place.platform, "Scope")
     shown = {scope: place.scope, "Channel": place.chat}
@@ -177,7 +177,9 @@ def _ids(place: Place) -> Iterator[str]:
         shown = {scope: place.scope, "Parent channel": place.parent, "Thread": place.thread}
     elif place.thread is not None:
         shown["Thread"] = place.thread
-    yield from (f"  - {name}: {quoted(one)}" for name, one in shown.items() if one is not None)
+    yield from (
+        f"  - {name}: {quoted(value)}" for name, value in shown.items() if value is not None
+    )
     yield "  - Message: comes with each message"
 
 

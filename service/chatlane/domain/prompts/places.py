@@ -1,4 +1,4 @@
-"""Where a session takes place, in the words and ids that a prompt may show."""
+"""Describe the place of a session in the words and ids that a prompt may show."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """What a prompt may show of an address; texts are cleaned, ids hidden where they must be.
+    """An address as a prompt may show it: texts are cleaned, and ids hidden where required.
 
     Attributes:
-        thread: Only where it makes a conversation of its own: other threads change with the
-            message.
-        sender_id: The one in the key where there is one, since it never changes.
+        thread: Set only if it is part of the identity of the conversation; other threads change
+            with the message.
+        sender_id: The one in the key if there is one, since it never changes.
         hides_ids: Whether ids are digests.
     """
 
@@ -54,18 +54,18 @@ class Place(NamedTuple):
 def place_of(
     source: Source, session_key: str, rules: KeyRules, redaction: Redaction | None
 ) -> Place:
-    """Return where a session takes place.
+    """Return the place of a session.
 
     Args:
         source: Of one of its messages.
         session_key: Key of the session; its lane may have another one, which then follows from
             the source.
-        rules: Those of the platform.
-        redaction: How ids are hidden; None where they are not.
+        rules: Key rules of the platform.
+        redaction: Hides ids; None where they are shown.
     """
     address = address_of_source(source)
     identity, key = identity_of(address, rules), _parsed(session_key)
-    keys = [one for one in (identity, key) if isinstance(one, ParsedKey)]
+    keys = [known for known in (identity, key) if isinstance(known, ParsedKey)]
     chat, sender = source.chat, source.sender
     person_id = _person_id(address, key)
     chat_id = address.chat_id
@@ -89,18 +89,18 @@ def place_of(
     )
 
 
-# A session asks with the same key each time.
+# The same key comes with every message of a session.
 @lru_cache(maxsize=8192)
 def _parsed(session_key: str) -> ParsedKey | None:
     try:
         return parse_session_key(session_key)
     except MalformedKeyError:
-        # Of a session that was taken over with the key of another system.
+        # The session was imported with the key of another system.
         return None
 
 
 def _person_id(address: Address, key: ParsedKey | None) -> str | None:
-    """Return the id of who talks: in the key it stays the same whichever one a message has."""
+    """Return the id of the sender; the one in the key is stable and comes first."""
     raw = address.participant
     if key is not None and key[1:4] == (address.platform, address.account, address.chat_class):
         if key.user is not None:
@@ -111,39 +111,39 @@ def _person_id(address: Address, key: ParsedKey | None) -> str | None:
 
 
 def _ids_in(source: Source, person_id: str | None) -> frozenset[str]:
-    """Return every form of every id that a name in this source may show."""
+    """Return every form of every id that may occur in a name of this source."""
     chat, sender = source.chat, source.sender
     raw = [person_id]
     if chat is not None:
         raw += (chat.id, chat.parent_id)
     if sender is not None:
         raw += (sender.id, sender.alt_id, sender.sender_chat_id, *sender.aliases)
-    return frozenset(form for one in raw if one for form in _forms(source.platform, one))
+    return frozenset(form for id_ in raw if id_ for form in _forms(source.platform, id_))
 
 
-def _forms(platform: str, one: str) -> Iterator[str]:
-    yield from filter(None, (cleaned(one), person_form(platform, one), one.partition("@")[0]))
+def _forms(platform: str, raw: str) -> Iterator[str]:
+    yield from filter(None, (cleaned(raw), person_form(platform, raw), raw.partition("@")[0]))
 
 
 class _Showing(NamedTuple):
-    """How ids and words of one source are shown."""
+    """Shows ids and words of one source."""
 
     platform: str
     redaction: Redaction | None
     ids: frozenset[str] | tuple[()]
 
-    def chat(self, one: str | None) -> str | None:
-        if one is None or self.redaction is None:
-            return one
-        return self.redaction.chat(self.platform, one)
+    def chat(self, raw: str | None) -> str | None:
+        if raw is None or self.redaction is None:
+            return raw
+        return self.redaction.chat(self.platform, raw)
 
-    def person(self, one: str | None) -> str | None:
-        if one is None or self.redaction is None:
-            return one
-        return self.redaction.person(self.platform, one)
+    def person(self, raw: str | None) -> str | None:
+        if raw is None or self.redaction is None:
+            return raw
+        return self.redaction.person(self.platform, raw)
 
     def words(self, text: str | None) -> str | None:
-        """Return a name or topic; None if it says nothing."""
+        """Return a name or topic as shown; None if nothing of it is left."""
         if not text:
             return None
         shown: str | None = cleaned(text)

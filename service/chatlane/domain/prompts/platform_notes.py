@@ -1,10 +1,10 @@
-"""What an agent should know about a platform beyond its name."""
+"""Hold notes for agents on single platforms."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Where the id of a person is a phone number or an address, and nobody is mentioned by it.
+# Platforms where the id of a person is a phone number or address and mentions do not use it.
 PRIVATE_IDS: Final = frozenset(
     {
         "bluebubbles",

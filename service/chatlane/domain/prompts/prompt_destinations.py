@@ -1,4 +1,4 @@
-"""What a prompt says besides the place itself: connected platforms, and where things can be sent."""
+"""Describe connected platforms and delivery destinations to a prompt."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def surroundings_of(
     *,
     hides_ids: bool,
 ) -> Surroundings:
-    """Return what the sessions of a profile are told of what is declared.
+    """Return the lines on declared platforms and home channels for the sessions of a profile.
 
     Args:
-        profile: As it stands in keys; it is told of the accounts that may address it.
-        platforms: What is declared, by name.
-        redaction: How ids are hidden, where any platform hides them.
-        hides_ids: Whether the platform of the session hides ids. A home channel's own platform
-            may do so, too.
+        profile: As written in keys; only accounts that may address it are shown.
+        platforms: The declared platforms, by name.
+        redaction: Hides ids, if any platform hides them.
+        hides_ids: Whether the platform of the session hides ids. The platform of a home channel
+            may hide them as well.
     """
-    declared = [its for _, its in sorted(platforms.items())]
+    declared = [platform for _, platform in sorted(platforms.items())]
     homes = [
         _shown(target, home, platform, redaction if hides_ids or platform.hides_ids else None)
         for platform in declared
@@ -68,23 +68,25 @@ def surroundings_of(
 
 def _connected(platforms: list[Platform], profile: str) -> Iterator[str]:
     for platform in platforms:
-        is_reachable = any(profile in its.profiles for its in platform.accounts.values())
+        is_reachable = any(profile in account.profiles for account in platform.accounts.values())
         if is_reachable and platform.name != LOCAL:
             yield f"{platform.name}: Connected ✓"
 
 
 def _homes(platform: Platform, profile: str) -> Iterator[tuple[str, HomeChannel]]:
     """Yield the home channels of a platform with their names as targets."""
-    having = [its for _, its in sorted(platform.accounts.items()) if its.home is not None]
+    having = [
+        account for _, account in sorted(platform.accounts.items()) if account.home is not None
+    ]
     for account in having:
         if account.home is not None and profile in account.profiles:
-            # One platform, one home: the usual case, in which its name is enough.
+            # Usually a platform has one home, and its name is enough.
             is_only = len(having) == 1
             yield platform.name if is_only else f"{platform.name}/{account.name}", account.home
 
 
 class _Home(NamedTuple):
-    """A home channel as it is shown; name and ids are quoted."""
+    """A home channel as shown; name and ids are quoted."""
 
     target: str
     name: str

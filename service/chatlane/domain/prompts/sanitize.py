@@ -1,7 +1,7 @@
-"""Text that strangers chose, made inert: it can name something in a prompt and do nothing else.
+"""Neutralize text from strangers, so that a prompt can quote it and it has no other effect.
 
-A name with a line break in it could pass for a heading, one with an override of the writing
-direction for another name, and one with characters nobody sees for instructions.
+Without that, a name with a line break could pass for a heading, one with a direction override for
+another name, and one with invisible characters for instructions.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Final
 MAX_CHARACTERS: Final = 240
 _ELLIPSIS: Final = "..."
 
-# Format characters (category Cf) and whatever else Unicode calls ignorable by default: they show
-# nothing, reorder what is shown, or carry text that people do not see.
+# Format characters (category Cf) and all others that Unicode calls ignorable by default: they show
+# nothing, reorder the shown text, or carry text that people do not see.
 _UNSEEN: Final = re.compile(
     "[\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
     "\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Controls but for line feed and tab, which a literal escapes; separators of lines; surrogates,
-# which UTF-8 has no bytes for.
+# Controls except line feed and tab, which a literal escapes; line separators; surrogates, which
+# have no UTF-8 bytes.
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# What could end the brackets, a tag or a fence that somebody puts a name into.
+# Characters that could close the brackets, tag or fence around a name.
 _DELIMITERS: Final = str.maketrans("[]<>`", "()()'")
-# The same in a string of JSON, where they can be spelled otherwise.
+# The same characters inside a JSON string, where an escape can replace them.
 _SPELLED: Final = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>`"})
 _QUOTATION_MARKS: Final = str.maketrans(dict.fromkeys("\u201c\u201d\u201e", "'"))
-# What JSON leaves as it is, and a terminal or a reader of lines acts on.
+# Characters that JSON keeps as they are, and that terminals or line readers act on.
 _ACTING: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def cleaned(text: str) -> str:
-    """Return text without what is not seen, and without space around it.
+    """Return text without invisible characters and without surrounding space.
 
     Line breaks become line feeds; controls become spaces.
     """
@@ -66,14 +66,14 @@ def bracketed(text: str) -> str:
 
 
 def named(title: str) -> str:
-    """Return a title on one line in quotation marks, which are the only ones in it."""
+    """Return a title on one line in quotation marks, without quotation marks inside."""
     return f"“{' '.join(cleaned(title).split()).translate(_QUOTATION_MARKS)}”"
 
 
 def json_line(text: str) -> str:
-    """Return a JSON text with everything spelled out that a terminal or a reader acts on.
+    """Return a JSON text with every character escaped that a terminal or line reader acts on.
 
     Args:
-        text: Serialised JSON on one line; it means the same afterwards.
+        text: Serialized JSON on one line; its meaning does not change.
     """
     return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

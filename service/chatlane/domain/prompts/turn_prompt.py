@@ -1,4 +1,4 @@
-"""What workers get for the prompt: the context of a session, and who says each message."""
+"""Add the prompt context and the sender prefixes to what workers receive."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def prompted(
     session_key: str,
     messages: Sequence[TurnMessage],
 ) -> Prompted:
-    """Return what the agent of a turn gets.
+    """Return the messages and the context that the agent of a turn receives.
 
     Args:
         prompts: None if the agent wants no context.
         target: Where the answer goes.
         session_key: Key of the session.
-        messages: What the turn answers.
+        messages: The messages that the turn answers.
     """
     shown = with_senders(prompts, session_key, messages)
     if prompts is None or target is None:
@@ -45,13 +45,15 @@ def prompted(
 def with_senders(
     prompts: Prompts | None, session_key: str, messages: Sequence[TurnMessage]
 ) -> tuple[TurnMessage, ...]:
-    """Return messages of a turn, each with its sender where several people talk."""
+    """Return messages of a turn, each with its sender where several people write."""
     if prompts is None:
         return tuple(messages)
-    prefixes = [prompts.sender_prefix(one.source, session_key, one.kind) for one in messages]
+    prefixes = [
+        prompts.sender_prefix(message.source, session_key, message.kind) for message in messages
+    ]
     return tuple(
-        one if prefix is None else one.model_copy(update={"sender_prefix": prefix})
-        for one, prefix in zip(messages, prefixes, strict=True)
+        message if prefix is None else message.model_copy(update={"sender_prefix": prefix})
+        for message, prefix in zip(messages, prefixes, strict=True)
     )
 
 
@@ -66,17 +68,17 @@ def prompted_message(prompts: Prompts, routed: RoutedMessage) -> RoutedMessage:
 
 
 def _of_a_person(target: Source, messages: Sequence[TurnMessage]) -> Source:
-    """Return the address as the newest message of a person tells it.
+    """Return the address from the newest message of a person.
 
-    A timer that had the last word knows neither who talks nor what the chat is called; the
-    target knows where a chat has moved to.
+    A timer message as the last one names neither a sender nor the chat. The chat id comes from the
+    target, which knows where a chat has moved to.
     """
-    for one in reversed(messages):
-        if one.kind is Kind.MESSAGE:
-            chat = one.source.chat
+    for message in reversed(messages):
+        if message.kind is Kind.MESSAGE:
+            chat = message.source.chat
             if chat is None or target.chat is None or chat.id == target.chat.id:
-                return one.source
-            return one.source.model_copy(
+                return message.source
+            return message.source.model_copy(
                 update={"chat": chat.model_copy(update={"id": target.chat.id})}
             )
     return target

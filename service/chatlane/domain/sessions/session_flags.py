@@ -91,7 +91,7 @@ def opened_session(
     """Return a session that was requested explicitly and follows no other one.
 
     Args:
-        session_key: Key of its lane, or a name of its own if no lane points to it.
+        session_key: Key of its lane, or a unique key if no lane points to it.
         at: When the session was requested.
         policy: In force on the lane.
         owner: Its owner, if known before the first message.

@@ -530,7 +530,7 @@ def _refuse(
 class WaitingHead:
     """A waiting message, as far as a claim needs it to decide where its turn ends.
 
-    `is_alone`: it has a turn of its own, or with the others of its album (album id and author).
+    `is_alone`: it has a separate turn, alone or with the others of its album (album id and author).
     `ready_in` is how long it must not be answered yet.
     """
 
