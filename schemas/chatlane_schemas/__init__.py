@@ -1,6 +1,6 @@
 """The contract of chatlane: message models, subjects, streams and permissions.
 
-Depends on pydantic only, so that any NATS client can use it.
+The package depends on pydantic only, so that any NATS client can use it.
 """
 
 from chatlane_schemas.answers import answer_to

@@ -1,4 +1,4 @@
-"""The answer of a stream worker to a routed message."""
+"""Build the answer of a stream worker to a routed message."""
 
 from datetime import UTC, datetime
 
@@ -16,8 +16,8 @@ def answer_to(
 ) -> ResultMessage:
     """Return one part of the answer to a routed message.
 
-    Its id follows from the message and the part, so what a worker says again
-    after a crash is a repeat and is kept once.
+    The envelope id follows from the message and the part. A worker that answers again after a crash
+    publishes the same id, so the stream drops the duplicate.
     """
     return ResultMessage(
         id=f"{routed.id}:{part}",

@@ -1,4 +1,4 @@
-"""All channels in one table; AsyncAPI and JSON Schema are generated from it."""
+"""List all channels in one table, from which AsyncAPI and JSON Schema are generated."""
 
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -90,11 +90,11 @@ class Channel:
     Attributes:
         name: Key of the channel in AsyncAPI.
         address: Subject, with a name in braces for every variable token.
-        direction: What the service does with the message; None between others.
-        message: What is sent.
-        replies: What is answered, for requests; the last is the refusal where that is another.
-        stream: Where the server keeps it; None for what is not stored.
-        description: What it is for.
+        direction: What the service does with the message; None if it takes no part.
+        message: Type of the message.
+        replies: Types of the reply to a request; the last is the refusal if it has its own type.
+        stream: Stream that stores the message; None if it is not stored.
+        description: Purpose of the channel.
     """
 
     name: str
@@ -123,7 +123,7 @@ def _request(
 def _turn_request(
     verb: str, message: type[Envelope], reply: type[Envelope], description: str
 ) -> Channel:
-    """Return the channel of a request by a worker of an agent."""
+    """Return the channel of a request that a worker makes about a turn."""
     return Channel(
         name=f"turn{verb.title()}",
         address=subjects.filled(subjects.API_OF_AGENT, noun="turn", verb=verb),
@@ -135,7 +135,7 @@ def _turn_request(
 
 
 def _session_event(verb: str, message: type[Envelope], description: str) -> Channel:
-    """Return the channel of an event in the life of sessions."""
+    """Return the channel of a session lifecycle event."""
     return Channel(
         name=f"session{verb.title()}",
         address=subjects.filled(subjects.EVENT, noun="session", verb=verb),
@@ -220,7 +220,7 @@ REQUESTS: Final[tuple[Channel, ...]] = (
         "transcript", "retry", TranscriptRetry, TranscriptChanged, "Runs the last turn once more."
     ),
 )
-"""The requests about sessions and transcripts, as operators make them."""
+"""The requests about sessions and transcripts, in the form that operators use."""
 
 CHANNELS: Final[tuple[Channel, ...]] = (
     Channel(
@@ -309,7 +309,7 @@ CHANNELS: Final[tuple[Channel, ...]] = (
 
 
 def requests_of_agent() -> tuple[Channel, ...]:
-    """Return those that are about one session, as workers make them: for their agent's."""
+    """Return the requests about one session in the form for workers, limited to their agent."""
     return tuple(
         replace(
             channel,
@@ -323,7 +323,7 @@ def requests_of_agent() -> tuple[Channel, ...]:
 
 
 def requests_for_account() -> tuple[Channel, ...]:
-    """Return those that can be made for a person, as whoever acts for people makes them."""
+    """Return the requests that a front end can make on behalf of a person."""
     return tuple(
         replace(
             channel,
@@ -337,11 +337,11 @@ def requests_for_account() -> tuple[Channel, ...]:
 
 
 def every_channel() -> tuple[Channel, ...]:
-    """Return the whole table, with the other forms of its requests."""
+    """Return the whole table, including the worker and front-end forms of its requests."""
     return (*CHANNELS, *requests_of_agent(), *requests_for_account())
 
 
 def messages() -> tuple[type[Envelope], ...]:
-    """Return every message of the table once, in its order."""
+    """Return every message type of the table once, in table order."""
     models = (model for channel in CHANNELS for model in (channel.message, *channel.replies))
     return tuple(dict.fromkeys(models))

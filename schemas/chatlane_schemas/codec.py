@@ -1,8 +1,8 @@
-"""Turns bodies into messages and back; the only place that looks at bytes.
+"""Decode bodies into messages and encode messages into bodies.
 
-Limits are checked before anything is parsed, and a body is parsed once, by
-pydantic-core. What cannot be read becomes a `DecodeError` with a reason that a
-dead letter can carry; it never repeats the input.
+No other module looks at bytes. The codec checks limits before it parses anything, and pydantic-core
+parses a body once. An unreadable body raises `DecodeError` with a reason that a dead letter can
+carry. The error never repeats the input.
 """
 
 import re
@@ -22,7 +22,8 @@ MessageT = TypeVar("MessageT", bound=Envelope)
 
 MAX_ERRORS_SHOWN: Final = 3
 
-# The end is optional: text that never ends is then passed over once, not from each quote again.
+# The closing quote is optional, so an unterminated string is scanned once and not again from each
+# of its quotes.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _ALL_BUT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND_OF_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
@@ -39,10 +40,10 @@ _NUL_ESCAPE: Final = rb"\u0000"
 
 
 class DecodeError(ValueError):
-    """A body that is no message.
+    """A body that is not a valid message.
 
     Attributes:
-        reason: Why, as a dead letter says it.
+        reason: The reason as a dead letter states it.
         detail: Place and kind of the error; never any of the input.
     """
 
@@ -53,12 +54,12 @@ class DecodeError(ValueError):
 
 
 def encode(message: Envelope) -> bytes:
-    """Return the body of a message; fields that are none are left out."""
+    """Return the body of a message, without the fields that are None."""
     return message.__pydantic_serializer__.to_json(message, exclude_none=True)
 
 
 def encode_part(message: Envelope, fields: set[str]) -> str:
-    """Return some fields of a message as JSON text, those left out that are none."""
+    """Return some fields of a message as JSON text, without those that are None."""
     part = message.__pydantic_serializer__.to_json(message, include=fields, exclude_none=True)
     return part.decode()
 
@@ -67,8 +68,8 @@ def decode(model: type[MessageT], body: bytes) -> MessageT:
     """Return the message in a body.
 
     Raises:
-        DecodeError: The body is too large, too deep, no JSON, of another
-            version, or not what the model says.
+        DecodeError: The body is too large, too deep, not JSON, of another version, or does not
+            match the model.
     """
     _check_limits(model, body)
     try:
@@ -91,7 +92,10 @@ def _check_limits(model: type[Envelope], body: bytes) -> None:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Return whether brackets are left when the innermost were removed as often as allowed."""
+    """Return whether a body nests brackets deeper than allowed.
+
+    Removes the innermost brackets once per allowed level and looks for brackets that remain.
+    """
     brackets = _STRING.sub(b"", body).translate(_ONE_KIND_OF_BRACKETS, _ALL_BUT_BRACKETS)
     for _ in range(MAX_JSON_DEPTH):
         left = brackets.replace(b"[]", b"")
@@ -102,7 +106,7 @@ def _is_too_deep(body: bytes) -> bool:
 
 
 def _check_numbers(body: bytes) -> None:
-    """Refuse NaN and Infinity, which pydantic takes and jsonb does not."""
+    """Reject NaN and Infinity, which pydantic accepts and jsonb does not."""
     try:
         from_json(_without_lone_surrogates(body), allow_inf_nan=False)
     except ValueError as exc:
@@ -110,7 +114,7 @@ def _check_numbers(body: bytes) -> None:
 
 
 def _parsed(model: type[MessageT], body: bytes) -> MessageT:
-    # The validator itself: `model_validate_json` costs a Python call more per message.
+    # Calls the validator directly: `model_validate_json` adds a Python call per message.
     validator = model.__pydantic_validator__
     message: MessageT
     try:
@@ -123,9 +127,9 @@ def _parsed(model: type[MessageT], body: bytes) -> MessageT:
 
 
 def _without_lone_surrogates(body: bytes) -> bytes:
-    """Return the body with NUL where a surrogate was alone.
+    """Return the body with NUL in place of each lone surrogate.
 
-    The fields then treat both alike: text shows U+FFFD, an id is refused.
+    The field types then treat both alike: text shows U+FFFD, an id is rejected.
     """
     return _ESCAPE.sub(lambda found: _NUL_ESCAPE if found["lone"] else found[0], body)
 
@@ -142,7 +146,7 @@ def _place(error: "ErrorDetails") -> str:
 
 
 def _reason(errors: "list[ErrorDetails]") -> DeadReason:
-    """Return the reason that says most: another version explains all other errors."""
+    """Return the most useful reason: an unknown version explains all other errors."""
     types = {error["type"] for error in errors}
     if "json_invalid" in types:
         return DeadReason.NOT_JSON

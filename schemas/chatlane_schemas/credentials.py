@@ -1,9 +1,9 @@
-"""Recognises credentials in values that are kept as they are given.
+"""Detect credentials in JSON values that the service stores unchanged.
 
-A credential is recognised by the name it stands under, by the form of the text that carries it
-(a header, an assignment, a URL) or by its own form. Secrets without any of these cannot be told
-from other text. Text that only names a credential, such as a prompt that says "bearer token",
-is none.
+A credential is detected by the name of its field, by the form of the text that carries it (a
+header, an assignment, a URL) or by its own form. Secrets without any of these look like other text
+and are not detected. Text that only mentions a credential, such as a prompt that says "bearer
+token", is allowed.
 """
 
 import re
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-# The end of a name, after it was split at every change of case and every sign.
+# Matches the end of a name that was split at every change of case and every separator.
 _NAME: Final = re.compile(
     r"(?:token|passwords?|passwd|passphrase|secrets?|credentials?|authorization|cookies?|"
     r"(?:access|auth|bearer|refresh|client)_?tokens|"
@@ -24,11 +24,11 @@ _NAME: Final = re.compile(
 )
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 _WHOLE_NAME: Final = re.compile(r"[\w .-]{1,100}")
-# Where a pair of name and value is an object of its own, such as in the headers of MCP servers.
+# Members of an object that holds one name and its value, as in the headers of MCP servers.
 _NAMING: Final = ("name", "key", "header", "field", "variable", "var", "env", "param", "option")
 _VALUED: Final = ("value", "values", "val", "content", "secret", "default")
 
-# All of these look at each sign of a text a bounded number of times.
+# Each of these patterns looks at each character a bounded number of times.
 _AUTHORIZATION: Final = re.compile(
     r"(?i)\s*(?P<scheme>bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)"
     r"\s+(?P<value>[^\s,]+).*",
@@ -72,7 +72,7 @@ _OWN_FORM: Final = re.compile(
     r"|\b\d{8,10}:[\w-]{35}\b"  # token of a Telegram bot
     r"|\bhf_[A-Za-z0-9]{30}|\bnpm_[A-Za-z0-9]{30}|\bpypi-[\w-]{40}"
 )
-# Says where the credential is to be had, such as `${GITHUB_TOKEN}`, and is none.
+# Matches a reference to a credential, such as `${GITHUB_TOKEN}`, which is not a credential.
 _REFERENCE: Final = re.compile(
     r"\$\{?[A-Za-z_]|\{\{|\$\(|%[A-Za-z_]{1,200}%|<[^>]{0,200}>|\.{3}|\N{HORIZONTAL ELLIPSIS}|\*{3}"
     r"|os\.(?:environ|getenv)|process\.env|env[.:(]|vault:|op://"
@@ -86,9 +86,9 @@ _PAIR: Final = 2
 def holds_credential(value: JsonValue) -> bool:
     """Return whether a JSON value holds a credential, at any depth.
 
-    Text that is JSON itself is looked into as well.
+    Parses strings that contain JSON and checks their content as well.
     """
-    # No recursion: text in text may be nested deeper than Python's stack.
+    # Iterates instead of recursing: JSON in strings may nest deeper than Python's stack.
     left: list[JsonValue] = [value]
     while left:
         match left.pop():
@@ -112,28 +112,28 @@ def holds_credential(value: JsonValue) -> bool:
 
 
 def names_credential(name: str) -> bool:
-    """Return whether what stands under a name is a credential by that name."""
+    """Return whether the value of a named field is a credential according to that name."""
     words = "_".join(word for word in _WORD_ENDS.split(name) if word)
     return _NAME.search(words.lower()) is not None
 
 
 def is_credential(text: str) -> bool:
-    """Return whether text is, or carries, a credential."""
+    """Return whether text is, or contains, a credential."""
     texts = {text, unquote(text)} if "%" in text else {text}
-    return any(_carries_credential(one) for one in texts)
+    return any(_carries_credential(variant) for variant in texts)
 
 
 def _carries_credential(text: str) -> bool:
     if _OWN_FORM.search(text) is not None or _is_authorization(text):
         return True
     found = (*_AUTHORIZATION_WITHIN.finditer(text), *_IN_QUERY.finditer(text))
-    if any(not _is_reference(one["value"]) for one in found):
+    if any(not _is_reference(match["value"]) for match in found):
         return True
     return _has_user_of_url(text) or _has_named_value(text)
 
 
 def _is_authorization(text: str) -> bool:
-    """Return whether text is what a header `Authorization` holds, such as `Bearer abc-1`."""
+    """Return whether text is the value of an `Authorization` header, such as `Bearer abc-1`."""
     found = _AUTHORIZATION.fullmatch(text)
     if found is None or not _is_secret(found["value"]):
         return False
@@ -147,12 +147,12 @@ def _has_user_of_url(text: str) -> bool:
 
 
 def _has_named_value(text: str) -> bool:
-    """Return whether text gives something a value that is a credential by its name."""
+    """Return whether text assigns a value to a name of a credential."""
     assigned = (*_ASSIGNED.finditer(text), *_MEMBER_WITHIN.finditer(text))
     if any(_is_named(found) and not _is_reference(found["value"]) for found in assigned):
         return True
-    said = (*_LINE.finditer(text), *_HEADER_WITHIN.finditer(text))
-    return any(_is_named(found) and _is_no_sentence(**found.groupdict()) for found in said)
+    pairs = (*_LINE.finditer(text), *_HEADER_WITHIN.finditer(text))
+    return any(_is_named(found) and _is_no_sentence(**found.groupdict()) for found in pairs)
 
 
 def _is_named(found: re.Match[str]) -> bool:
@@ -160,7 +160,7 @@ def _is_named(found: re.Match[str]) -> bool:
 
 
 def _is_no_sentence(name: str, value: str) -> bool:
-    """Return whether `name: value` gives a value, and is no remark about what it names."""
+    """Return whether `name: value` assigns a value and is not a remark about the name."""
     value = value.strip(" \t\r\"',")
     if _is_authorization(value):
         return True
@@ -172,7 +172,7 @@ def _is_no_sentence(name: str, value: str) -> bool:
 
 
 def _is_secret(value: str) -> bool:
-    """Return whether a single word is neither a reference nor a word of a sentence."""
+    """Return whether a single word is neither a reference nor a natural word."""
     return not _is_reference(value) and _PLAIN_WORD.fullmatch(value) is None
 
 
@@ -185,7 +185,7 @@ def _is_reference(value: str) -> bool:
 
 
 def _is_pair(members: dict[str, JsonValue]) -> bool:
-    """Return whether an object names a credential in one member and has it in another."""
+    """Return whether an object names a credential in one member and holds it in another."""
     lowered = {name.lower(): value for name, value in members.items()}
     names = (lowered.get(name) for name in _NAMING)
     if not any(isinstance(name, str) and _is_credential_name(name) for name in names):
@@ -197,12 +197,12 @@ def _is_pair(members: dict[str, JsonValue]) -> bool:
 
 
 def _is_credential_name(text: str) -> bool:
-    """Return whether text that may be anything is the name of a credential."""
+    """Return whether arbitrary text is the name of a credential."""
     return _WHOLE_NAME.fullmatch(text) is not None and names_credential(text)
 
 
 def _has_credential_behind_name(items: list[JsonValue]) -> bool:
-    """Return whether a list is a pair, or arguments of a program, with a credential."""
+    """Return whether a list is a name and value pair, or program arguments, with a credential."""
     for name, value in pairwise(items):
         if not (isinstance(name, str) and isinstance(value, str)) or _is_reference(value):
             continue
@@ -216,7 +216,7 @@ def _has_credential_behind_name(items: list[JsonValue]) -> bool:
 
 
 def _json_in(text: str) -> list[JsonValue]:
-    """Return the value that text is as JSON; nothing if it is none, or a bare word or number."""
+    """Return the JSON object or array in a text; None for other text, bare words and numbers."""
     if text.lstrip()[:1] not in {"{", "[", '"'}:
         return []
     try:

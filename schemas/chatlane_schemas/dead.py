@@ -1,4 +1,4 @@
-"""Messages set aside with a reason."""
+"""Dead letters: messages set aside with a reason."""
 
 from enum import StrEnum
 from typing import Final
@@ -10,7 +10,7 @@ from chatlane_schemas.fields import BigNumber, Number, Text
 
 
 class Stage(StrEnum):
-    """Where a message was set aside."""
+    """Processing stage that set a message aside."""
 
     INBOUND = "inbound"
     RESULTS = "results"
@@ -47,18 +47,18 @@ class DeadReason(StrEnum):
 
 
 class Cause(StrEnum):
-    """Who has to do something about a dead letter."""
+    """Party that has to act on a dead letter."""
 
     PUBLISHER = "publisher"
-    """An adapter, a worker or the declarations: they do not fit each other."""
+    """An adapter, a worker or the declarations: they do not match each other."""
     AGENT = "agent"
     """The workers of an agent gave up."""
     SENDER = "sender"
-    """A person or a chat writes more than is allowed; nothing is broken."""
+    """A person or a chat writes more than is allowed. No component is faulty."""
     LOSS = "loss"
-    """Messages are gone that nobody had read."""
+    """Messages were lost before a router read them."""
     BUG = "bug"
-    """Chatlane itself could not deal with it."""
+    """Chatlane itself could not process the message."""
 
 
 _CAUSES: Final = {
@@ -75,14 +75,14 @@ _REASONS: Final = frozenset(map(str, DeadReason))
 
 
 def cause_of(reason: str) -> Cause:
-    """Return the class of a reason, also of one that only a newer release knows."""
+    """Return the cause of a reason, including reasons that only a newer release knows."""
     if reason not in _REASONS:
         return Cause.BUG
     return _CAUSES.get(DeadReason(reason), Cause.PUBLISHER)
 
 
 class DeadLetter(ServiceEnvelope):
-    """Says that a message was set aside; its body stays in the database."""
+    """Reports that a message was set aside; its body stays in the database."""
 
     stage: Stage = Field(description="Where it was set aside.")
     reason: DeadReason = Field(description="Why.")

@@ -1,6 +1,6 @@
-"""The contract as documents: JSON Schema of each message, and one AsyncAPI 3 document.
+"""Generate the contract documents: one JSON Schema per message and one AsyncAPI 3 document.
 
-A schema says what a reader takes: other fields are allowed, and ignored.
+A schema describes what a reader accepts: a reader allows and ignores other fields.
 """
 
 from typing import Final, TypeAlias
@@ -44,12 +44,12 @@ _PARAMETERS: Final = {
 
 
 def message_schema(message: type[Envelope]) -> Document:
-    """Return the JSON Schema of one message, complete in itself."""
+    """Return the self-contained JSON Schema of one message."""
     return {"$schema": DIALECT, **message.model_json_schema()}
 
 
 def asyncapi() -> Document:
-    """Return the AsyncAPI document of all channels, seen from the service."""
+    """Return the AsyncAPI document of all channels from the point of view of the service."""
     _, schemas = models_json_schema(
         [(message, "validation") for message in messages()],
         ref_template="#/components/schemas/{model}",

@@ -1,4 +1,4 @@
-"""The envelope that every message is: version, id and time."""
+"""The envelope of every message: version, id and time."""
 
 from typing import Annotated, ClassVar, Final
 from uuid import uuid4
@@ -9,7 +9,7 @@ from pydantic.config import JsonDict
 from chatlane_schemas.fields import EnvelopeId, Instant
 
 VERSION: Final = 1
-# Not a literal: that would take true and 1.0 for 1.
+# Not a Literal, which would accept true and 1.0 for 1.
 Version = Annotated[
     int,
     Field(strict=True, ge=VERSION, le=VERSION),
@@ -20,30 +20,29 @@ MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 
 
 class Record(BaseModel):
-    """A part of a message: frozen, and silent about its input in errors.
+    """A part of a message: immutable, and never shows its input in errors.
 
-    Unknown fields are ignored when read, so that an older reader understands a
-    newer writer.
+    Readers ignore unknown fields, so an older reader understands a newer writer.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
 def _require_version(schema: JsonDict) -> None:
-    """Say in JSON Schema what `decode` demands: the default of `v` is for writers only."""
+    """Require `v` in JSON Schema, as `decode` does; its default is for writers only."""
     required = schema.get("required")
     others = required if isinstance(required, list) else []
     schema["required"] = ["v", *others]
 
 
 class Envelope(Record):
-    """What every message has.
+    """Fields that every message has.
 
-    The defaults are for writers in Python; `decode` refuses a body without `v`.
+    The defaults are for writers in Python; `decode` rejects a body without `v`.
     """
 
     max_bytes: ClassVar[int] = MAX_BODY_BYTES
-    """The largest body `decode` looks at."""
+    """The largest body that `decode` accepts, in bytes."""
 
     model_config = ConfigDict(json_schema_extra=_require_version)
 
@@ -55,11 +54,15 @@ class Envelope(Record):
 
 
 class ServiceEnvelope(Envelope):
-    """A message made by the service, which may be larger than what it was made from."""
+    """A message from the service, which may be larger than the message it was made from."""
 
     max_bytes: ClassVar[int] = MAX_PAYLOAD_BYTES
 
 
 def new_envelope_id() -> str:
-    """Return a random envelope id; guessable ids would let one account swallow another's."""
+    """Return a random envelope id.
+
+    With guessable ids, an account could publish an id first and have another account's message
+    dropped as a duplicate.
+    """
     return uuid4().hex

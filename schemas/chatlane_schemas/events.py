@@ -1,4 +1,4 @@
-"""What the router tells anyone who listens about the life of sessions."""
+"""Session lifecycle events that routers publish to any subscriber."""
 
 from enum import StrEnum
 from uuid import UUID
@@ -11,7 +11,7 @@ from chatlane_schemas.source import Source
 
 
 class ResetReason(StrEnum):
-    """Why the session before ended: a rule of the policy, or that somebody asked for it."""
+    """Why the previous session ended: a rule of the policy, or a request."""
 
     IDLE = "idle"
     DAILY = "daily"
@@ -23,9 +23,9 @@ class ResetReason(StrEnum):
 class EndReason(StrEnum):
     """Why a session ended.
 
-    `switched`: the chat went on with another one. `compression`: it goes on in a session
-    that begins with a summary of it. `removed`: it was deleted with its transcript. `pruned`:
-    nobody had written in it for long.
+    `switched`: the chat switched to another session. `compression`: the conversation continues in a
+    session that begins with a summary of this one. `removed`: the session was deleted with its
+    transcript. `pruned`: it was inactive for long.
     """
 
     IDLE = "idle"
@@ -42,7 +42,7 @@ class EndReason(StrEnum):
 
 
 class SessionStarted(ServiceEnvelope):
-    """A conversation was opened."""
+    """A session was opened."""
 
     session_id: UUID = Field(description="The new session.")
     session_key: str = Field(description="Key of its lane.")
@@ -60,11 +60,11 @@ class SessionStarted(ServiceEnvelope):
 
 
 class SessionEnding(ServiceEnvelope):
-    """A conversation is about to be closed by time, unless somebody writes before.
+    """A session is about to reach a timed end unless a person writes before the deadline.
 
-    Whoever keeps summaries has until then to leave a note for the next one. Told again with
-    another deadline when somebody has written. A message that comes at the right moment may end
-    a conversation without an announcement.
+    A program that writes summaries has until the deadline to leave a note for the next session. The
+    router publishes the event again with a later deadline after a new message. A message that
+    arrives at the right moment may end a session without an announcement.
     """
 
     session_id: UUID = Field(description="The session that will end.")
@@ -75,9 +75,9 @@ class SessionEnding(ServiceEnvelope):
 
 
 class SessionUpdated(ServiceEnvelope):
-    """Something about a conversation has changed; told at most once a second for each.
+    """A session has changed; published at most once a second per session.
 
-    A hint to look again, which may get lost with the router that would have told it.
+    Treat it as a hint to read the session again. The hint may get lost when a router crashes.
     """
 
     session_id: UUID = Field(description="The session that has changed.")
@@ -86,7 +86,7 @@ class SessionUpdated(ServiceEnvelope):
 
 
 class SessionEnded(ServiceEnvelope):
-    """A conversation was closed; its transcript stays."""
+    """A session was closed; its transcript stays."""
 
     session_id: UUID = Field(description="The session that ended.")
     session_key: str = Field(description="Key of its lane.")

@@ -1,7 +1,7 @@
-"""The field types that messages are made of.
+"""Field types of the messages.
 
-Everything a stranger can put into a field is settled here, so that nothing
-behind the codec meets a NUL, a lone surrogate or an id that is not text.
+The types sanitize all untrusted input, so that no code after the codec meets a NUL, a lone
+surrogate or an id that is not text.
 """
 
 import re
@@ -30,10 +30,10 @@ MAX_COUNTERS: Final = 64
 MAX_TOOL_CALLS: Final = 256
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
-# Checked by hand in `scrubbed_json`: pydantic would put keys into the place of an error.
+# Checked by hand in `scrubbed_json`: pydantic would include keys in the location of an error.
 JsonObject: TypeAlias = dict[str, SkipValidation[JsonValue]]
 
-# Larger integers are refused before they are written out: Python raises above 4,300 digits.
+# Larger integers are rejected before they are formatted: Python raises above 4,300 digits.
 _ID_INTEGERS: Final = range(1 - 10 ** (MAX_ID_BYTES - 1), 10**MAX_ID_BYTES)
 
 _TRACES: Final = (rb"\u0000", b"NaN", b"Infinity")
@@ -53,10 +53,9 @@ def _byte_length(text: str) -> int:
 
 
 def _id_text(value: object) -> str:
-    """Return a foreign id as text; integers keep all their digits.
+    """Return a platform id as text; integers keep all their digits.
 
-    Ids are opaque: nothing is trimmed, folded or normalised, since that would
-    merge two people.
+    Ids are opaque: trimming, case folding or normalising them could merge two people.
     """
     if type(value) is int:
         if value not in _ID_INTEGERS:
@@ -73,22 +72,23 @@ def _id_text(value: object) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """Return the text with NUL and lone surrogates shown as U+FFFD.
+    """Return text with NUL and lone surrogates replaced by U+FFFD.
 
-    Postgres stores neither, and UTF-8 cannot carry the second.
+    Postgres stores neither, and UTF-8 cannot encode a lone surrogate.
     """
     if text.isascii():
         return text.replace("\0", REPLACEMENT)
     try:
         text.encode()
     except UnicodeEncodeError:
-        # A pair split by the JSON escape is joined again by UTF-16; what is left is alone.
+        # UTF-16 joins a surrogate pair that a JSON escape split; the surrogates that remain are
+        # alone.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.replace("\0", REPLACEMENT)
 
 
 def _scrubbed_value(value: object) -> object:
-    """Scrub text; leave what is no text to the type check behind."""
+    """Scrub text and pass other values on to the type check."""
     return scrubbed(value) if isinstance(value, str) else value
 
 
@@ -102,10 +102,10 @@ def _in_utc(value: datetime) -> datetime:
 
 
 def scrubbed_json(value: object, depth: int = 0) -> JsonValue:
-    """Return a JSON value that jsonb takes: no NUL, no lone surrogate, finite, not too deep.
+    """Return a JSON value that jsonb accepts: no NUL, no lone surrogate, finite, not too deep.
 
-    Two keys that differ only in what is scrubbed become one; the last wins, as
-    with any repeated key.
+    Two keys that are equal after scrubbing become one key; the last value wins, as with any
+    repeated key.
     """
     if depth > MAX_JSON_DEPTH:
         raise PydanticCustomError("json_depth", "value is nested too deeply")
@@ -135,16 +135,19 @@ def _scrubbed_objects(value: list[JsonObject], info: ValidationInfo) -> list[Jso
 
 
 def _may_need_scrubbing(parsed: list[JsonObject]) -> bool:
-    """Return whether parsed JSON shows a trace of what jsonb refuses.
+    """Return whether parsed JSON may contain something that jsonb rejects.
 
-    Writing it again takes 1 ms for 256 kB, looking at every value in Python 65 ms.
+    Serialising it again takes 1 ms for 256 kB; visiting every value in Python takes 65 ms.
     """
     written = to_json(parsed, inf_nan_mode="constants")
     return any(trace in written for trace in _TRACES)
 
 
 def _counters(value: object) -> dict[str, int]:
-    """Return named counts; an own check, so that no error names a key a stranger chose."""
+    """Return validated counters by name.
+
+    A separate check, so that no error shows a key that came from untrusted input.
+    """
     if not isinstance(value, dict) or len(value) > MAX_COUNTERS:
         raise PydanticCustomError("counters", "value is not a small object of counts")
     for key, count in value.items():
@@ -161,26 +164,26 @@ PlatformId = Annotated[
     WithJsonSchema({"type": ["string", "integer"], "maxLength": MAX_ID_BYTES}, mode="validation"),
     WithJsonSchema({"type": "string", "maxLength": MAX_ID_BYTES}, mode="serialization"),
 ]
-"""An id made by a platform, as opaque text of at most 256 bytes; `""` means none."""
+"""An opaque platform id of at most 256 bytes; `""` means none."""
 
 Text = Annotated[str, BeforeValidator(_scrubbed_value)]
-"""Text written by people or models; NUL and lone surrogates become U+FFFD."""
+"""Text from people or models; NUL and lone surrogates become U+FFFD."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
 """A declared name: account, agent, principal."""
 
-# pydantic-core looks at the pattern before it folds, so the pattern takes both cases.
+# pydantic-core matches the pattern before it folds case, so the pattern accepts both cases.
 PlatformName = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$", to_lower=True),
 ]
-"""The declared name of a platform; folded to lower case when read."""
+"""The declared name of a platform; converted to lower case when read."""
 
 EnvelopeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-"""The id of an envelope, fit for the header `Nats-Msg-Id`."""
+"""An envelope id that fits the header `Nats-Msg-Id`."""
 
 Instant = Annotated[AwareDatetime, Field(strict=True), AfterValidator(_in_utc)]
-"""An aware time, in UTC."""
+"""A time with a time zone, converted to UTC."""
 
 Flag = Annotated[bool, Field(strict=True)]
 Number = Annotated[int, Field(strict=True, ge=0, le=MAX_INT32)]
@@ -194,4 +197,4 @@ ToolCalls = Annotated[
 """Tool calls as the model made them; strings and keys are scrubbed."""
 
 Counters = Annotated[dict[str, int], BeforeValidator(_counters)]
-"""Named counts, such as the tokens a model used."""
+"""Named counters, such as the tokens a model used."""

@@ -1,4 +1,4 @@
-"""What people write, as adapters publish it."""
+"""Inbound events, which adapters publish."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -12,7 +12,7 @@ MAX_ATTACHMENTS: Final = 100
 MAX_ALIASES: Final = 32
 CHAT_KINDS: Final = ("dm", "group", "supergroup", "channel", "forum", "room", "thread")
 
-# Folding only ASCII: with Unicode rules a long s would pass as an s and stay one.
+# Folds ASCII only: under Unicode rules a long s would match as an s and stay unchanged.
 ChatKind = Annotated[
     str,
     StringConstraints(pattern=rf"^(?i-u:{'|'.join(CHAT_KINDS)})$", to_lower=True),
@@ -21,12 +21,12 @@ ChatKind = Annotated[
 
 
 class Kind(StrEnum):
-    """What an inbound event is; `message` and `system` start turns.
+    """Kind of an inbound event; `message` and `system` start turns.
 
-    `edit` and `delete` change the message they name by `message_id`; they say the chat (and,
-    where a chat has no id, the sender) as that message did. An edit brings the whole message as
-    it is now: what is not in it is gone. `attachments` brings the files of a message that came
-    with `awaits_files` and has the same `message_id`.
+    `edit` and `delete` change the message with their `message_id`. They carry the same chat (and,
+    where a chat has no id, the same sender) as that message. An edit carries the whole message as
+    it is now; parts that it leaves out are removed. `attachments` carries the files of a message
+    that was published with `awaits_files` and has the same `message_id`.
     """
 
     MESSAGE = "message"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 class Chat(Record):
-    """The container a message was written in."""
+    """The chat a message was written in."""
 
     id: PlatformId | None = Field(default=None, description="Id of the chat.")
     kind: ChatKind = Field(default="dm", description="`dm`, or a many-person kind.")
@@ -58,7 +58,7 @@ class Chat(Record):
 
 
 class Sender(Record):
-    """Who wrote the message."""
+    """The author of a message."""
 
     id: PlatformId | None = Field(default=None, description="Id of the person.")
     alt_id: PlatformId | None = Field(
@@ -80,7 +80,7 @@ class Sender(Record):
 
 
 class Attachment(Record):
-    """A reference to a file; its bytes never travel in a message."""
+    """A reference to a file; messages never carry its bytes."""
 
     url: Text | None = Field(default=None, repr=False, description="Where the file can be read.")
     key: Text | None = Field(default=None, description="Key of the file in an object store.")
@@ -89,12 +89,12 @@ class Attachment(Record):
     name: Text | None = Field(default=None, description="File name shown to people.")
 
 
-# The first wrong item ends it: 256 kB have room for 100,000, and each error takes its time.
+# Validation stops at the first invalid item: 256 kB hold 100,000 items, and each error costs time.
 Attachments = Annotated[tuple[Attachment, ...], Field(max_length=MAX_ATTACHMENTS, fail_fast=True)]
 
 
 class InboundEvent(Envelope):
-    """Something that happened in a chat."""
+    """An event in a chat."""
 
     message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
     event_id: PlatformId | None = Field(

@@ -1,4 +1,4 @@
-"""What the service says to a chat, for adapters to deliver."""
+"""Outbound messages, which adapters deliver to a chat."""
 
 from enum import StrEnum
 from uuid import UUID
@@ -12,7 +12,7 @@ from chatlane_schemas.source import Source
 
 
 class OutboundKind(StrEnum):
-    """Whether the agent speaks or the service."""
+    """Author of an outbound message: the agent or the service."""
 
     ANSWER = "answer"
     NOTICE = "notice"
@@ -21,10 +21,9 @@ class OutboundKind(StrEnum):
 class OutboundMessage(ServiceEnvelope):
     """One message to a chat.
 
-    `out_seq` has no gaps within a session: a reader that sees one waits for
-    what is missing. A message that comes again has the same `id`; after the database
-    went back to an earlier moment its number may differ, and another message may have
-    a number that was used.
+    `out_seq` has no gaps within a session: a reader that sees a gap waits for the missing message.
+    A redelivered message has the same `id`. After a database restore to an earlier time, its number
+    may differ, and another message may reuse a number.
     """
 
     session_id: UUID = Field(

@@ -1,4 +1,4 @@
-"""The person a caller acts for."""
+"""The person on whose behalf a caller makes a request."""
 
 from typing import Annotated
 
@@ -10,14 +10,14 @@ from chatlane_schemas.fields import Name, PlatformId, PlatformName
 
 
 def _not_empty(value: str) -> str:
-    """Refuse `""`, which means none: it would be everybody without an id."""
+    """Reject `""`: it means "no id", so it would match every person without an id."""
     if not value:
         raise PydanticCustomError("no_person", "id names nobody")
     return value
 
 
 class Person(Record):
-    """A person on a platform; a request that names one sees only what is theirs."""
+    """A person on a platform; a request that names one sees only the sessions of that person."""
 
     platform: PlatformName = Field(description="Declared name of the platform.")
     account: Name = Field(description="Declared name of our identity that they talk to.")

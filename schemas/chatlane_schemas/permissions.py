@@ -1,16 +1,15 @@
-"""Who may say what: least permissions for each role.
+"""Define the least NATS permissions for each role.
 
-Every connection has a principal: a name that its permissions pin in the
-subjects of its requests and of its replies. Nobody but the provisioner may
-create or change a stream or a durable, and nobody but who restores one may
-delete it. Routers, which alone know how far the logs are done with, may purge
-these two.
+Every connection has a principal: a name that its permissions pin in the subjects of its requests
+and of its replies. Only the provisioner may create or change a stream or a durable, and only the
+restorer may delete a stream. Only routers may purge the two logs, because only they know up to
+which position the logs are processed.
 
-Knowing a subject is no permission: a worker cannot forge what a router says, an
-adapter cannot speak for another account, nobody reads another's replies.
+Knowing a subject grants nothing: a worker cannot forge a router's messages, an adapter cannot
+publish for another account, and no client reads the replies of another.
 
-`chatlane admin nats-config` makes a nats-server configuration of them, and
-`schemas/permissions.csv` lists all that its users may do, by themselves.
+`chatlane admin nats-config` generates a nats-server configuration from these permissions, and
+`schemas/permissions.csv` lists all that each of its users may do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,10 +31,13 @@ from chatlane_schemas.streams import (
 )
 
 REPLY_PREFIX: Final = "_R_"
-"""Where the server takes an answer to a request of another account; no client may name it."""
+"""Prefix of the reply subjects that the server generates for requests from other accounts.
+
+No client may choose one.
+"""
 
 _API: Final = "$JS.API"
-# How often a message was delivered, its place in stream and durable, its time, and what is pending.
+# Delivery count, sequence in stream and durable, timestamp, and pending count.
 _DELIVERY: Final = "*.*.*.*.*"
 _LOGS: Final = (StreamName.INBOUND, StreamName.RESULTS)
 _SAID_AGAIN: Final = (subjects.INBOUND, subjects.RESULT)
@@ -53,11 +55,11 @@ _SAID_BY_ROUTERS: Final = (
     subjects.DEAD,
     subjects.CONTROL,
 )
-# What people may look into: these streams hold no text that anybody wrote in a chat.
+# Streams whose content operators and observers may read: they hold no text from a chat.
 _OPEN_TO_PEOPLE: Final = (StreamName.EVENTS, StreamName.DEAD)
 _HEARD_BY_PEOPLE: Final = (subjects.wildcards(subjects.EVENT), subjects.wildcards(subjects.DEAD))
-# What a worker needs of the sessions of its agent, besides its turns: what was said, what keeps
-# one, what it leaves to the next one, and that it could not finish.
+# Requests that a worker makes about the sessions of its agent, besides those about turns: read and
+# extend transcripts, hold a session, leave a note, mark an interruption.
 _REQUESTS_OF_WORKERS: Final = (
     ("session", "get"),
     ("session", "hold"),
@@ -73,58 +75,58 @@ _REQUESTS_OF_WORKERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """All that a connection may do."""
+    """The subjects that a connection may publish and subscribe to."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Return what an account imports as services: all that may be published on but inboxes."""
-        return tuple(one for one in self.publish if not _is_inbox(one))
+        """Return the services an account imports: all publish subjects except inboxes."""
+        return tuple(subject for subject in self.publish if not _is_inbox(subject))
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Return what an account imports as streams: all that may be heard but inboxes."""
-        return tuple(one for one in self.subscribe if not _is_inbox(one))
+        """Return the streams an account imports: all subscribe subjects except inboxes."""
+        return tuple(subject for subject in self.subscribe if not _is_inbox(subject))
 
 
 TRUSTED_ROLES: Final = frozenset({"router", "provisioner", "eraser", "backup", "restorer"})
-"""Roles whose users share the account of the streams, where a permission does not hold them.
+"""Roles whose users share the account of the streams, where permissions do not contain them.
 
-Each may name, in the body of a request that it needs, a subject of that account to which the server
-publishes: a consumer's deliver subject, a snapshot's, a stream's republish. All other roles have an
-account of their own.
+Each of these roles may make a request whose body names a subject of that account to which the
+server then publishes: a consumer's deliver subject, a snapshot's, a stream's republish. Every other
+role has a separate account.
 """
 
 
 def answers_several_times(service: str) -> bool:
-    """Return whether one request to a service has more than one answer."""
+    """Return whether a request to a service can have more than one answer."""
     return service.startswith(f"{_API}.CONSUMER.MSG.NEXT.")
 
 
 def inbox_prefix(principal: str) -> str:
-    """Return the prefix of the reply subjects of a principal; its client must be given it."""
+    """Return the prefix of the reply subjects of a principal; configure its client with it."""
     return f"_INBOX.{subjects.declared_name(principal)}"
 
 
 def router(principal: str) -> Permissions:
-    """Return what a router may do: read the logs, decide, answer requests."""
+    """Return the permissions of a router: read the logs, publish decisions, answer requests."""
     return Permissions(
         publish=(
             *(subjects.wildcards(address) for address in _SAID_BY_ROUTERS),
-            # Replies to other accounts, whose reply subjects the server replaces by such; and to
-            # itself. Not `allow_responses`, which would let any requester choose what a router
-            # publishes on.
+            # Replies to requests from other accounts, whose reply subjects the server maps to this
+            # prefix, and to its own requests. Not `allow_responses`, which would let any requester
+            # choose a subject for the router to publish on.
             f"{REPLY_PREFIX}.>",
             _inbox(principal),
             *_look_at_all_streams(),
             *(subject for log in _LOGS for subject in _reading_a_log(log)),
-            # The body of what could not be delivered, and the age of what is not read.
+            # Reads the body of an undelivered message and the age of an unread message.
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _WITH_READERS),
-            # Which messages are in it, when it has lost some.
+            # Lists the messages of ROUTED, to find those that it lost.
             *_reading_by_oneself(StreamName.ROUTED, COMPARING_CONSUMER),
-            # Messages that were deleted or edited before a worker was given them.
+            # Deletes messages that were deleted or edited before they reached a worker.
             f"{_API}.STREAM.MSG.DELETE.{StreamName.ROUTED}",
             f"{_API}.CONSUMER.PAUSE.{StreamName.ROUTED}.*",
             *_reading(StreamName.ADVISORIES, ADVISORIES_DURABLE),
@@ -139,7 +141,7 @@ def router(principal: str) -> Permissions:
 
 
 def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
-    """Return what an adapter may do: speak for its accounts and deliver for them.
+    """Return the permissions of an adapter: publish and deliver for its accounts.
 
     Args:
         principal: Its name.
@@ -157,13 +159,13 @@ def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
 
 
 def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> Permissions:
-    """Return what a worker may do: take the work of its agent and answer it."""
+    """Return the permissions of a worker: claim the turns of its agent and publish results."""
     name = subjects.declared_name(agent.name)
     publish = [
         subjects.wildcards(subjects.RESULT, agent=name),
         *(subjects.api(principal, noun, verb, name) for noun, verb in _REQUESTS_OF_WORKERS),
     ]
-    # Whoever writes a note for the session that follows has to be told that one will.
+    # A worker that writes a note for the next session needs the announcement of the end.
     subscribe = [_inbox(principal), subjects.ending(name)]
     if agent.delivery == "turns":
         subscribe.append(subjects.control_filter(name))
@@ -181,14 +183,14 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
 
 
 def front_end(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
-    """Return what a program may do that shows people their sessions and changes them.
+    """Return the permissions of a front end, which shows people their sessions and changes them.
 
-    It vouches for who they are; every request names the person, one who talks to its accounts,
-    and finds nothing but theirs.
+    The front end authenticates its users. Every request names a person who talks to its accounts
+    and reaches only the sessions of that person.
 
     Args:
         principal: Its name.
-        accounts: The (platform, account), as declared, whose people it acts for.
+        accounts: The (platform, account), as declared, whose users it acts for.
     """
     publish = tuple(
         _of(
@@ -204,16 +206,17 @@ def front_end(principal: str, accounts: Iterable[tuple[str, str]]) -> Permission
 
 
 def operator(principal: str) -> Permissions:
-    """Return what an operator may do: ask for and change sessions, let dead letters come again, look.
+    """Return the permissions of an operator: read and change sessions, retry dead letters, monitor.
 
-    It asks in one form only, by which routers know it: what it does is audited.
+    Operators have a request form of their own, by which routers recognise them to audit their
+    requests.
     """
     return Permissions(
         publish=(
             *(_of(principal, channel) for channel in REQUESTS),
             *_look_around(),
-            # Dead letters that come again. Not for routers: whoever asks them something names
-            # the subject of their answer.
+            # Retried dead letters. Routers lack this permission: a requester chooses the reply
+            # subject that a router publishes to.
             *(subjects.wildcards(address) for address in _SAID_AGAIN),
         ),
         subscribe=(_inbox(principal), *_HEARD_BY_PEOPLE),
@@ -221,9 +224,9 @@ def operator(principal: str) -> Permissions:
 
 
 def observer(principal: str) -> Permissions:
-    """Return what who watches may do: see how streams and their readers are, events, dead letters.
+    """Return the permissions of an observer: monitor streams, consumers, events and dead letters.
 
-    It asks for no session, sees nothing that people wrote, and changes nothing.
+    An observer cannot request sessions, cannot read text from chats, and changes nothing.
     """
     return Permissions(
         publish=(
@@ -239,10 +242,10 @@ def observer(principal: str) -> Permissions:
 
 
 def provisioner(principal: str) -> Permissions:
-    """Return what the provisioning job may do: create and change streams and durables.
+    """Return the permissions of the provisioning job: create and change streams and durables.
 
-    It cannot ask for a message nor delete a stream. No permission keeps who creates a consumer
-    from having it push to the own inbox, nor who changes a stream from setting a low limit.
+    The job can neither fetch a message nor delete a stream. No permission can stop it from creating
+    a consumer that pushes to its inbox, or from setting a low limit on a stream.
     """
     return Permissions(
         publish=(
@@ -259,17 +262,17 @@ def provisioner(principal: str) -> Permissions:
 
 
 def eraser(principal: str) -> Permissions:
-    """Return what the job may do that forgets people: read all that is said and delete from it.
+    """Return the permissions of the erasure job: read streams with personal data, delete messages.
 
-    It publishes nothing of its own.
+    It publishes no messages.
     """
     return Permissions(
         publish=(
             *_look_at_all_streams(),
             *(
-                one
+                subject
                 for stream in STREAMS_OF_PEOPLE
-                for one in _reading_by_oneself(stream, ERASING_CONSUMER)
+                for subject in _reading_by_oneself(stream, ERASING_CONSUMER)
             ),
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in STREAMS_OF_PEOPLE),
             *(f"{_API}.STREAM.MSG.DELETE.{stream}" for stream in STREAMS_OF_PEOPLE),
@@ -279,9 +282,9 @@ def eraser(principal: str) -> Permissions:
 
 
 def backup(principal: str) -> Permissions:
-    """Return what the job may do that backs the streams up, and so reads all that they hold.
+    """Return the permissions of the backup job, which reads the whole content of the streams.
 
-    It says that each piece came; the server waits for that.
+    It confirms each chunk of a snapshot, because the server waits for that.
     """
     return Permissions(
         publish=(
@@ -295,9 +298,9 @@ def backup(principal: str) -> Permissions:
 
 
 def restorer(principal: str) -> Permissions:
-    """Return what somebody may do who puts a backup in the place of a stream.
+    """Return the permissions of the restorer, which replaces a stream with its backup.
 
-    The only one who may delete a stream: be one while something is restored, and no longer.
+    Only this role may delete a stream: use it during a restore and no longer.
     """
     return Permissions(
         publish=(
@@ -315,7 +318,7 @@ def restorer(principal: str) -> Permissions:
 
 
 def _of(principal: str, request: Channel, **tokens: str) -> str:
-    """Return the subject of a request by a principal, with `*` for what is not given."""
+    """Return the subject of a request by a principal, with `*` for parts that are not given."""
     return subjects.wildcards(
         request.address, principal=subjects.declared_name(principal), **tokens
     )
@@ -336,19 +339,19 @@ def _look_at_all_streams() -> Iterator[str]:
 
 
 def _look_around() -> Iterator[str]:
-    """Yield what shows all there is, and the content of what is open to people."""
+    """Yield the subjects that list all streams and read those that are open to operators."""
     yield from (f"{_API}.{verb}" for verb in ("INFO", "STREAM.NAMES", "STREAM.LIST"))
     yield from _look_at_all_streams()
     yield from (f"{_API}.STREAM.MSG.GET.{stream}" for stream in _OPEN_TO_PEOPLE)
 
 
 def _reading(stream: StreamName, durable: str) -> tuple[str, ...]:
-    """Return what reads and acknowledges through one durable.
+    """Return the subjects to read and acknowledge through one durable.
 
-    Servers name acknowledgements in two ways; the second begins with the domain
-    and a hash of the account. The number of tokens tells the two apart: with `>` at the end the
-    second pattern would match the first form of every other durable, which a durable's name in
-    the place of a number does not make invalid.
+    Servers use two formats of acknowledgement subjects; the second begins with the domain and a
+    hash of the account. The number of tokens distinguishes them. With `>` at the end, the second
+    pattern would match the first format of every other durable, which stays valid with a durable's
+    name in the place of a number.
     """
     return (
         f"{_API}.CONSUMER.INFO.{stream}.{durable}",
@@ -359,7 +362,7 @@ def _reading(stream: StreamName, durable: str) -> tuple[str, ...]:
 
 
 def _reading_by_oneself(stream: StreamName, name: str) -> tuple[str, ...]:
-    """Return what reads a stream through consumers of that name, made and ended as needed."""
+    """Return the subjects to read a stream through consumers of that name, created on demand."""
     return (
         f"{_API}.CONSUMER.CREATE.{stream}.{'>' if name == '*' else f'{name}.>'}",
         f"{_API}.CONSUMER.DELETE.{stream}.{name}",
@@ -368,12 +371,13 @@ def _reading_by_oneself(stream: StreamName, name: str) -> tuple[str, ...]:
 
 
 def _reading_a_log(stream: StreamName) -> tuple[str, ...]:
-    """Return what reads a log through consumers of one's own, and cuts off what is done with."""
+    """Return the subjects to read a log through ad hoc consumers and to purge it."""
     return (
         *_reading_by_oneself(stream, "*"),
         f"{_API}.STREAM.MSG.GET.{stream}",
-        # Only below what every router has committed, which no permission can say.
+        # Purges only below the position that every router has committed; no permission can express
+        # that limit.
         f"{_API}.STREAM.PURGE.{stream}",
-        # Of people who were forgotten, and whose messages come again.
+        # Deletes messages of erased people that were published again.
         f"{_API}.STREAM.MSG.DELETE.{stream}",
     )

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 
 class Role(StrEnum):
-    """Who speaks in a transcript row."""
+    """Author of a transcript row."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -54,8 +54,8 @@ class TranscriptRow(Record):
 class ResultMessage(Envelope):
     """The result of a turn (`turn_id`), or a stream answer (`reply_to`); never both.
 
-    A turn result counts only with the turn, attempt and token of its claim. Of
-    stream answers the first for (session, reply_to, part) counts.
+    The router accepts a turn result only with the turn, attempt and token of its claim. It accepts
+    the first stream answer for each (session, reply_to, part).
     """
 
     session_id: UUID = Field(description="Conversation that is answered.")

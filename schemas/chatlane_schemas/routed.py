@@ -15,8 +15,9 @@ from chatlane_schemas.source import Source
 class RoutedMessage(ServiceEnvelope):
     """One message of a session, in order.
 
-    After a crash the same message may come again with the same `id` and `seq`. One that is edited
-    before a worker was given it comes as edited, and one that is deleted does not come.
+    After a crash the same message may arrive again with the same `id` and `seq`. A message that was
+    edited before it reached a worker arrives in its edited form, and a message that was deleted
+    before does not arrive.
     """
 
     session_id: UUID = Field(description="Conversation the message belongs to.")

@@ -1,6 +1,6 @@
-"""Requests that change a session, and the search for one by its title.
+"""Requests that change a session, and the search for a session by its title.
 
-A change is made once: a request that is repeated with its id gets the first answer.
+Each change is made once: a repeated request with the same id gets the first answer.
 """
 
 import re
@@ -26,16 +26,16 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def shown_title(title: str) -> str:
-    """Return a title as one line of what people see of it, composed (NFC).
+    """Return a title as one line of visible text, composed (NFC).
 
-    What a terminal would act on, what changes the direction of writing and what nobody sees is
-    taken out.
+    Removes terminal control characters, marks that change the direction of writing, and invisible
+    characters.
     """
     return " ".join(visible(_CONTROLS.sub(" ", title)).split())
 
 
 def checked_config(value: JsonObject) -> JsonObject:
-    """Return a config that jsonb takes.
+    """Return a config that jsonb accepts.
 
     Raises:
         PydanticCustomError: It is too large, or holds a credential.
@@ -56,19 +56,19 @@ Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(s
 """One line of at most 100 characters; `""` means none."""
 
 Config = Annotated[JsonObject, AfterValidator(checked_config)]
-"""An object of at most 16 kB that an agent reads; never credentials."""
+"""An object of at most 16 kB for the agent to read; never credentials."""
 
 Directory = Annotated[
     Text, Field(min_length=1, max_length=4096), AfterValidator(without_credential)
 ]
-"""Where tools of an agent work."""
+"""Working directory of the agent's tools."""
 
 ChosenModel = Annotated[ModelName, AfterValidator(without_credential)]
-"""Model that a caller chooses by its name."""
+"""A model name that the caller chooses."""
 
 
 class Preference(StrEnum):
-    """What of a session its users choose."""
+    """Setting of a session that its users choose."""
 
     CWD = "cwd"
     MODEL = "model"
@@ -86,11 +86,11 @@ class SessionChange(Envelope):
 
 
 class SettingChange(SessionChange):
-    """Replaces a value of a session, if the caller wants so only while it is what it has seen."""
+    """Replaces a value of a session, on request only if the caller has seen its latest version."""
 
     expected_version: SessionVersion | None = Field(
         default=None,
-        # Left out where it is none: a request that an older router digested stays the same request.
+        # Left out if None, so that the digest of a request is the same as in older routers.
         exclude_if=_is_none,
         description="`version` of the session this was made from. If the session has another one "
         "by now, the request is refused as `stale` and the answer shows the session.",
@@ -98,7 +98,7 @@ class SettingChange(SessionChange):
 
 
 class SessionUpdate(SettingChange):
-    """Sets what the users of a session choose; what is left out stays as it is."""
+    """Sets the preferences of a session; those that are left out stay unchanged."""
 
     cwd: Directory | None = Field(
         default=None,
@@ -123,7 +123,7 @@ class SessionUpdate(SettingChange):
 
     @model_validator(mode="after")
     def _says_each_once(self) -> Self:
-        given = {one for one in Preference if getattr(self, one) is not None}
+        given = {name for name in Preference if getattr(self, name) is not None}
         if self.config_patch is not None:
             if Preference.CONFIG in given:
                 raise PydanticCustomError("set_and_patched", "config is both set and patched")
@@ -134,37 +134,41 @@ class SessionUpdate(SettingChange):
 
 
 class SessionTitle(SettingChange):
-    """Gives a session a title, or takes it away; titles of one owner differ."""
+    """Sets or removes the title of a session; each title of one owner is unique."""
 
     title: Title = Field(description="The title; none takes it away.")
 
 
 class SessionArchive(SettingChange):
-    """Puts a session away in lists, or takes it out again; otherwise it stays as it is."""
+    """Archives a session or takes it out of the archive; nothing else changes."""
 
     archived: Flag = Field(default=True, description="Whether it is to be archived.")
 
 
 class SessionEnd(SessionChange):
-    """Ends a session; the next message opens another. Ended before: stays as it ended."""
+    """Ends a session; the next message opens another session.
+
+    A session that has already ended stays unchanged.
+    """
 
 
 class SessionReopen(SessionChange):
-    """Takes the end of a session back, or that it was given up.
+    """Reopens a session that has ended or was suspended.
 
-    Where its lane leads stays as it is. Refused as `conflict` if it goes on in another one,
-    merged or compacted.
+    The session of its lane stays the same. Refused as `conflict` if the conversation continues in
+    another session because of a merge or compaction.
     """
 
 
 class SessionReset(SessionChange):
-    """Ends a session and opens the next one of its lane, which is the answer."""
+    """Ends a session and opens the next session of its lane, which the reply shows."""
 
 
 class SessionSwitch(SessionChange):
-    """Lets a lane lead to a session that is there, which is the answer; ended, it is reopened.
+    """Points a lane to an existing session, which the reply shows; reopens it if it has ended.
 
-    The session it led to ends, unless another lane leads to it, and can be gone back to.
+    The previous session of the lane ends, unless another lane points to it. A later switch can
+    return to it.
     """
 
     session_key: SessionKey = Field(description="Key of the lane, or an old key of it.")
@@ -174,7 +178,7 @@ class SessionSwitch(SessionChange):
 
 
 class SessionFork(SessionChange):
-    """Opens a session that begins as a copy of another one, which is the answer."""
+    """Opens a session that begins as a copy of another session; the reply shows the copy."""
 
     through_seq: Annotated[int, Field(strict=True, ge=1, le=MAX_INT64)] | None = Field(
         default=None,
@@ -188,11 +192,11 @@ class SessionFork(SessionChange):
 
 
 class SessionStop(SessionChange):
-    """Ends the running turn and drops what waits; the session goes on with its next message."""
+    """Ends the running turn and drops pending messages; the session stays open."""
 
 
 class SessionFind(Envelope):
-    """Asks for the sessions of a title, the newest first."""
+    """Finds the sessions with a title, newest first."""
 
     title: Annotated[Title, Field(min_length=1)] = Field(description="The whole title.")
     acting_for: Person | None = Field(

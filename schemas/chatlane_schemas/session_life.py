@@ -1,6 +1,6 @@
-"""Requests about the life of a session: what ends it, what keeps it, what it carries on.
+"""Requests about the life of a session: resets, holds, interruptions and notes.
 
-Made once each, as all changes of sessions.
+Each change is made once, as all changes of sessions.
 """
 
 from typing import Annotated, Final
@@ -19,7 +19,8 @@ MAX_HOLD_SECONDS: Final = 24 * 60 * 60
 
 
 def _without_credentials(override: ModelOverride) -> ModelOverride:
-    # Here and not in the fields: what an earlier release stored has to be read.
+    # Checked here and not in the fields, because values that an earlier release stored must stay
+    # readable.
     for value in (override.model, override.provider, override.base_url):
         if value is not None:
             without_credential(value)
@@ -27,30 +28,30 @@ def _without_credentials(override: ModelOverride) -> ModelOverride:
 
 
 HoldName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-"""What holds a session, by a name of its own choice."""
+"""Name of a hold; its holder chooses it."""
 
 
 class SessionSuspend(SessionChange):
-    """Gives a session up: whatever keeps it, the next message opens another one."""
+    """Suspends a session: the next message opens another session, in spite of holds and marks."""
 
 
 class SessionMark(SessionChange):
-    """Marks a session as interrupted: no rule ends it for a while, and its agent is told.
+    """Marks a session as interrupted: no rule ends it for a while, and its agent learns of it.
 
-    A complete result takes the mark away. Marked again: counts from now.
+    A complete result removes the mark. Marking it again restarts the period.
     """
 
     reason: Name = Field(default="interrupted", description="What interrupted it.")
 
 
 class SessionUnmark(SessionChange):
-    """Takes the mark of an interruption away."""
+    """Removes the interruption mark of a session."""
 
 
 class SessionHold(SessionChange):
-    """Keeps a session from being reset by time or pruned while background work needs it.
+    """Protects a session from timed resets and pruning while background work needs it.
 
-    The same name again renews the hold.
+    A hold with the same name renews the earlier hold.
     """
 
     name: HoldName = Field(description="What holds it.")
@@ -60,13 +61,13 @@ class SessionHold(SessionChange):
 
 
 class SessionRelease(SessionChange):
-    """Ends a hold, if there is one of this name."""
+    """Ends the hold with this name, if there is one."""
 
     name: HoldName = Field(description="What held it.")
 
 
 class SessionOverride(SettingChange):
-    """Sets which model answers in a session, as a whole; none takes it back."""
+    """Sets the complete model override of a session; None removes it."""
 
     override: Annotated[ModelOverride, AfterValidator(_without_credentials)] | None = Field(
         default=None, description="The model; none clears it."
@@ -74,16 +75,16 @@ class SessionOverride(SettingChange):
 
 
 class SessionNote(SettingChange):
-    """Leaves a note for the session that will follow, which is told it once.
+    """Leaves a note for the next session, whose agent receives it once.
 
-    Also after the end, while no other session has followed.
+    Also allowed after the end of the session, until another session follows.
     """
 
     note: Note = Field(description="The note; none takes it away.")
 
 
 class SessionRounds(Envelope):
-    """Asks how many rounds a conversation has had: something was said, and answered."""
+    """Counts the rounds of a conversation: a message and its answer make one round."""
 
     session_id: UUID = Field(description="Session to count in.")
     since: Instant | None = Field(default=None, description="Only rows later than this.")
@@ -94,7 +95,7 @@ class SessionRounds(Envelope):
 
 
 class SessionRoundsReply(ApiReply):
-    """Answer to `SessionRounds`."""
+    """Reply to `SessionRounds`."""
 
     rounds: BigNumber | None = Field(
         default=None, description="Complete rounds; several messages before an answer are one."

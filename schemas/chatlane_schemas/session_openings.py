@@ -1,4 +1,4 @@
-"""Requests that open a session, and that say something in one, without a message of a chat."""
+"""Requests that open a session or submit a message to one without a chat."""
 
 from typing import Self
 
@@ -14,7 +14,10 @@ from chatlane_schemas.sessions import CallerOrigin, SessionKey
 
 
 class SessionCreate(Envelope):
-    """Opens a session, which is the answer: on a lane, or one that only its id leads to."""
+    """Opens a session on a lane or without a lane; the reply shows it.
+
+    A session without a lane is reached by its id only.
+    """
 
     origin: CallerOrigin = Field(
         default="api",
@@ -51,11 +54,11 @@ class SessionCreate(Envelope):
 
 
 class SessionSubmit(SessionChange):
-    """Says something in a session, whatever leads to it; queued like a message of a chat.
+    """Submits a message to a session by its id; queued like a message of a chat.
 
-    Said in a session that was compacted, it is heard in the one the conversation goes on in,
-    which is the answer. Refused as `conflict` if that has ended or is suspended. The answer of
-    the agent goes where the last message came from.
+    If the session was compacted, the message goes to the session in which the conversation
+    continues, and the reply shows that session. Refused as `conflict` if that session has ended or
+    is suspended. The answer of the agent goes to the chat of the last message.
     """
 
     text: Text = Field(description="What is said; empty only with attachments.")

@@ -1,4 +1,4 @@
-"""What a session carries besides its transcript: which model answers, how it was interrupted."""
+"""State of a session besides its transcript: its model override and its interruption mark."""
 
 from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ MAX_NOTE_CHARACTERS: Final = 8000
 
 
 def _plain_url(value: str) -> str:
-    """Refuse what could hold a credential: a user, a query, a fragment."""
+    """Reject a URL with parts that could hold a credential: a user, a query, a fragment."""
     try:
         parts = urlsplit(value)
         is_plain = parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -31,7 +31,7 @@ def without_credential(text: str) -> str:
     """Return text that holds no credential.
 
     Raises:
-        PydanticCustomError: It holds one.
+        PydanticCustomError: The text holds a credential.
     """
     if is_credential(text):
         raise PydanticCustomError("credential", "value holds a credential")
@@ -41,11 +41,11 @@ def without_credential(text: str) -> str:
 ModelName = Annotated[Text, Field(min_length=1, max_length=256)]
 
 Note = Annotated[Text, Field(max_length=MAX_NOTE_CHARACTERS)]
-"""What the next session is to know of one that is about to end; `""` means none."""
+"""Note from a session that is about to end to the next session; `""` means none."""
 
 
 class ModelOverride(Record):
-    """Which model answers in one session, instead of the agent's own choice; never credentials."""
+    """Model that answers in one session instead of the agent's default; never credentials."""
 
     model: ModelName | None = Field(default=None, description="Name of the model.")
     provider: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
@@ -67,7 +67,7 @@ class ModelOverride(Record):
 
 
 class ResumeMark(Record):
-    """The session was interrupted and is to go on."""
+    """Mark of a session that was interrupted and is to continue."""
 
     reason: Name = Field(description="What interrupted it, such as `restart`.")
     marked_at: Instant = Field(description="When it was marked; the newest mark counts.")

@@ -1,4 +1,4 @@
-"""Requests that end or remove many sessions, some at a time."""
+"""Requests that end or delete many sessions, a page at a time."""
 
 from typing import Annotated
 from uuid import UUID
@@ -13,15 +13,16 @@ from chatlane_schemas.sessions import ApiReply, CallerOrigin, PageLimit
 
 
 class SessionRemove(SessionChange):
-    """Deletes a session and its transcript; copies of it in branches stay.
+    """Deletes a session and its transcript; copies in forked sessions stay.
 
-    Refused as `conflict` while a worker has a turn of it, or background work holds it. Where a
-    lane led to it, the next message opens another one. Answered without a session.
+    Refused as `conflict` while a worker holds a turn of the session or background work holds the
+    session. If a lane pointed to it, the next message opens another session. The reply shows no
+    session.
     """
 
 
 class SessionPrune(Envelope):
-    """Ends sessions that nobody wrote in for long; suspended, held and busy ones stay."""
+    """Ends sessions that were inactive for long; suspended, held and busy sessions stay."""
 
     idle_days: Annotated[int, Field(strict=True, ge=1, le=36500)] = Field(
         description="End those in which nobody has written for so many days.",
@@ -31,7 +32,7 @@ class SessionPrune(Envelope):
 
 
 class SessionCleanup(Envelope):
-    """Deletes sessions that a kind of caller opened, the newest first; busy and held ones stay."""
+    """Deletes sessions that a kind of caller opened, newest first; busy and held sessions stay."""
 
     origin: CallerOrigin = Field(description="Kind of caller, such as `acp`; never `chat`.")
     limit: PageLimit = Field(default=50, description="How many to look at.")
@@ -43,7 +44,7 @@ class SessionCleanup(Envelope):
 
 
 class SessionSweepReply(ApiReply):
-    """Answer to `SessionPrune` and `SessionCleanup`."""
+    """Reply to `SessionPrune` and `SessionCleanup`."""
 
     done: BigNumber = Field(default=0, description="How many were ended or deleted.")
     next_cursor: UUID | None = Field(

@@ -1,4 +1,4 @@
-"""The session API: requests that read, replies and what they show."""
+"""The session API: read requests, replies, and the views of sessions in them."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -25,15 +25,15 @@ from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
 SessionVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-"""What requests replace in a session, as it was when it was read; opaque."""
+"""Opaque version of the data that a request replaces, from the reply that the caller read."""
 PageLimit = Annotated[int, Field(strict=True, ge=1, le=200)]
 
 
 class ApiErrorCode(StrEnum):
-    """Why a request was not answered; only `unavailable` is worth trying again.
+    """Why the service refused a request; only `unavailable` is worth a retry.
 
-    `forbidden`: the subject does not let the caller ask this for whom it asks it. `conflict`:
-    it contradicts something that is there. `stale`: it was made for what has changed since.
+    `forbidden`: the caller's subject does not allow this request for this person. `conflict`: the
+    request contradicts the current state. `stale`: the state has changed since the caller read it.
     """
 
     NOT_FOUND = "not_found"
@@ -45,20 +45,20 @@ class ApiErrorCode(StrEnum):
 
 
 class ApiError(Record):
-    """A request that was not answered."""
+    """The error of a refused request."""
 
     code: ApiErrorCode = Field(description="What went wrong.")
     message: Text = Field(description="The same in words, for people.")
 
 
 class ApiReply(ServiceEnvelope):
-    """What every reply has."""
+    """Fields of every reply."""
 
     error: ApiError | None = Field(default=None, description="Set when there is no answer.")
 
 
 class SessionGet(Envelope):
-    """Asks for one session by its id."""
+    """Gets a session by its id."""
 
     session_id: UUID = Field(description="Session to show.")
     acting_for: Person | None = Field(
@@ -68,7 +68,7 @@ class SessionGet(Envelope):
 
 
 class SessionPeek(Envelope):
-    """Asks for the session a key leads to now, without creating one."""
+    """Gets the current session of a key without creating one."""
 
     session_key: SessionKey = Field(description="Key of the lane.")
     acting_for: Person | None = Field(
@@ -78,7 +78,7 @@ class SessionPeek(Envelope):
 
 
 CHAT_ORIGIN: Final = "chat"
-"""Origin of the sessions that a message of a platform opened."""
+"""Origin of a session that a message of a platform opened."""
 
 
 def _not_chat(origin: str) -> str:
@@ -88,11 +88,11 @@ def _not_chat(origin: str) -> str:
 
 
 CallerOrigin = Annotated[Name, AfterValidator(_not_chat)]
-"""Origin of the sessions that a caller opened: any kind of caller, never a message."""
+"""Origin of a session that a caller opened: any kind of caller, never a message."""
 
 
 class SessionFilter(Envelope):
-    """Says which sessions are meant: those to which all that is given applies."""
+    """Selects sessions: those that match all given fields."""
 
     platform: PlatformName | None = Field(default=None, description="Only of this platform.")
     agent: Name | None = Field(default=None, description="Only of this agent.")
@@ -112,10 +112,10 @@ class SessionFilter(Envelope):
 
 
 class SessionList(SessionFilter):
-    """Asks for sessions, the newest first.
+    """Lists sessions, newest first.
 
-    A page may have fewer than it could, even none, while more follow: there is a next page
-    exactly if there is a `next_cursor`.
+    A page may be shorter than its limit, or empty, while more pages follow: there is a next page if
+    and only if the reply has a `next_cursor`.
     """
 
     limit: PageLimit = Field(default=50, description="How many to show.")
@@ -123,7 +123,7 @@ class SessionList(SessionFilter):
 
 
 class SessionView(Record):
-    """A session, as shown to people."""
+    """A session as API clients see it."""
 
     id: UUID = Field(description="Id of the session.")
     session_key: str = Field(description="Key of its lane.")
@@ -175,11 +175,11 @@ class SessionView(Record):
 
 
 class SessionCount(SessionFilter):
-    """Asks how many sessions there are."""
+    """Counts sessions."""
 
 
 class SessionCounts(Record):
-    """How many sessions match."""
+    """Number of sessions that match."""
 
     total: BigNumber = Field(description="All that match.")
     open: BigNumber = Field(description="Those that have not ended.")
@@ -192,13 +192,13 @@ class SessionCounts(Record):
 
 
 class SessionCountReply(ApiReply):
-    """Answer to `SessionCount`."""
+    """Reply to `SessionCount`."""
 
     counts: SessionCounts | None = Field(default=None, description="How many there are.")
 
 
 class SessionReply(ApiReply):
-    """Answer to a request about one session."""
+    """Reply to a request about one session."""
 
     session: SessionView | None = Field(
         default=None,
@@ -214,7 +214,7 @@ class SessionReply(ApiReply):
 
 
 class SessionListReply(ApiReply):
-    """Answer to `SessionList` and `SessionFind`."""
+    """Reply to `SessionList` and `SessionFind`."""
 
     sessions: tuple[SessionView, ...] = Field(default=(), description="One page.")
     next_cursor: Cursor | None = Field(default=None, description="None on the last page.")

@@ -1,4 +1,4 @@
-"""The full address of an inbound message, kept as it came."""
+"""The full address of an inbound message, stored as received."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from chatlane_schemas.inbound import Chat, InboundEvent, Sender
 
 
 class Source(Record):
-    """Where a message came from and where its answer goes; nothing in it is invented."""
+    """Address that a message came from and its answer goes to, as the adapter published it."""
 
     platform: PlatformName = Field(description="Declared name of the platform.")
     account: Name = Field(description="Declared name of our identity on the platform.")
@@ -29,7 +29,7 @@ _FIELDS: Final = set(Source.model_fields)
 def source_of(event: InboundEvent) -> Source:
     """Return the address of a decoded event.
 
-    The fields were checked when the event was read and are not checked again.
+    Skips validation, because decoding the event validated the fields.
     """
     return Source.model_construct(
         platform=event.platform,
@@ -44,5 +44,5 @@ def source_of(event: InboundEvent) -> Source:
 
 
 def source_json(event: InboundEvent) -> str:
-    """Return `source_of(event)` as JSON text, without making it."""
+    """Return `source_of(event)` as JSON text without building the model."""
     return encode_part(event, _FIELDS)

@@ -1,4 +1,4 @@
-"""Streams and durables as data; applied by the admin job, verified by every process."""
+"""Streams and durables as data; the admin job applies them, every process verifies them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class StreamName(StrEnum):
     ADVISORIES = "ADVISORIES"
 
 
-STREAMS_OF_PEOPLE: Final = tuple(one for one in StreamName if one is not StreamName.ADVISORIES)
-"""Those in which something of a person may stand; advisories of the server have numbers only."""
+STREAMS_OF_PEOPLE: Final = tuple(name for name in StreamName if name is not StreamName.ADVISORIES)
+"""Streams that may hold personal data; advisories of the server hold numbers only."""
 
 DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
     StreamName.INBOUND: 2048 * _MIB,
@@ -48,9 +48,9 @@ DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
 
 
 UNDELIVERABLE_ADVISORIES: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ROUTED.*"
-"""Said once by the server when a routed message was delivered too often."""
+"""Advisory that the server publishes once when a routed message exceeds its deliveries."""
 
-# The logs have no limit of age: they are purged below what every router has committed.
+# The logs have no maximum age: routers purge them below the positions that all have committed.
 _SUBJECTS_AND_AGES: Final[Mapping[StreamName, tuple[str, timedelta | None]]] = {
     StreamName.INBOUND: (subjects.wildcards(subjects.INBOUND), None),
     StreamName.ROUTED: (subjects.wildcards(subjects.ROUTED), timedelta(days=7)),
@@ -73,11 +73,11 @@ class SubjectTransform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """One stream: file storage, `limits` retention.
+    """One stream with file storage and `limits` retention.
 
     Attributes:
         max_age: How long messages are kept; None without a limit of age.
-        discard: What a full stream does: refuse the new or drop the old.
+        discard: What a full stream does: reject new messages or drop old ones.
     """
 
     name: StreamName
@@ -98,7 +98,7 @@ class DurableSpec:
 
     Attributes:
         max_deliver: Deliveries of one message; -1 without a limit.
-        max_ack_pending: Deliveries not yet acknowledged, over all its readers.
+        max_ack_pending: Unacknowledged deliveries over all its readers.
     """
 
     stream: StreamName
@@ -112,19 +112,19 @@ class DurableSpec:
 
 
 class DurableAgent(Protocol):
-    """What the durables of an agent depend on; any declaration of an agent fits."""
+    """The fields of an agent that its durables depend on; any agent declaration satisfies it."""
 
     @property
     def name(self) -> str:
-        """Declared name."""
+        """Declared name of the agent."""
 
     @property
     def delivery(self) -> Delivery:
-        """How it is served."""
+        """How the agent receives its work."""
 
     @property
     def ack_wait(self) -> timedelta:
-        """How long one of its stream workers may take for an answer."""
+        """Time in which a stream worker of the agent must answer a message."""
 
 
 def declared_streams(
@@ -134,7 +134,7 @@ def declared_streams(
     replicas: int = 1,
     max_bytes: Mapping[StreamName, int] = DEFAULT_MAX_BYTES,
 ) -> tuple[StreamSpec, ...]:
-    """Return all streams; sizes that are not given are the defaults."""
+    """Return all streams; sizes that are not given have their defaults."""
     transforms = _transforms(partitions)
     return tuple(
         StreamSpec(
@@ -152,7 +152,7 @@ def declared_streams(
 
 
 def _transforms(partitions: int) -> dict[StreamName, SubjectTransform]:
-    """Return how the two logs are spread: by the chat, and by the session."""
+    """Return the transforms that partition the two logs: by chat, and by session."""
     return {
         StreamName.INBOUND: SubjectTransform(
             source=subjects.wildcards(subjects.INBOUND),
@@ -184,19 +184,21 @@ def routed_durable(agent: str, slot: int) -> str:
 def outbound_durable(platform: str, account: str) -> str:
     """Return the name of the durable of an account.
 
-    `=` is in no declared name, so no two accounts share a durable; with `-` the
-    account `b-c` on `a` and the account `c` on `a-b` would.
+    A declared name cannot contain `=`, so no two accounts share a durable. With `-`, the account
+    `b-c` on `a` and the account `c` on `a-b` would share one.
     """
     return f"{platform}={account}"
 
 
 ADVISORIES_DURABLE: Final = "routers"
 COMPARING_CONSUMER: Final = "comparing"
-"""Through which a router reads what ROUTED holds, to compare it with the database; no agent can
-have a durable of that name, for those end in a number."""
+"""Consumer with which a router reads ROUTED to compare it with the database.
+
+No agent can have a durable of that name, because those end in a number.
+"""
 
 ERASING_CONSUMER: Final = "erasing"
-"""Through which a stream is read to find what is of a person who is to be forgotten."""
+"""Consumer with which the erasure job reads a stream to find messages of an erased person."""
 
 
 def declared_durables(
@@ -209,7 +211,7 @@ def declared_durables(
     Args:
         agents: All declared agents.
         accounts: All declared (platform, account).
-        slots: Slots of a stream agent; as many of its messages are in work.
+        slots: Slots of a stream agent; the maximum number of its messages in process at once.
     """
     return (
         *(spec for agent in agents for spec in _agent_durables(agent, slots)),
@@ -256,8 +258,8 @@ def _outbound_spec(platform: str, account: str) -> DurableSpec:
         stream=StreamName.OUTBOUND,
         name=outbound_durable(platform, account),
         filter_subject=subjects.outbound_filter(platform, account),
-        # What was on its way when a connection broke holds up its session for so long. A
-        # delivery may well take longer: the client tells the copy that comes meanwhile.
+        # A message in flight when a connection breaks delays its session for this long. A delivery
+        # may take longer: the client recognises the redelivered copy.
         ack_wait=timedelta(seconds=5),
         max_deliver=UNLIMITED,
         max_ack_pending=256,

@@ -1,7 +1,7 @@
-"""Subjects: the only place that builds and reads them.
+"""Build and parse subjects; no other module does.
 
-Foreign ids never appear raw in a subject; every token is a declared name, a
-digest, a number or an id of ours.
+Platform ids never appear raw in a subject; every token is a declared name, a digest, a number or an
+id made by chatlane.
 """
 
 import re
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = "chat.v1"
 
-# What a subject consists of; `wildcards` turns one into what a stream or a permission says.
+# Tokens of each subject; `wildcards` turns an address into a stream or permission pattern.
 INBOUND: Final = f"{ROOT}.inbound.{{platform}}.{{account}}.{{chat}}"
 LOG: Final = f"{ROOT}.log.{{partition}}.{{platform}}.{{account}}.{{chat}}"
 ROUTED: Final = f"{ROOT}.routed.{{agent}}.{{slot}}.{{session}}"
@@ -53,11 +53,11 @@ _UINT32: Final = 2**32
 
 
 class SubjectError(ValueError):
-    """A token that must not get into a subject, or a subject of another form."""
+    """A token that must not enter a subject, or a subject of another form."""
 
 
 class LogSubject(NamedTuple):
-    """Where an inbound event is stored."""
+    """Subject of a stored inbound event."""
 
     partition: int
     platform: str
@@ -66,7 +66,7 @@ class LogSubject(NamedTuple):
 
 
 class ResultLogSubject(NamedTuple):
-    """Where a result is stored."""
+    """Subject of a stored result."""
 
     partition: int
     agent: str
@@ -79,7 +79,7 @@ def wildcards(address: str, **tokens: str) -> str:
 
 
 def filled(address: str, **tokens: str) -> str:
-    """Return an address with the given parts filled in and the others left."""
+    """Return an address with the given parts filled in; other parts stay placeholders."""
     return _PLACEHOLDER.sub(lambda part: tokens.get(part[1], part[0]), address)
 
 
@@ -89,7 +89,7 @@ def placeholders(address: str) -> tuple[str, ...]:
 
 
 def declared_name(token: str) -> str:
-    """Return the token when it is a declared name.
+    """Return the token if it is a declared name.
 
     Raises:
         SubjectError: It is not of 1 to 64 characters out of `[a-z0-9_-]`.
@@ -111,7 +111,7 @@ def _index(number: int, kind: str) -> int:
     return number
 
 
-# The messages of a chat and the answers to them ask for the same one.
+# Cached, because the messages of a chat and their answers ask for the same token.
 @lru_cache(maxsize=8192)
 def chat_token(
     chat_id: str | None,
@@ -129,7 +129,7 @@ def chat_token(
 
 
 def chat_token_of(event: "InboundEvent") -> str:
-    """Return the token of the chat an event happened in."""
+    """Return the token of the chat of an event."""
     chat, sender = event.chat, event.sender
     return chat_token(
         chat.id if chat else None,
@@ -139,12 +139,12 @@ def chat_token_of(event: "InboundEvent") -> str:
 
 
 def inbound(platform: str, account: str, chat: str) -> str:
-    """Return the subject an adapter publishes an event of this chat on."""
+    """Return the subject on which an adapter publishes events of this chat."""
     return f"{ROOT}.inbound.{declared_name(platform)}.{declared_name(account)}.{_chat(chat)}"
 
 
 def inbound_for(event: "InboundEvent") -> str:
-    """Return the subject an adapter publishes this event on."""
+    """Return the subject on which an adapter publishes this event."""
     return inbound(event.platform, event.account, chat_token_of(event))
 
 
@@ -154,12 +154,12 @@ def log_filter(partition: int) -> str:
 
 
 def rlog_filter(partition: int) -> str:
-    """Return the filter for one partition of the log of results."""
+    """Return the filter for one partition of the result log."""
     return f"{ROOT}.rlog.{_index(partition, 'partition')}.*.*"
 
 
 def parse_log(subject: str) -> LogSubject:
-    """Return what the subject of a stored event says.
+    """Return the parsed subject of a stored event.
 
     Raises:
         SubjectError: The subject is not of the inbound log.
@@ -172,10 +172,10 @@ def parse_log(subject: str) -> LogSubject:
 
 
 def parse_rlog(subject: str) -> ResultLogSubject:
-    """Return what the subject of a stored result says.
+    """Return the parsed subject of a stored result.
 
     Raises:
-        SubjectError: The subject is not of the log of results.
+        SubjectError: The subject is not of the result log.
     """
     found = _RLOG_SUBJECT.fullmatch(subject)
     if found is None:
@@ -197,7 +197,7 @@ def slot_of(session_id: UUID, slots: int) -> int:
 
 
 def routed(agent: str, slot: int, session_id: UUID) -> str:
-    """Return the subject a message of a stream agent is published on."""
+    """Return the subject of a message for a stream agent."""
     return f"{ROOT}.routed.{declared_name(agent)}.{_index(slot, 'slot')}.{session_id}"
 
 
@@ -208,22 +208,22 @@ def routed_filter(agent: str, slot: int) -> str:
 
 @cache
 def turn(agent: str) -> str:
-    """Return the subject of the notifications for a turn agent."""
+    """Return the subject of the turn notifications for an agent."""
     return f"{ROOT}.turn.{declared_name(agent)}"
 
 
 def result(agent: str, session_id: UUID) -> str:
-    """Return the subject a worker answers on."""
+    """Return the subject on which a worker publishes a result."""
     return f"{ROOT}.result.{declared_name(agent)}.{session_id}"
 
 
 def outbound(platform: str, account: str, chat: str) -> str:
-    """Return the subject of what is said to this chat."""
+    """Return the subject of outbound messages to this chat."""
     return f"{ROOT}.outbound.{declared_name(platform)}.{declared_name(account)}.{_chat(chat)}"
 
 
 def outbound_filter(platform: str, account: str) -> str:
-    """Return the filter for all that one account has to deliver."""
+    """Return the filter for all outbound messages of one account."""
     return f"{ROOT}.outbound.{declared_name(platform)}.{declared_name(account)}.*"
 
 
@@ -234,7 +234,7 @@ def event(noun: str, verb: str) -> str:
 
 
 def ending(agent: str) -> str:
-    """Return the subject on which the workers of an agent hear that a session will end by time."""
+    """Return the subject that announces timed session ends to the workers of an agent."""
     return event("ending", agent)
 
 
@@ -244,33 +244,33 @@ def dead(stage: "Stage") -> str:
 
 
 def delta(agent: str, turn_id: UUID) -> str:
-    """Return the subject of the text a running turn streams; not stored."""
+    """Return the subject of the text that a running turn streams; not stored."""
     return f"{ROOT}.delta.{declared_name(agent)}.{turn_id}"
 
 
 def control(agent: str, turn_id: UUID) -> str:
-    """Return the subject on which the worker of a running turn is told something; not stored."""
+    """Return the subject of control messages to the worker of a running turn; not stored."""
     return f"{ROOT}.control.{declared_name(agent)}.{turn_id}"
 
 
 def control_filter(agent: str) -> str:
-    """Return the filter for all that the workers of an agent are told."""
+    """Return the filter for all control messages to the workers of an agent."""
     return f"{ROOT}.control.{declared_name(agent)}.*"
 
 
 def api(principal: str, noun: str, verb: str, agent: str | None = None) -> str:
-    """Return the subject of a request; the principal is pinned by permissions."""
+    """Return the subject of a request; permissions pin the principal."""
     subject = f"{ROOT}.api.{declared_name(principal)}.{declared_name(noun)}.{declared_name(verb)}"
     return subject if agent is None else f"{subject}.{declared_name(agent)}"
 
 
 def api_for_account(principal: str, noun: str, verb: str, platform: str, account: str) -> str:
-    """Return the subject of a request in the name of a person who talks to this account."""
+    """Return the subject of a request on behalf of a person who talks to this account."""
     return f"{api(principal, noun, verb)}.{declared_name(platform)}.{declared_name(account)}"
 
 
 def partition_of(count: int, *tokens: str) -> int:
-    """Return the partition the server's `partition(count, ...)` gives these tokens.
+    """Return the partition that the server's `partition(count, ...)` assigns to these tokens.
 
     FNV-1a in 32 bits over the tokens without a separator.
 

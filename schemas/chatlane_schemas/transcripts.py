@@ -1,4 +1,4 @@
-"""Transcripts: how they are read, what they show, and how they are changed."""
+"""The transcript API: requests that read and change transcripts, and their replies."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -27,21 +27,21 @@ MAX_REWIND_TURNS: Final = 1000
 MAX_QUERY_CHARACTERS: Final = 512
 
 TranscriptVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,19}$")]
-"""What a transcript was when it was read; every change gives another one."""
+"""Version of a transcript when it was read; every change creates another version."""
 
 ChainCursor = Annotated[str, Field(pattern=r"^[0-9a-f]{32}\.[0-9]{1,19}$")]
-"""A place in a chain of sessions: a session and a row of it."""
+"""A position in a chain of sessions: a session and a row of it."""
 
 
 HitCursor = Annotated[str, Field(pattern=r"^[0-9a-f]{8}\.[0-9]{1,19}$")]
-"""A place in what a search found: how well a row matches, and which one it is."""
+"""A position in search results: the rank of a match and its row."""
 
 
 class TranscriptLoad(Envelope):
-    """Asks for the newest rows of a transcript, or those before a row.
+    """Loads the newest rows of a transcript, or those before a row.
 
-    A call and its results come on one page, and a call without a result gets a placeholder for
-    it, so that every page can be given to a model as it is.
+    A tool call and its results share a page, and a call without a result gets a placeholder result,
+    so every page is valid input for a model.
     """
 
     session_id: UUID = Field(description="Session to read.")
@@ -69,18 +69,18 @@ class TranscriptLoad(Envelope):
 
 
 class RowState(StrEnum):
-    """What became of a row since it was written."""
+    """State of a row since it was written."""
 
     EDITED = "edited"
     DELETED = "deleted"
 
 
 class Unanswered(StrEnum):
-    """Why a message has no answer and gets none.
+    """Why a message will not be answered.
 
-    `failed`: its turn was given up. `interrupted`: a newer message took the place of its turn.
-    `stopped`: somebody stopped its turn, or what waited. `session_ended`: its conversation ended
-    first.
+    `failed`: the router gave its turn up. `interrupted`: a newer message replaced its turn.
+    `stopped`: a person or program stopped its turn, or dropped it while it was pending.
+    `session_ended`: its session ended first.
     """
 
     FAILED = "failed"
@@ -90,7 +90,7 @@ class Unanswered(StrEnum):
 
 
 class TranscriptEntry(Record):
-    """A row of a transcript, as shown to people."""
+    """A row of a transcript as API clients see it."""
 
     seq: BigNumber = Field(description="Place in the transcript.")
     role: Role = Field(description="Who speaks.")
@@ -132,7 +132,7 @@ class TranscriptEntry(Record):
 
 
 class AppendedRow(TranscriptRow):
-    """A row to add, with what makes it the same row when somebody else brings it again."""
+    """A row to append, with the ids by which a duplicate is recognised."""
 
     author: Text | None = Field(default=None, description="Person who wrote it.")
     platform_message_id: PlatformId | None = Field(
@@ -156,11 +156,11 @@ AppendedRows = Annotated[
 
 
 class TranscriptSearch(Envelope):
-    """Looks for rows by what they say, in transcripts and in what summaries stand for.
+    """Searches the text of rows, both in transcripts and in rows that a summary replaced.
 
-    Every word has to be there, in whatever case and with or without accents. `"Words in quotes"`
-    have to follow each other, a word ending in `*` may go on, and `-word` must not be there. Any
-    piece of a sentence is found in scripts that write no spaces. What was taken back is not found.
+    A row matches if it contains every word, regardless of case and accents. `"Words in quotes"`
+    must follow each other, a word ending in `*` matches as a prefix, and `-word` excludes rows. In
+    scripts without spaces, any part of a sentence matches. Rewound rows do not match.
     """
 
     query: Annotated[Text, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)] = Field(
@@ -179,7 +179,7 @@ class TranscriptSearch(Envelope):
 
 
 class TranscriptHit(Record):
-    """A row that was found."""
+    """A row that matches a search."""
 
     session_id: UUID = Field(description="Session it is of.")
     seq: BigNumber = Field(description="Its place in the transcript.")
@@ -195,7 +195,7 @@ class TranscriptHit(Record):
 
 
 class TranscriptChange(Envelope):
-    """Any change of a transcript; the same request again gets the first answer."""
+    """A change of a transcript; a repeated request with the same id gets the first answer."""
 
     session_id: UUID = Field(description="Session to write to.")
     acting_for: Person | None = Field(
@@ -205,7 +205,7 @@ class TranscriptChange(Envelope):
 
 
 class TranscriptAppend(TranscriptChange):
-    """Adds rows at the end of a transcript."""
+    """Appends rows to a transcript."""
 
     rows: Annotated[AppendedRows, Field(min_length=1)] = Field(
         description="Rows to add, in order; one that is known already is not added again.",
@@ -213,7 +213,7 @@ class TranscriptAppend(TranscriptChange):
 
 
 class TranscriptReplace(TranscriptChange):
-    """Writes a transcript anew, all or nothing; what it was stays in the archive."""
+    """Replaces a transcript, all or nothing; the archive keeps the old rows."""
 
     expected_version: TranscriptVersion = Field(
         description="`version` of the reply this was made from; refused as `stale` if it changed.",
@@ -226,7 +226,7 @@ class TranscriptReplace(TranscriptChange):
 
 
 class TranscriptRewind(TranscriptChange):
-    """Takes back the last turns, whole: what was said, called and answered."""
+    """Rewinds the last turns completely: their messages, tool calls and answers."""
 
     turns: Annotated[int, Field(strict=True, ge=1, le=MAX_REWIND_TURNS)] = Field(
         default=1,
@@ -239,7 +239,7 @@ class TranscriptRewind(TranscriptChange):
 
 
 class TranscriptRetry(TranscriptChange):
-    """Takes the last turn back, whole, and lets what was said in it be answered once more."""
+    """Rewinds the last turn completely and queues its messages to be answered again."""
 
     expected_version: TranscriptVersion | None = Field(
         default=None,
@@ -248,10 +248,10 @@ class TranscriptRetry(TranscriptChange):
 
 
 class TranscriptCompact(TranscriptChange):
-    """Puts a summary in the place of the oldest rows; later rows stay behind it, in order.
+    """Replaces the oldest rows with a summary; later rows follow it, in order.
 
-    Rows that came since the summary was made are kept, so a busy chat can be compacted. What
-    is summed up stays in the archive.
+    Keeps rows that were added after the summary was made, so a busy chat can be compacted. The
+    archive keeps the summarised rows.
     """
 
     expected_version: TranscriptVersion = Field(
@@ -272,7 +272,7 @@ class TranscriptCompact(TranscriptChange):
 
 
 class TranscriptRevisions(Envelope):
-    """Asks what a row said before it was edited or deleted, the newest first."""
+    """Lists the earlier texts of a row that was edited or deleted, newest first."""
 
     session_id: UUID = Field(description="Session of the row.")
     acting_for: Person | None = Field(
@@ -287,7 +287,7 @@ class TranscriptRevisions(Envelope):
 
 
 class Revision(Record):
-    """What a row said until it was changed."""
+    """Text of a row before a change."""
 
     number: BigNumber = Field(description="Grows with each change.")
     content: Text | None = Field(default=None, description="What was said.")
@@ -297,7 +297,7 @@ class Revision(Record):
 
 
 class TranscriptRevisionsReply(ApiReply):
-    """Answer to `TranscriptRevisions`."""
+    """Reply to `TranscriptRevisions`."""
 
     revisions: tuple[Revision, ...] = Field(default=(), description="Newest first.")
     next_before: BigNumber | None = Field(
@@ -306,7 +306,7 @@ class TranscriptRevisionsReply(ApiReply):
 
 
 class PlacedRow(Record):
-    """Where a row of a request is."""
+    """Position of a row that a request added."""
 
     seq: BigNumber | None = Field(
         default=None,
@@ -316,7 +316,7 @@ class PlacedRow(Record):
 
 
 class TranscriptReply(ApiReply):
-    """Answer to `TranscriptLoad`."""
+    """Reply to `TranscriptLoad`."""
 
     session_id: UUID | None = Field(default=None, description="Session the rows are of.")
     rows: tuple[TranscriptEntry, ...] = Field(default=(), description="Rows, oldest first.")
@@ -335,7 +335,7 @@ class TranscriptReply(ApiReply):
 
 
 class TranscriptHits(ApiReply):
-    """Answer to `TranscriptSearch`."""
+    """Reply to `TranscriptSearch`."""
 
     hits: tuple[TranscriptHit, ...] = Field(
         default=(), description="What was found, the best first; of what is alike, the newest."
@@ -346,7 +346,7 @@ class TranscriptHits(ApiReply):
 
 
 class TranscriptChanged(ApiReply):
-    """Answer to a change of a transcript."""
+    """Reply to a change of a transcript."""
 
     session_id: UUID | None = Field(default=None, description="Session that was changed.")
     version: TranscriptVersion | None = Field(default=None, description="Version afterwards.")

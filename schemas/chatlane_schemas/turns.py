@@ -1,4 +1,4 @@
-"""Turns: the notification, the claim and its renewal."""
+"""Turns: notification, claim, renewal and control."""
 
 from enum import StrEnum
 from uuid import UUID
@@ -25,7 +25,7 @@ from chatlane_schemas.source import Source
 
 
 class ClaimStatus(StrEnum):
-    """Answer to a claim."""
+    """Status of the reply to a claim."""
 
     CLAIMED = "claimed"
     TAKEN = "taken"
@@ -35,7 +35,7 @@ class ClaimStatus(StrEnum):
 
 
 class RenewStatus(StrEnum):
-    """Answer to a renewal; only `renewed` lets the worker go on."""
+    """Status of the reply to a renewal; the worker may continue only if it is `renewed`."""
 
     RENEWED = "renewed"
     STALE = "stale"
@@ -44,10 +44,10 @@ class RenewStatus(StrEnum):
 
 
 class CancelReason(StrEnum):
-    """Why a running turn is to end; each is stronger than those before it.
+    """Why a running turn is to end; each reason overrides those before it.
 
-    `interrupted`: a newer message takes its place. `stopped`: somebody asked for it.
-    `session_ended`: its conversation is over, and nothing of it is said to the chat any more.
+    `interrupted`: a newer message replaces the turn. `stopped`: a person or program requested it.
+    `session_ended`: its session is over, and the turn publishes no further output to the chat.
     """
 
     INTERRUPTED = "interrupted"
@@ -56,7 +56,7 @@ class CancelReason(StrEnum):
 
 
 class TurnNotice(ServiceEnvelope):
-    """There is a turn to claim; carries no content, which is read when claimed."""
+    """Announces a turn to claim; carries no content, which the claim returns."""
 
     turn_id: UUID = Field(description="Turn to claim.")
     session_id: UUID = Field(description="Conversation of the turn.")
@@ -65,7 +65,7 @@ class TurnNotice(ServiceEnvelope):
 
 
 class TurnMessage(Record):
-    """One message a turn answers."""
+    """One message that a turn answers."""
 
     id: UUID | None = Field(default=None, description="Id of the message in the transcript.")
     seq: BigNumber = Field(description="Place in the transcript of the session.")
@@ -88,21 +88,24 @@ class TurnMessage(Record):
 
 
 class HistoryPointer(Record):
-    """Where the transcript before the turn is read: `transcript.load` takes both fields."""
+    """Position of the transcript before the turn: `transcript.load` takes both fields."""
 
     session_id: UUID = Field(description="Conversation to read.")
     before_seq: BigNumber = Field(description="Rows below this one are the history.")
 
 
 class Interruption(Record):
-    """Earlier attempts at a turn were lost with their workers; tools may have been called."""
+    """Earlier attempts at a turn that were lost with their workers; they may have called tools."""
 
     count: Number = Field(description="How many were.")
     last_at: Instant = Field(description="When the last one was given up.")
 
 
 class ClaimRequest(Envelope):
-    """Asks for a turn. The envelope id is the claim id: the same id gets the same answer."""
+    """Claims a turn.
+
+    The envelope id is the claim id: a repeated request with the same id gets the same answer.
+    """
 
     turn_id: UUID = Field(description="Turn to claim.")
     worker: EnvelopeId = Field(description="Name of the worker, for people who look for it.")
@@ -115,7 +118,7 @@ class ClaimRequest(Envelope):
 
 
 class ClaimReply(ServiceEnvelope):
-    """Answer to a claim; all but `status` and `turn_id` only when claimed."""
+    """Reply to a claim; fields other than `status` and `turn_id` are set only when claimed."""
 
     status: ClaimStatus = Field(description="Whether the turn is ours.")
     turn_id: UUID = Field(description="The turn that was asked for.")
@@ -164,7 +167,7 @@ class ClaimReply(ServiceEnvelope):
 
 
 class RenewRequest(Envelope):
-    """Asks for more time on a claimed turn."""
+    """Renews the lease of a claimed turn."""
 
     turn_id: UUID = Field(description="The claimed turn.")
     attempt: Number = Field(description="Attempt the claim gave.")
@@ -176,7 +179,7 @@ class RenewRequest(Envelope):
 
 
 class RenewReply(ServiceEnvelope):
-    """Answer to a renewal."""
+    """Reply to a renewal."""
 
     status: RenewStatus = Field(description="Whether the turn is still ours.")
     lease_ms: Number = Field(
@@ -191,7 +194,7 @@ class RenewReply(ServiceEnvelope):
 
 
 class TurnControl(ServiceEnvelope):
-    """What the worker of a running turn is told; not stored, so a renewal says it again."""
+    """Control message to the worker of a running turn; not stored, so renewals repeat it."""
 
     turn_id: UUID = Field(description="The turn it is about.")
     cancel: CancelReason | None = Field(default=None, description="The turn is to end, and why.")
@@ -199,10 +202,10 @@ class TurnControl(ServiceEnvelope):
 
 
 class TurnTake(Envelope):
-    """Asks for messages that came while a turn runs and that it may take in.
+    """Takes messages into a running turn that allows it.
 
-    Each gets its place in the transcript with the answer, so asking again with the same
-    `after_seq` brings it again. What is not taken in is in the next turn.
+    The messages get their place in the transcript with the answer, so a repeated request with the
+    same `after_seq` returns them again. Messages that no request takes are in the next turn.
     """
 
     turn_id: UUID = Field(description="The claimed turn.")
@@ -212,17 +215,16 @@ class TurnTake(Envelope):
 
 
 class TakeReply(ServiceEnvelope):
-    """Answer to `TurnTake`."""
+    """Reply to `TurnTake`."""
 
     status: RenewStatus = Field(description="Whether the turn is still ours; not renewed by this.")
     messages: tuple[TurnMessage, ...] = Field(default=(), description="What was taken in.")
 
 
 class TurnCancel(Envelope):
-    """Ends one turn; what waits behind it is next.
+    """Ends one turn; the next turn answers the messages that are queued behind it.
 
-    One that nobody has claimed is dropped with all that waits. One that is over stays as it
-    ended.
+    An unclaimed turn is dropped with all pending messages. A turn that has ended stays unchanged.
     """
 
     turn_id: UUID = Field(description="Turn to end.")
@@ -233,7 +235,7 @@ class TurnCancel(Envelope):
 
 
 class StopReply(ApiReply):
-    """Answer to `TurnCancel` and `SessionStop`: what there was to stop."""
+    """Reply to `TurnCancel` and `SessionStop`: the turn and messages that were stopped."""
 
     session_id: UUID | None = Field(default=None, description="Conversation of the turn.")
     turn_id: UUID | None = Field(default=None, description="The turn that was stopped.")
@@ -248,9 +250,9 @@ class StopReply(ApiReply):
 
 
 class TurnDelta(Envelope):
-    """A piece of the answer while it is written; not stored, and not the answer.
+    """A part of the answer during its generation; not stored, and not the answer itself.
 
-    Pieces may get lost. A reader drops what is not of the newest attempt.
+    Deltas may get lost. A reader drops deltas of attempts other than the newest.
     """
 
     turn_id: UUID = Field(description="Turn that is being answered.")

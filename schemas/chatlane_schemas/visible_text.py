@@ -1,11 +1,11 @@
-"""Which characters of a text people see."""
+"""Find the characters of a text that are visible."""
 
 import re
 import unicodedata
 from typing import Final
 
-# What Unicode calls default-ignorable, and marks of interlinear notes. Tag characters, which spell
-# out text that nobody sees, are among them.
+# Characters that Unicode calls default-ignorable, and marks of interlinear notes. They include tag
+# characters, which can spell out invisible text.
 INVISIBLE: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -13,22 +13,22 @@ INVISIBLE: Final = (
 )
 
 _INVISIBLE: Final = re.compile(f"[{INVISIBLE}]+")
-# What an emoji or a script may need, in its place: joiners, and the selector of the emoji form.
+# Characters that an emoji or a script may need: joiners, and the selector of the emoji form.
 _JOINERS: Final = frozenset("\u200c\u200d")
 _EMOJI_FORM: Final = "\ufe0f"
 _UNSEEN: Final = re.compile(f"[\\s\\x00-\\x1f\\x7f-\\x9f\u2800{INVISIBLE}]+")
 
 
 def is_blank(text: str) -> bool:
-    """Return whether people see nothing of a text."""
+    """Return whether a text has no visible characters."""
     return _UNSEEN.sub("", text) == ""
 
 
 def visible(text: str) -> str:
-    """Return a text composed (NFC) and without signs that nobody sees.
+    """Return a text composed (NFC) and without invisible characters.
 
-    Joiners and the selector of the emoji form stay where they can do something: behind a sign that
-    is no Latin letter, and a joiner only before another such sign.
+    Joiners and the selector of the emoji form stay where they can have an effect: after a character
+    that is not a Latin letter, and a joiner only before another such character.
     """
     if text.isascii():
         return text
@@ -46,5 +46,5 @@ def _needed(run: re.Match[str]) -> str:
 
 
 def title_key(title: str) -> str:
-    """Return what two titles that look alike have in common."""
+    """Return a key that is equal for titles that look alike."""
     return unicodedata.normalize("NFC", _INVISIBLE.sub("", title))
