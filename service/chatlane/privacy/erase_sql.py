@@ -1,8 +1,8 @@
-"""Finds what is a person's in every table, and takes it out.
+"""Find the data of a person in every table, and delete or blank it.
 
-The large tables are walked by their keys, some rows at a time and without locks; what is taken
-out is taken out under the lock of its session. Who wrote a row is told by its source, which no
-index knows: people are forgotten rarely, and an index would cost every message.
+The queries scan large tables by their keys, in batches and without locks. They delete and blank
+rows under the lock of the session. The source of a row names its sender, and no index covers it:
+erasures are rare, and an index would slow down every message.
 """
 
 from datetime import UTC, datetime
@@ -79,7 +79,7 @@ SELECT session_id, who, min(at), max(at) FROM (
 ) AS piece GROUP BY session_id, who
 """
 
-# What waits may have its place in a transcript a moment later, so it is walked first.
+# Scan waiting messages first: they may move to a transcript at any moment.
 _WALKS: Final = (
     (EDGE_OF_WAITING_SQL, SENDERS_OF_WAITING_SQL),
     (EDGE_OF_MESSAGES_SQL, SENDERS_OF_MESSAGES_SQL),
@@ -88,11 +88,11 @@ _WALKS: Final = (
 
 
 class Spoken(NamedTuple):
-    """That somebody wrote in a session; `who` is the part of a source that tells who.
+    """A sender and the session they wrote in; `who` is the part of a source that names them.
 
     Attributes:
-        first_at: When the first of what was written was stored.
-        last_at: When the last was.
+        first_at: When the first message of the sender was stored.
+        last_at: When the last one was stored.
     """
 
     session_id: UUID
@@ -104,11 +104,11 @@ class Spoken(NamedTuple):
 async def walk_senders(
     transaction: "Transaction", until: datetime, of: tuple[str, str] | None = None
 ) -> "AsyncIterator[Spoken]":
-    """Yield who wrote in which session, in all tables that hold messages.
+    """Yield the senders of each session from all tables that hold messages.
 
     Args:
-        transaction: Opens one for each piece.
-        until: Only what was stored up to then.
+        transaction: Opens a transaction for each batch.
+        until: Only rows stored up to this time.
         of: Platform and account; None for all.
     """
     platform, account = of or (None, None)
@@ -127,7 +127,7 @@ async def walk_senders(
 
 
 class Found(NamedTuple):
-    """A session or lane that may be a person's."""
+    """A session or lane that may belong to a person."""
 
     session_id: UUID
     session_key: str
@@ -165,12 +165,12 @@ LEFT JOIN LATERAL (
 
 
 async def owned(connection: "PoolConnectionProxy", owners: "Iterable[str]") -> list[Found]:
-    """Return the sessions that name one of these as their owner."""
+    """Return the sessions of these owners."""
     return [Found(*row.values()) for row in await connection.fetch(OWNED_SQL, sorted(owners))]
 
 
 async def walk_sessions(transaction: "Transaction", like: str) -> "AsyncIterator[Found]":
-    """Yield sessions whose keys are like a pattern."""
+    """Yield the sessions whose keys match a LIKE pattern."""
     after: UUID | None = _START
     while after is not None:
         async with transaction() as connection:
@@ -182,7 +182,7 @@ async def walk_sessions(transaction: "Transaction", like: str) -> "AsyncIterator
 
 
 async def walk_lanes(transaction: "Transaction", like: str) -> "AsyncIterator[Found]":
-    """Yield lanes whose keys are like a pattern, with what they lead to."""
+    """Yield the lanes whose keys match a LIKE pattern, with the sessions they point to."""
     after: str | None = ""
     while after is not None:
         async with transaction() as connection:
@@ -213,7 +213,7 @@ SELECT session_key FROM lanes WHERE session_id = $1 ORDER BY session_key
 
 
 async def senders_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Spoken]:
-    """Return who wrote in sessions, in all tables that hold messages."""
+    """Return the senders of some sessions from all tables that hold messages."""
     rows = await connection.fetch(SENDERS_OF_SESSIONS_SQL, list(ids))
     return [
         Spoken(session_id, from_json(who), first_at, last_at)
@@ -222,7 +222,7 @@ async def senders_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -
 
 
 async def lanes_to(connection: "PoolConnectionProxy", session_id: UUID) -> list[str]:
-    """Return the keys of the lanes that lead to a session."""
+    """Return the keys of the lanes that point to a session."""
     return [row[0] for row in await connection.fetch(LANES_TO_SQL, session_id)]
 
 
@@ -239,7 +239,7 @@ WHERE (SELECT true FROM messages WHERE session_id = want.id AND created_at <= $2
 async def with_old_rows(
     connection: "PoolConnectionProxy", ids: "Iterable[UUID]", until: datetime
 ) -> set[UUID]:
-    """Return the sessions that hold rows of before a time."""
+    """Return the sessions that hold rows stored up to a time."""
     return {row[0] for row in await connection.fetch(HAS_OLD_ROWS_SQL, list(ids), until)}
 
 
@@ -258,9 +258,9 @@ SELECT count(*) FROM gone
 
 
 async def trim(connection: "PoolConnectionProxy", session_id: UUID) -> int:
-    """Delete some rows of a session that is to go; returns how many.
+    """Delete a batch of rows of a session before its removal; return their number.
 
-    What is left fits into one transaction that nobody has to wait for.
+    The remaining rows then fit into one transaction that is short enough for other writers.
     """
     count: int = await connection.fetchval(TRIM_SQL, session_id, _ROWS_AT_ONCE)
     return count
@@ -289,7 +289,7 @@ _SIZES: Final = (
 
 
 async def sizes(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> dict[str, int]:
-    """Return how many rows sessions have in each table."""
+    """Return the number of rows of some sessions in each table."""
     row = await connection.fetchrow(SIZES_SQL, ids)
     return dict(zip(_SIZES, row.values() if row else (), strict=True))
 
@@ -323,7 +323,7 @@ FROM (
 
 
 def said_columns(said: "Iterable[Said]") -> list[list[Any]]:
-    """Return how and when sources name somebody, as columns of a statement."""
+    """Return the senders and their time spans as columns for a statement."""
     return columns(((to_json(who).decode(), since, until) for who, since, until in said), 3)
 
 
@@ -333,7 +333,7 @@ async def rows_of(
     said: "Iterable[Said]",
     until: datetime,
 ) -> list[Row]:
-    """Return the rows of a session as far as it matters whose they are."""
+    """Return the rows of a session with the columns that decide whose they are."""
     names = said_columns(said)
     found: list[Row] = []
     after = 0
@@ -372,7 +372,7 @@ SELECT EXISTS (
 async def has_said(
     connection: "PoolConnectionProxy", session_id: UUID, said: "Iterable[Said]", until: datetime
 ) -> bool:
-    """Return whether somebody wrote something in a session, up to a time."""
+    """Return True if one of these senders wrote in a session up to a time."""
     found: bool = await connection.fetchval(HAS_SAID_SQL, session_id, *said_columns(said), until)
     return found
 
@@ -383,7 +383,7 @@ async def archived_rows_of(
     said: "Iterable[Said]",
     until: datetime,
 ) -> dict[int, list[Row]]:
-    """Return the archived rows of a session by the removal that took them out."""
+    """Return the archived rows of a session, grouped by removal."""
     names = said_columns(said)
     found: dict[int, list[Row]] = {}
     for row in await connection.fetch(ROWS_OF_ARCHIVE_SQL, session_id, *names, until):
@@ -412,7 +412,7 @@ WHERE id = $1
 async def blank(
     connection: "PoolConnectionProxy", session_id: UUID, places: "Sequence[int]"
 ) -> None:
-    """Let rows of a locked session say nothing any more."""
+    """Blank rows of a locked session; their places and ids stay."""
     for begin in range(0, len(places), _CHANGED_AT_ONCE):
         some = places[begin : begin + _CHANGED_AT_ONCE]
         await connection.execute(BLANK_SQL, session_id, some)
@@ -475,14 +475,14 @@ SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND state = 'claimed'
 async def delete_archived(
     connection: "PoolConnectionProxy", session_id: UUID, places: "Sequence[tuple[int, int]]"
 ) -> None:
-    """Delete rows of the archive: (removal, seq)."""
+    """Delete rows of the archive, named by (removal, seq)."""
     for begin in range(0, len(places), _CHANGED_AT_ONCE):
         some = places[begin : begin + _CHANGED_AT_ONCE]
         await connection.execute(DELETE_ARCHIVED_SQL, session_id, *columns(some, 2))
 
 
 async def delete_revisions(connection: "PoolConnectionProxy", messages: "Iterable[UUID]") -> int:
-    """Delete what messages said before; returns how often they had been changed."""
+    """Delete the earlier revisions of messages; return their number."""
     status = await connection.execute(DELETE_REVISIONS_SQL, list(messages))
     return int(status.rpartition(" ")[2])
 
@@ -493,8 +493,8 @@ async def delete_late(
     turns: "Iterable[UUID]",
     messages: "Iterable[UUID]",
 ) -> int:
-    """Delete late results of a session to turns and messages; returns how many."""
-    replies = [str(one) for one in messages]
+    """Delete late results of a session to turns and messages; return their number."""
+    replies = [str(message_id) for message_id in messages]
     status = await connection.execute(DELETE_LATE_SQL, session_id, list(turns), replies)
     return int(status.rpartition(" ")[2])
 
@@ -505,7 +505,7 @@ async def waiting_of(
     said: "Iterable[Said]",
     until: datetime,
 ) -> list[tuple[int, UUID]]:
-    """Return (arrival, message id) of what somebody has waiting in a session."""
+    """Return (arrival, message id) of the waiting messages of these senders in a session."""
     names = said_columns(said)
     rows = await connection.fetch(WAITING_OF_SESSION_SQL, session_id, *names, until)
     return [(row[0], row[1]) for row in rows]
@@ -514,18 +514,18 @@ async def waiting_of(
 async def delete_waiting(
     connection: "PoolConnectionProxy", session_id: UUID, arrivals: "Sequence[int]"
 ) -> None:
-    """Take messages out of the line of a locked session."""
+    """Delete waiting messages of a locked session."""
     if arrivals:
         await connection.execute(DELETE_WAITING_SQL, session_id, arrivals)
 
 
 async def clear_turns(connection: "PoolConnectionProxy", turns: "Iterable[UUID]") -> None:
-    """Take what turns say out of those that are over, and let the others end; they are locked."""
+    """Remove personal data from locked turns, and cancel those that a worker still runs."""
     await connection.execute(CLEAR_TURNS_SQL, sorted(turns))
 
 
 async def count_running(connection: "PoolConnectionProxy", turns: "Iterable[UUID]") -> int:
-    """Return how many of these turns a worker has in hands."""
+    """Return how many of these turns a worker has claimed."""
     count: int = await connection.fetchval(COUNT_RUNNING_SQL, list(turns))
     return count
 
@@ -574,17 +574,17 @@ WHERE id = ANY($1::uuid[]) AND (carry_over IS NOT NULL OR opening_note IS NOT NU
 
 
 async def heirs_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> set[UUID]:
-    """Return the sessions that go on, with a summary or a copy, where some stopped."""
+    """Return the sessions that continue these with a summary, and all branches of either."""
     return {row[0] for row in await connection.fetch(HEIRS_SQL, list(ids))}
 
 
 async def of_same_lanes(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> set[UUID]:
-    """Return all sessions of the lanes that some were begun in."""
+    """Return all sessions with the same session keys as these."""
     return {row[0] for row in await connection.fetch(SAME_KEY_SQL, list(ids))}
 
 
 async def clear_notes(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> int:
-    """Delete the notes of locked sessions; returns of how many."""
+    """Delete the notes of locked sessions; return the number of changed sessions."""
     status = await connection.execute(CLEAR_NOTES_SQL, sorted(ids))
     return int(status.rpartition(" ")[2])
 
@@ -607,13 +607,13 @@ DELETE FROM lane_aliases WHERE session_key = ANY($1::text[])
 async def delete_lanes(
     connection: "PoolConnectionProxy", lanes: "Iterable[tuple[str, UUID]]"
 ) -> int:
-    """Delete lanes that lead to these sessions; returns how many."""
+    """Delete lanes that still point to these sessions; return their number."""
     count: int = await connection.fetchval(DELETE_LANES_SQL, *columns(lanes, 2))
     return count
 
 
 async def delete_lane_aliases(connection: "PoolConnectionProxy", keys: "Iterable[str]") -> int:
-    """Delete what lanes were called by another system; returns how many names."""
+    """Delete the names of lanes in another system; return their number."""
     status = await connection.execute(DELETE_LANE_ALIASES_SQL, sorted(keys))
     return int(status.rpartition(" ")[2])
 
@@ -674,7 +674,7 @@ async def delete_chat_aliases(
     names: "Iterable[str]",
     until: datetime,
 ) -> int:
-    """Delete what was known of chats of an account before a time; returns how many rows."""
+    """Delete the aliases of chats of an account that are older than a time; return their number."""
     status = await connection.execute(DELETE_CHAT_ALIASES_SQL, *account, sorted(names), until)
     return int(status.rpartition(" ")[2])
 
@@ -682,10 +682,10 @@ async def delete_chat_aliases(
 async def delete_ids(
     connection: "PoolConnectionProxy", account: tuple[str, str], identity: str, until: datetime
 ) -> int:
-    """Delete what was known of the ids of a person before a time; returns how many rows.
+    """Delete the ids of a person that were known before a time; return the number of rows.
 
-    Whose an id was before them stays known: without that, who writes with it next would take the
-    place of that person.
+    Earlier holders of an id stay known. Otherwise the next person who writes with it would take
+    the place of an earlier holder.
     """
     status = await connection.execute(VACATE_IDS_SQL, *account, identity, until)
     deleted: int = await connection.fetchval(DELETE_IDS_SQL, *account, identity, until)
@@ -695,13 +695,13 @@ async def delete_ids(
 async def count_ids(
     connection: "PoolConnectionProxy", account: tuple[str, str], identity: str, until: datetime
 ) -> int:
-    """Return how much is known of the ids of a person since before a time."""
+    """Return the number of rows about the ids of a person that were known before a time."""
     count: int = await connection.fetchval(COUNT_IDS_SQL, *account, identity, until)
     return count
 
 
 class Letter(NamedTuple):
-    """A dead letter as far as it matters whose it is."""
+    """A dead letter with the columns that decide whose it is."""
 
     at: datetime
     id: UUID
@@ -724,7 +724,7 @@ DELETE FROM dead_letters WHERE id = ANY($1::uuid[])
 
 
 async def walk_letters(transaction: "Transaction") -> "AsyncIterator[list[Letter]]":
-    """Yield all dead letters, the oldest first, some at a time."""
+    """Yield all dead letters in batches, the oldest first."""
     after = (_BEGINNING, _START)
     while True:
         async with transaction() as connection:
@@ -756,7 +756,7 @@ WHERE api_requests.principal = these.principal AND api_requests.id = these.id
 
 
 class Reply(NamedTuple):
-    """What a request was answered."""
+    """The stored reply to a request."""
 
     at: datetime
     principal: str
@@ -767,7 +767,7 @@ class Reply(NamedTuple):
 async def next_replies(
     connection: "PoolConnectionProxy", after: tuple[datetime, str, str]
 ) -> list[Reply]:
-    """Return the answered requests behind one, the oldest first."""
+    """Return the next answered requests after a position, the oldest first."""
     rows = await connection.fetch(REPLIES_SQL, *after, _BODIES_AT_ONCE)
     return [Reply(*row.values()) for row in rows]
 
@@ -775,7 +775,7 @@ async def next_replies(
 async def forget_replies(
     connection: "PoolConnectionProxy", requests: "Iterable[tuple[str, str]]"
 ) -> None:
-    """Forget what requests, (principal, id), were answered."""
+    """Delete the stored replies of requests, named by (principal, id)."""
     await connection.execute(FORGET_REPLIES_SQL, *columns(requests, 2))
 
 
@@ -799,13 +799,13 @@ class AuditLine(NamedTuple):
 
 
 async def next_audit_lines(connection: "PoolConnectionProxy", after: int) -> list[AuditLine]:
-    """Return the lines behind one."""
+    """Return the next lines after an id."""
     rows = await connection.fetch(AUDIT_SQL, after, _CHANGED_AT_ONCE)
     return [AuditLine(row[0], row[1], row[2], from_json(row[3])) for row in rows]
 
 
 async def clear_audit_lines(connection: "PoolConnectionProxy", ids: "Iterable[int]") -> None:
-    """Take the details out of lines."""
+    """Remove the details from lines of the audit."""
     await connection.execute(CLEAR_AUDIT_SQL, list(ids))
 
 
@@ -821,11 +821,11 @@ DELETE FROM early_edits WHERE ctid = ANY(ARRAY(
 async def delete_early_edits(
     connection: "PoolConnectionProxy", digests: "Iterable[bytes]", before: datetime
 ) -> int:
-    """Delete edits of messages that have not come; returns how many.
+    """Delete edits that wait for their message; return their number.
 
     Args:
-        digests: Of the messages.
-        before: What came before then the log has no more, so nobody can tell whose it was.
+        digests: Digests of the messages.
+        before: The log no longer holds edits from before this time, so their senders are unknown.
     """
     status = await connection.execute(OLD_EARLY_SQL, list(digests), before, _CHANGED_AT_ONCE)
     return int(status.rpartition(" ")[2])
@@ -838,13 +838,13 @@ SELECT clock_timestamp()
 
 
 async def now(connection: "PoolConnectionProxy") -> datetime:
-    """Return the time by which requests and dead letters get theirs."""
+    """Return the database time, which also stamps requests and dead letters."""
     moment: datetime = await connection.fetchval(NOW_SQL)
     return moment
 
 
 class OutboxLine(NamedTuple):
-    """A row of the outbox as far as it matters whose it is."""
+    """A row of the outbox with the columns that decide whose it is."""
 
     id: int
     stream: str
@@ -864,14 +864,14 @@ SELECT id FROM outbox ORDER BY id DESC LIMIT 1
 
 
 async def last_outbox_row(connection: "PoolConnectionProxy") -> int:
-    """Return the id of the newest row; 0 without any."""
+    """Return the id of the newest row, or 0 if the outbox is empty."""
     return await connection.fetchval(LAST_OUTBOX_SQL) or 0
 
 
 async def next_outbox_rows(
     connection: "PoolConnectionProxy", after: int, through: int
 ) -> list[OutboxLine]:
-    """Return rows behind one, up to another."""
+    """Return the next rows after an id, up to another id."""
     rows = await connection.fetch(OUTBOX_SQL, after, through, _BODIES_AT_ONCE)
     return [OutboxLine(*row.values()) for row in rows]
 
@@ -888,5 +888,5 @@ ORDER BY platform, account, kind, alias
 async def known_people(
     connection: "PoolConnectionProxy",
 ) -> list[tuple[str, str, str]]:
-    """Return (platform, account, id) of everybody who has several ids."""
+    """Return (platform, account, id) of every known id of a person."""
     return [(row[0], row[1], row[2]) for row in await connection.fetch(KNOWN_PEOPLE_SQL)]

@@ -1,18 +1,18 @@
-"""Forgets a person: everything of theirs goes from database and streams, and does not come back.
+"""Erase a person: delete their data from database and streams, and prevent its return.
 
-In this order, each piece in a transaction of its own with its line of the receipt, so that it can
-be run again after it was interrupted:
+The steps run in this order. Each piece commits in its own transaction together with its line of
+the receipt, so that an interrupted erasure can run again:
 
-1. The person is put on the erasure list, with an end some seconds ahead. Once everybody who
-   decides knows the list and the end has come, what they wrote up to it is decided no more, and
-   what they write later opens new sessions.
-2. Sessions of theirs alone are deleted. In those that others share, what they wrote and what was
-   answered is blanked; what waits of it is dropped. Turns that run on it are told to end, and
-   awaited.
-3. Dead letters, kept answers of requests, the audit, lanes.
-4. Once nothing of it is in the outbox any more, the streams: what is to go is noted first, so that
-   nobody takes it for a loss.
-5. All of it is looked for again.
+1. Add the person to the erasure list, with an end some seconds ahead. Once every router knows the
+   entry and the end has passed, no router decides messages that the person wrote up to the end.
+   Later messages open new sessions.
+2. Delete the sessions that belong to the person alone. In shared sessions, blank what the person
+   wrote and the answers to it, and drop their waiting messages. Cancel the turns that run on them,
+   and wait for their end.
+3. Delete dead letters, stored replies of requests, details of the audit, and lanes.
+4. Wait until the outbox holds none of it, then erase the streams. Note each message before its
+   deletion, so that no comparison reports it as a loss.
+5. Search for all of it again.
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 PATIENCE: Final = timedelta(seconds=30)
-# How far ahead the end of what goes is announced; everybody has to know of it by then.
+# How far ahead the end of an erasure is announced; every router has to know it by then.
 _AHEAD: Final = timedelta(seconds=2)
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
-# What routers tell from memory, such as that a session has changed, is told within a second.
+# Routers publish notifications from memory, such as a changed session, within a second.
 _TOLD_WITHIN: Final = timedelta(seconds=1.5)
 _SESSIONS_AT_ONCE: Final = 50
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 _MOST_PASSES: Final = 5
-# Rows of a session that one transaction deletes without anybody noticing.
+# Rows of a session that one transaction can delete without a noticeable delay for others.
 _TRIM_ABOVE: Final = 20_000
 
 
 class NotErasedError(PermanentError):
-    """An erasure has not come to its end; the text says what to do. It can be run again."""
+    """An erasure is not complete; the text says what to do. It can run again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What became of an erasure.
+    """Result of an erasure.
 
     Attributes:
         receipt: By store, what was deleted.
-        left: By store, how much is still found; empty when it is done.
+        left: By store, how much is still found; empty if the erasure is complete.
     """
 
     id: UUID
@@ -90,14 +90,14 @@ class Erased:
 
 @dataclass(slots=True)
 class _Run:
-    """One run of an erasure, and what it has come to know."""
+    """One run of an erasure, and the data that it has found."""
 
     id: UUID
     gone: Gone
-    #: In sessions that others share, how sources name the person.
+    #: By shared session, how the sources of its rows name the person.
     shared: dict[UUID, list[Said]] = field(default_factory=dict)
     early: set[bytes] = field(default_factory=set)
-    #: What requests were answered up to then may be about what was blanked.
+    #: Replies to requests up to this time may quote rows that were blanked.
     answered_until: datetime = _BEGINNING
 
     @property
@@ -110,16 +110,16 @@ class _Run:
 
 
 class Erasing:
-    """Forgets people, one at a time.
+    """Erases people, one at a time.
 
     Args:
-        store: With longer timeouts than a router has.
+        store: Database access with longer timeouts than a router has.
         streams: All streams.
-        key: Of the erasure list.
-        own_ids: Of an account of ours, which nobody may forget.
-        told: Is told what is being done.
+        key: Key of the erasure list.
+        own_ids: Ids of our own account, which cannot be erased.
+        told: Callback for progress messages.
         patience: How long to wait for routers, for turns and for the outbox.
-        overwrite: Whether deleted messages of streams are overwritten on disk at once.
+        overwrite: True to overwrite deleted messages of streams on disk at once.
     """
 
     def __init__(
@@ -151,17 +151,18 @@ class Erasing:
         at: datetime | None = None,
         since: datetime | None = None,
     ) -> Erased:
-        """Forget a person, or go on where that was interrupted.
+        """Erase a person, or continue an interrupted erasure.
 
         Args:
-            person: Whom, named by an id.
-            until: Only what they wrote up to then, as an older erasure says; None for up to now.
-            at: When the id was theirs; None for now.
-            since: When the id came to them, as an older erasure says; None if nobody had it before,
-                or where no older erasure is asked.
+            person: The person, named by an id.
+            until: Erase only what they wrote up to this time, as an older erasure says; None for
+                up to now.
+            at: A time at which the person had the id; None for now.
+            since: When the person got the id, as an older erasure says; None if the id had no
+                earlier holder, or if no older erasure is replayed.
 
         Raises:
-            NotErasedError: Something does not get on; to be run again.
+            NotErasedError: A step made no progress; run the erasure again.
             TransientError: The same.
         """
         ids = await self._finder.find_ids(person, at)
@@ -176,8 +177,8 @@ class Erasing:
             left = await self._look(run)
             if not left:
                 break
-            # Somebody was faster in between, such as a turn that ended: what that left goes, too.
-            self._told(f"still there: {', '.join(f'{left[one]} {one}' for one in left)}")
+            # Another process wrote in between, such as a turn that ended: erase that as well.
+            self._told(f"still there: {', '.join(f'{left[store]} {store}' for store in left)}")
         async with self._transaction() as connection:
             if not left:
                 await erasure_list_sql.finish(connection, run.id)
@@ -204,7 +205,7 @@ class Erasing:
         await self._delete_aliases(run)
 
     async def _begin(self, ids: Ids, until: datetime | None) -> _Run:
-        """Put the person on the list, so that everybody who decides knows of it in time."""
+        """Add the person to the erasure list, so that every router knows the entry in time."""
         await self._await_routers()
         async with self._transaction() as connection:
             known = await erasure_list_sql.find(connection, listed(self._key, ids.identity, _FAR))
@@ -225,10 +226,10 @@ class Erasing:
         return _Run(erasure_id, gone)
 
     async def _until_none(self, count: Callable[[], Awaitable[int]], problem: str) -> None:
-        """Wait until there are no more of something.
+        """Wait until a count reaches zero.
 
         Raises:
-            NotErasedError: There still are, and what that is and what to do about it.
+            NotErasedError: It did not in time; the text says what is left and what to do.
         """
         deadline = monotonic() + self._patience.total_seconds()
         while left := await count():
@@ -265,16 +266,16 @@ class Erasing:
                 continue
             async with self._transaction() as connection:
                 await erasure_list_sql.fenced(connection, erasure_id)
-            # The clock of another machine tells nobody when it is time.
+            # Poll the clock of the streams: our own clock may differ.
             while await self._streams.clock() < end:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_EVERY.total_seconds())
             return end
         raise NotErasedError("routers do not get on with what they read: run it again")
 
-    # Sessions of theirs alone
+    # Sessions that belong to the person alone
 
     async def _share_mixed(self, run: _Run) -> None:
-        """Take the owner off sessions that others wrote in, as the next message there would."""
+        """Clear the owner of sessions that others wrote in, as the next message there would."""
         for session_id, key in (await self._finder.find_mixed(run.gone)).items():
             async with self._transaction() as connection:
                 lanes = await erase_sql.lanes_to(connection, session_id)
@@ -287,32 +288,34 @@ class Erasing:
         found = await self._finder.find_sessions(run.gone)
         for key in found.values():
             run.gone.add_chat(key)
-        every = sorted(found)
-        for begin in range(0, len(every), _SESSIONS_AT_ONCE):
-            await self._remove(run, every[begin : begin + _SESSIONS_AT_ONCE], found)
+        session_ids = sorted(found)
+        for begin in range(0, len(session_ids), _SESSIONS_AT_ONCE):
+            await self._remove(run, session_ids[begin : begin + _SESSIONS_AT_ONCE], found)
 
     async def _remove(self, run: _Run, ids: Sequence[UUID], keys: Mapping[UUID, str]) -> None:
         async with self._transaction() as connection:
             await erasure_list_sql.note_ids(connection, run.id, "session", ids)
         run.gone.sessions |= set(ids)
-        for one in ids:
-            await self._trim(run, one)
+        for session_id in ids:
+            await self._trim(run, session_id)
         async with self._transaction() as connection:
             locked = await sessions.lock(connection, ids)
-            gone = sorted(locked)
-            if not gone:
+            removed = sorted(locked)
+            if not removed:
                 return
-            counts = await erase_sql.sizes(connection, gone)
-            await removals.remove(connection, gone)
-            await erase_sql.delete_lane_aliases(connection, {keys[one] for one in gone})
-            for one in gone:
-                await audit.write(connection, "session_removed", one, {"erasure": run.id})
-            await self._note(connection, run, Receipt("sessions", len(gone), gone))
+            counts = await erase_sql.sizes(connection, removed)
+            await removals.remove(connection, removed)
+            await erase_sql.delete_lane_aliases(
+                connection, {keys[session_id] for session_id in removed}
+            )
+            for session_id in removed:
+                await audit.write(connection, "session_removed", session_id, {"erasure": run.id})
+            await self._note(connection, run, Receipt("sessions", len(removed), removed))
             for store, count in counts.items():
                 await self._note(connection, run, Receipt(store, count))
 
     async def _trim(self, run: _Run, session_id: UUID) -> None:
-        """Delete most of a long transcript, for nobody is to wait for all of it."""
+        """Delete most of a long transcript in batches, so that no transaction gets too long."""
         while True:
             async with self._transaction() as connection:
                 if (await erase_sql.sizes(connection, [session_id]))["messages"] <= _TRIM_ABOVE:
@@ -329,14 +332,16 @@ class Erasing:
             await erasure_list_sql.note_ids(connection, run.id, "shared", run.shared)
         run.gone.shared |= run.shared.keys()
         async with self._transaction() as connection:
-            heirs = await erase_sql.heirs_of(connection, run.shared)
-            kin = await erase_sql.of_same_lanes(connection, run.shared.keys() | heirs)
-        if heirs:
+            continuations = await erase_sql.heirs_of(connection, run.shared)
+            same_lanes = await erase_sql.of_same_lanes(
+                connection, run.shared.keys() | continuations
+            )
+        if continuations:
             await self._note_said(run)
-        # Those that go on with a summary first: what shows that they may is in the others.
-        for session_id in (*sorted(heirs), *sorted(run.shared.keys() - heirs)):
-            await self._blank(run, session_id, has_summary=session_id in heirs)
-        kept = sorted(kin)
+        # Blank sessions with a summary first: the other sessions hold the evidence for them.
+        for session_id in (*sorted(continuations), *sorted(run.shared.keys() - continuations)):
+            await self._blank(run, session_id, has_summary=session_id in continuations)
+        kept = sorted(same_lanes)
         for begin in range(0, len(kept), _SESSIONS_AT_ONCE):
             some = kept[begin : begin + _SESSIONS_AT_ONCE]
             async with self._transaction() as connection:
@@ -348,13 +353,13 @@ class Erasing:
             run.answered_until = await erase_sql.now(connection)
 
     async def _note_said(self, run: _Run) -> None:
-        """Find out which turns are theirs before copies of them are looked at."""
+        """Find the turns of the person before checking copies of them."""
         for session_id, whos in run.shared.items():
             async with self._transaction() as connection:
                 rows = await erase_sql.rows_of(connection, session_id, whos, run.until)
-            theirs = [row for row in rows if row.is_theirs]
-            run.gone.messages |= {row.id for row in theirs if row.id is not None}
-            run.gone.turns |= {row.turn_id for row in theirs if row.turn_id is not None}
+            own_rows = [row for row in rows if row.is_theirs]
+            run.gone.messages |= {row.id for row in own_rows if row.id is not None}
+            run.gone.turns |= {row.turn_id for row in own_rows if row.turn_id is not None}
 
     async def _blank(self, run: _Run, session_id: UUID, *, has_summary: bool) -> None:
         whos = run.shared.get(session_id, [])
@@ -365,41 +370,49 @@ class Erasing:
             rows = await erase_sql.rows_of(connection, session_id, whos, run.until)
             archive = await erase_sql.archived_rows_of(connection, session_id, whos, run.until)
             archived = [row for removal in archive.values() for row in removal]
-            theirs = [row for row in (*rows, *archived) if row.is_theirs]
-            said = {row.id for row in theirs if row.id is not None} | {one[1] for one in line}
-            answered = {row.turn_id for row in theirs if row.turn_id is not None}
-            run.gone.messages |= said
+            own_rows = [row for row in (*rows, *archived) if row.is_theirs]
+            message_ids = {row.id for row in own_rows if row.id is not None} | {
+                waiting[1] for waiting in line
+            }
+            answered = {row.turn_id for row in own_rows if row.turn_id is not None}
+            run.gone.messages |= message_ids
             run.gone.turns |= answered
             has_summary = has_summary or any(row.is_theirs for row in archived)
             turns_gone, messages_gone = frozenset(run.gone.turns), frozenset(run.gone.messages)
             blanked = rows_to_blank(rows, turns_gone, messages_gone, has_summary=has_summary)
-            away = [
+            archived_places = [
                 (removal, seq)
-                for removal, its in archive.items()
-                for seq in rows_to_blank(its, turns_gone, messages_gone, has_summary=has_summary)
+                for removal, removal_rows in archive.items()
+                for seq in rows_to_blank(
+                    removal_rows, turns_gone, messages_gone, has_summary=has_summary
+                )
             ]
             await erasure_list_sql.note_ids(connection, run.id, "turn", answered)
-            await erasure_list_sql.note_ids(connection, run.id, "message", said)
+            await erasure_list_sql.note_ids(connection, run.id, "message", message_ids)
             await turns.lock(connection, answered)
             await erase_sql.clear_turns(connection, answered)
-            await erase_sql.delete_waiting(connection, session_id, [one[0] for one in line])
-            if blanked or away:
+            await erase_sql.delete_waiting(connection, session_id, [waiting[0] for waiting in line])
+            if blanked or archived_places:
                 await erase_sql.blank(connection, session_id, blanked)
-            await erase_sql.delete_archived(connection, session_id, away)
-            revised = await erase_sql.delete_revisions(connection, said)
-            late = await erase_sql.delete_late(connection, session_id, answered, said)
+            await erase_sql.delete_archived(connection, session_id, archived_places)
+            revised = await erase_sql.delete_revisions(connection, message_ids)
+            late = await erase_sql.delete_late(connection, session_id, answered, message_ids)
             place = {"session": session_id}
-            for store, count, its_ids in (
-                ("waiting", len(line), [one[1] for one in line]),
+            for store, count, receipt_ids in (
+                ("waiting", len(line), [waiting[1] for waiting in line]),
                 ("messages", len(blanked), [{**place, "seq": ranges(blanked)}]),
-                ("removed_messages", len(away), [{**place, "removals": sorted(archive)}]),
+                (
+                    "removed_messages",
+                    len(archived_places),
+                    [{**place, "removals": sorted(archive)}],
+                ),
                 ("message_revisions", revised, [place]),
                 ("late_results", late, [place]),
             ):
-                await self._note(connection, run, Receipt(store, count, its_ids))
+                await self._note(connection, run, Receipt(store, count, receipt_ids))
 
     async def _await_turns(self, run: _Run) -> None:
-        """Wait until nobody works any more on what was blanked, and blank what that left."""
+        """Wait until no worker runs a blanked turn, and blank the answers that came meanwhile."""
 
         async def running() -> int:
             async with self._transaction() as connection:
@@ -415,7 +428,7 @@ class Erasing:
         for session_id in sorted(left):
             await self._blank(run, session_id, has_summary=False)
 
-    # What is not in sessions
+    # Data outside of sessions
 
     async def _delete_lanes(self, run: _Run) -> None:
         lanes = await self._finder.find_lanes(run.gone)
@@ -429,7 +442,7 @@ class Erasing:
 
     async def _delete_letters(self, run: _Run) -> None:
         async for found in self._finder.find_letters(run.gone):
-            letters = [one.id for one in found]
+            letters = [letter.id for letter in found]
             async with self._transaction() as connection:
                 await erase_sql.delete_letters(connection, letters)
                 await self._note(connection, run, Receipt("dead_letters", len(letters), letters))
@@ -437,8 +450,8 @@ class Erasing:
         async with self._transaction() as connection:
             receipt = await erasure_list_sql.receipts(connection, run.id)
         if "dead_letters" in receipt:
-            # Of a run that was interrupted, for their announcements.
-            run.gone.letters |= {UUID(str(one)) for one in receipt["dead_letters"].ids}
+            # Include letters that an interrupted run deleted, to find their announcements.
+            run.gone.letters |= {UUID(str(letter)) for letter in receipt["dead_letters"].ids}
 
     async def _forget_replies(self, run: _Run) -> None:
         async for requests in self._finder.find_replies(run.gone, run.answered_until):
@@ -453,7 +466,7 @@ class Erasing:
                 await self._note(connection, run, Receipt("audit", len(lines), lines))
 
     async def _await_outbox(self, run: _Run) -> None:
-        """Wait until what was said before is in the streams: from there it can be deleted."""
+        """Wait until earlier outbox rows are in the streams, where they can be deleted."""
         async with self._transaction() as connection:
             through = await erase_sql.last_outbox_row(connection)
         await self._until_none(
@@ -483,23 +496,23 @@ class Erasing:
 
     async def _erase_stream(self, run: _Run, stream: StreamName) -> None:
         async for messages in self._finder.find_messages(run.gone, stream):
-            rows = [ErasedRow(stream, one.sequence, one.stored_at) for one in messages]
+            rows = [ErasedRow(stream, message.sequence, message.stored_at) for message in messages]
             if stream is StreamName.INBOUND:
-                for one in messages:
-                    run.early |= _edited_in(one.body, run.ids)
+                for message in messages:
+                    run.early |= _edited_in(message.body, run.ids)
             state = await self._streams.state(stream)
             async with self._transaction() as connection:
                 await erasure_list_sql.note_messages(connection, rows)
                 if state is not None:
-                    # Where they are placed, routers leave them to us.
+                    # Routers leave messages with a generation to the erasure.
                     await erasure_list_sql.place_messages(connection, rows, state.generation)
             await delete_noted(self._transaction, self._streams, rows, overwrite=self._overwrite)
             async with self._transaction() as connection:
-                places = ranges(one.sequence for one in rows)
+                places = ranges(message.sequence for message in rows)
                 await self._note(connection, run, Receipt(stream, len(rows), places))
 
     async def _look(self, run: _Run) -> dict[str, int]:
-        """Return how much is left, by store; nothing once it is all gone."""
+        """Return how much is left by store; empty if nothing is left."""
         self._told("looking whether anything is left")
         gone = run.gone
         ids = gone.ids
@@ -513,17 +526,20 @@ class Erasing:
             "sessions": len(await self._finder.find_sessions(gone)),
             "shared sessions": len((await self._finder.find_shared(gone)).keys() | answers),
             "lanes": len(await self._finder.find_lanes(gone)),
-            "dead_letters": sum([len(its) async for its in self._finder.find_letters(gone)]),
+            "dead_letters": sum([len(batch) async for batch in self._finder.find_letters(gone)]),
             "api_requests": sum(
-                [len(its) async for its in self._finder.find_replies(run.gone, run.answered_until)]
+                [
+                    len(batch)
+                    async for batch in self._finder.find_replies(run.gone, run.answered_until)
+                ]
             ),
-            "audit": sum([len(its) async for its in self._finder.find_audit_lines(gone)]),
+            "audit": sum([len(batch) async for batch in self._finder.find_audit_lines(gone)]),
             "outbox": await self._finder.count_in_outbox(gone, through),
             "aliases": known,
         }
         for stream in STREAMS_OF_PEOPLE:
             found[stream] = sum(
-                [len(its) async for its in self._finder.find_messages(gone, stream)]
+                [len(batch) async for batch in self._finder.find_messages(gone, stream)]
             )
         return {store: count for store, count in found.items() if count}
 
@@ -533,7 +549,7 @@ class Erasing:
 
 
 def _edited_in(body: bytes, ids: Ids) -> set[bytes]:
-    """Return the digests of the message that an event edits, if it is an edit."""
+    """Return the digests of the message that an event edits or deletes; empty for other events."""
     try:
         event = decode(InboundEvent, body)
     except DecodeError:
@@ -551,9 +567,10 @@ def _edited_in(body: bytes, ids: Ids) -> set[bytes]:
 async def delete_noted(
     transaction: Transaction, streams: Streams, rows: Sequence[ErasedRow], *, overwrite: bool
 ) -> None:
-    """Delete messages of one stream that were noted, and note that they are gone.
+    """Delete noted messages of one stream, and note that they are gone.
 
-    In which stream they are is noted before that: whoever finds them missing then asks.
+    The generation of the stream is noted first, so that a comparison that finds them missing can
+    explain the loss.
     """
     stream = rows[0].stream
     state = await streams.state(StreamName(stream))

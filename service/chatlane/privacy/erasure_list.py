@@ -1,8 +1,8 @@
-"""Keeps what was erased from coming back: what routers do for people who were forgotten.
+"""Keep erased data from returning: the router's checks and jobs for the erasure list.
 
-A message that somebody wrote before that has no effect, however often it comes: from the log, from
-a log that was restored, or published once more. It is noted, and a sweep deletes it from its
-stream. The same goes for results that answer what was erased.
+A message that an erased person wrote before the erasure has no effect, whether it comes from the
+log, from a restored log, or from a repeated publish. The router notes it, and a sweep deletes it
+from its stream. The same applies to results that answer erased messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = get_logger("forgetting")
 
 
 async def require_keys(connection: PoolConnectionProxy, key: ErasureKey | None) -> None:
-    """Refuse to route where the erasure list cannot be read: that would undo it.
+    """Refuse to route without the key of the erasure list, because that would undo erasures.
 
     Raises:
         SchemaMismatchError: The key is missing, or is another one.
@@ -57,7 +57,7 @@ async def require_keys(connection: PoolConnectionProxy, key: ErasureKey | None) 
 async def deleted_of_log(
     transaction: Transaction, log: LogName, generation: str, first: int, last: int
 ) -> Holes:
-    """Return how many messages of a log routers deleted: of erased people, or to make room."""
+    """Return how many messages of a log the service deleted for erasures or to make room."""
     async with transaction() as connection:
         erased = await erasure_list_sql.count_holes(
             connection, LOG_STREAMS[log], generation, first, last
@@ -67,10 +67,10 @@ async def deleted_of_log(
 
 
 class Forgetting:
-    """What a router does besides: it says that it knows the list, and deletes what was noted.
+    """Registers the router as a reader of the erasure list, and deletes noted messages.
 
     Args:
-        streams: The logs; who erases deletes from the other streams.
+        streams: The logs; the erasure itself deletes from the other streams.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class Forgetting:
         self._key = key
 
     def jobs(self) -> Iterable[Job]:
-        """Return what to do how often."""
+        """Return the periodic jobs."""
         yield Job("erased messages", timedelta(seconds=1), self.delete_noted)
         if self._key is not None:
             yield Job("erasure list", timedelta(seconds=1), self.heed)
 
     async def heed(self) -> None:
-        """Tell that this router asks the erasure list."""
+        """Record that this router checks the erasure list under its key."""
         if self._key is not None:
             async with self._transaction() as connection:
                 await erasure_list_sql.heed(connection, self._router, self._key.id)
 
     async def delete_noted(self) -> int:
-        """Delete messages of the logs that had no effect; returns how many.
+        """Delete noted messages from the logs; return their number.
 
         Raises:
-            TransientError: Next time.
+            TransientError: The next run repeats it.
         """
         async with self._transaction() as connection:
             pending = await erasure_list_sql.pending_messages(connection, sorted(_LOGS), _AT_ONCE)
@@ -106,13 +106,13 @@ class Forgetting:
             there = [
                 row
                 for row in rows
-                # A log that was replaced since has others at these places.
+                # A log that was replaced since holds other messages at these sequences.
                 if await self._streams.find_stored_at(stream, row.sequence) == row.stored_at
             ]
             if there:
                 await delete_noted(self._transaction, self._streams, there, overwrite=True)
                 _log.info("erased_messages_deleted", stream=stream, count=len(there))
-            if gone := [row for row in rows if row not in there]:
+            if missing := [row for row in rows if row not in there]:
                 async with self._transaction() as connection:
-                    await erasure_list_sql.messages_gone(connection, gone)
+                    await erasure_list_sql.messages_gone(connection, missing)
         return len(pending)

@@ -1,4 +1,4 @@
-"""The erasure list, what was deleted for it, and which messages of streams have gone or are to go."""
+"""Store the erasure list, the receipts of erasures, and the erased messages of streams."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
@@ -23,13 +23,13 @@ _ALWAYS: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Erasure(NamedTuple):
-    """That somebody is to be forgotten.
+    """An erasure of a person.
 
     Attributes:
-        until: What they wrote up to then.
-        key_id: Under which key its digests were made.
-        is_fenced: Whether everybody who decides knew of it before `until` came.
-        finished_at: None while it is not done.
+        until: It erases what the person wrote up to this time.
+        key_id: Id of the key of its digests.
+        is_fenced: True if every router knew of it before `until`.
+        finished_at: None while it is not complete.
     """
 
     id: UUID
@@ -64,7 +64,7 @@ SELECT id FROM erased_ids WHERE id = ANY($1::uuid[]) AND kind <> 'shared'
 
 
 async def find_ids(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> set[UUID]:
-    """Return those ids under which something was erased."""
+    """Return those of the ids that belong to something erased."""
     return {row[0] for row in await connection.fetch(FIND_IDS_SQL, list(ids))}
 
 
@@ -82,7 +82,7 @@ SELECT key_id FROM known WHERE key_id IS NOT NULL
 
 
 async def key_ids(connection: "PoolConnectionProxy") -> set[str]:
-    """Return the ids of all keys that the list needs."""
+    """Return the ids of all keys of the list's digests."""
     return {row[0] for row in await connection.fetch(KEY_IDS_SQL)}
 
 
@@ -126,8 +126,8 @@ ON CONFLICT (digest, since) DO UPDATE SET
 async def find(connection: "PoolConnectionProxy", entries: "Iterable[Listed]") -> Erasure | None:
     """Return the newest erasure of a person."""
     always, spans = _parted(entries)
-    bounds = columns([(one.digest, one.since or _ALWAYS) for one in spans], 2)
-    row = await connection.fetchrow(FIND_SQL, [one.digest for one in always], *bounds)
+    bounds = columns([(entry.digest, entry.since or _ALWAYS) for entry in spans], 2)
+    row = await connection.fetchrow(FIND_SQL, [entry.digest for entry in always], *bounds)
     return None if row is None else Erasure(*row.values())
 
 
@@ -138,20 +138,20 @@ async def begin(
     key_id: str,
     entries: "Iterable[Listed]",
 ) -> None:
-    """Put a person on the list; again with a later end while an erasure is not fenced."""
+    """Add a person to the list; may be repeated with a later end until the erasure is fenced."""
     always, spans = _parted(entries)
     await connection.execute(BEGIN_SQL, erasure_id, until, key_id)
-    digests = [one.digest for one in always]
+    digests = [entry.digest for entry in always]
     await connection.execute(LIST_PEOPLE_SQL, digests, until, erasure_id)
     if spans:
         await connection.execute(LIST_SPANS_SQL, *columns(spans, 4), erasure_id)
 
 
 def _parted(entries: "Iterable[Listed]") -> tuple[list[Listed], list[Listed]]:
-    """Return entries for all time up to an end, as older releases know them, and the others."""
-    every = list(entries)
-    always = [one for one in every if one.since is None and not one.is_past]
-    return always, [one for one in every if one not in always]
+    """Split entries into those without a start, which older releases know, and the others."""
+    all_entries = list(entries)
+    always = [entry for entry in all_entries if entry.since is None and not entry.is_past]
+    return always, [entry for entry in all_entries if entry not in always]
 
 
 FENCE_SQL: Final[LiteralString] = """
@@ -169,20 +169,20 @@ UPDATE erasures SET finished_at = coalesce(finished_at, clock_timestamp()) WHERE
 
 
 async def fence(connection: "PoolConnectionProxy") -> None:
-    """Return once all batches are over that may not have seen what was committed before.
+    """Wait until every batch has ended that may have read the list before the last commit.
 
-    A batch locks the rows of its partitions first, and reads the list after that.
+    A batch first locks the rows of its partitions, and reads the list afterwards.
     """
     await connection.execute(FENCE_SQL)
 
 
 async def fenced(connection: "PoolConnectionProxy", erasure_id: UUID) -> None:
-    """Note that the end of an erasure stands."""
+    """Mark an erasure as fenced: its end is final."""
     await connection.execute(FENCED_SQL, erasure_id)
 
 
 async def finish(connection: "PoolConnectionProxy", erasure_id: UUID) -> None:
-    """Note that an erasure is done."""
+    """Mark an erasure as complete."""
     await connection.execute(FINISH_SQL, erasure_id)
 
 
@@ -207,14 +207,14 @@ DELETE FROM erased_ids WHERE ctid = ANY(ARRAY(
 async def note_ids(
     connection: "PoolConnectionProxy", erasure_id: UUID, kind: str, ids: "Iterable[UUID]"
 ) -> None:
-    """Remember ids: of `session`, `turn` or `message` that go, of `shared` sessions that stay."""
-    gone = list(ids)
-    if gone:
-        await connection.execute(NOTE_IDS_SQL, gone, kind, erasure_id)
+    """Store ids of erased sessions, turns or messages, or of `shared` sessions, which stay."""
+    noted = list(ids)
+    if noted:
+        await connection.execute(NOTE_IDS_SQL, noted, kind, erasure_id)
 
 
 async def read_ids(connection: "PoolConnectionProxy", erasure_id: UUID, kind: str) -> set[UUID]:
-    """Return the ids of one kind that an erasure has taken so far."""
+    """Return the ids of one kind that an erasure has stored so far."""
     return {row[0] for row in await connection.fetch(READ_IDS_SQL, erasure_id, kind)}
 
 
@@ -229,22 +229,24 @@ SELECT store, count, ids FROM erasure_receipts WHERE erasure = $1 ORDER BY id
 
 
 class Receipt(NamedTuple):
-    """What was deleted from a store: how much, and under which ids of ours."""
+    """Number of deletions from a store, and the ids of what was deleted."""
 
     store: str
     deleted: int
     ids: "Sequence[object]" = ()
 
 
-async def note_receipt(connection: "PoolConnectionProxy", erasure_id: UUID, its: Receipt) -> None:
-    """Add a line to the receipt, in the transaction that deletes."""
-    if its.deleted:
-        ids = to_json(its.ids).decode()
-        await connection.execute(NOTE_RECEIPT_SQL, erasure_id, its.store, its.deleted, ids)
+async def note_receipt(
+    connection: "PoolConnectionProxy", erasure_id: UUID, receipt: Receipt
+) -> None:
+    """Add a line to the receipt, in the transaction of the deletion."""
+    if receipt.deleted:
+        ids = to_json(receipt.ids).decode()
+        await connection.execute(NOTE_RECEIPT_SQL, erasure_id, receipt.store, receipt.deleted, ids)
 
 
 async def receipts(connection: "PoolConnectionProxy", erasure_id: UUID) -> "Mapping[str, Receipt]":
-    """Return the receipt of an erasure by store."""
+    """Return the receipt of an erasure, summed up by store."""
     found: dict[str, Receipt] = {}
     for store, count, ids in await connection.fetch(RECEIPTS_SQL, erasure_id):
         before = found.get(store, Receipt(store, 0))
@@ -260,18 +262,18 @@ WHERE begun_at > '-infinity' ORDER BY begun_at DESC LIMIT $1
 
 
 async def recent(connection: "PoolConnectionProxy", limit: int) -> list[Erasure]:
-    """Return erasures, the newest first."""
+    """Return the newest erasures, the newest first."""
     return [Erasure(*row.values()) for row in await connection.fetch(RECENT_SQL, limit)]
 
 
 class ListLine(NamedTuple):
-    """A person of the list, and a line of it where it is kept outside of the database.
+    """A person on the erasure list, and its line in an exported copy of the list.
 
     Attributes:
-        erasure: Which put them on it.
-        key_id: Of the key that the digest was made with.
-        since: When the id came to them; None if nobody had it before.
-        is_past: Whether the id was somebody else's by then.
+        erasure: The erasure that added the line.
+        key_id: Id of the key of the digest.
+        since: When the person got the id; None if the id had no earlier holder.
+        is_past: True if the id belonged to another person at the time of the erasure.
     """
 
     digest: bytes
@@ -284,10 +286,10 @@ class ListLine(NamedTuple):
 
     @classmethod
     def parsed(cls, said: "Mapping[str, Any]") -> "ListLine":
-        """Return a line that `text` wrote.
+        """Build a line from the decoded JSON that `text` wrote.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The value is not such a line.
         """
         try:
             return cls(
@@ -304,11 +306,11 @@ class ListLine(NamedTuple):
 
     def text(self) -> str:
         """Return the line as JSON text."""
-        said = {**self._asdict(), "digest": self.digest.hex()}
+        fields = {**self._asdict(), "digest": self.digest.hex()}
         if self.since is None and not self.is_past:
-            # As older releases read it.
-            del said["since"], said["is_past"]
-        return to_json(said).decode()
+            # Older releases read this format.
+            del fields["since"], fields["is_past"]
+        return to_json(fields).decode()
 
 
 READ_LIST_SQL: Final[LiteralString] = """
@@ -359,7 +361,7 @@ ON CONFLICT (digest, since) DO UPDATE SET
 async def read_list(
     connection: "PoolConnectionProxy", after: ListLine | None, limit: int
 ) -> list[ListLine]:
-    """Return the next of the list: those without a beginning first, by digest."""
+    """Return the next lines of the list by digest, those without a start time first."""
     lines: list[ListLine] = []
     if after is None or not _is_span(after):
         digest = b"" if after is None else after.digest
@@ -380,7 +382,7 @@ def _is_span(line: ListLine) -> bool:
 async def restore_list(
     connection: "PoolConnectionProxy", lines: "Sequence[ListLine | Position]"
 ) -> None:
-    """Add a list that was kept elsewhere."""
+    """Import lines of an exported list."""
     people = [line for line in lines if isinstance(line, ListLine)]
     if always := [line[:5] for line in people if not _is_span(line)]:
         await connection.execute(RESTORE_LIST_SQL, *columns(always, 5))
@@ -393,10 +395,10 @@ async def restore_list(
 
 
 class Position(NamedTuple):
-    """A line of the list as it is kept outside: which message of a stream was deleted.
+    """A line of an exported list that names an erased message of a stream.
 
     Attributes:
-        erased_at: None while it may be there still.
+        erased_at: None while the stream may still hold the message.
     """
 
     stream: str
@@ -407,10 +409,10 @@ class Position(NamedTuple):
 
     @classmethod
     def parsed(cls, said: "Mapping[str, Any]") -> "Position":
-        """Return a line that `text` wrote.
+        """Build a line from the decoded JSON that `text` wrote.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The value is not such a line.
         """
         try:
             erased_at = said["erased_at"]
@@ -454,22 +456,22 @@ ON CONFLICT (stream, sequence, stored_at) DO UPDATE SET
 async def read_positions(
     connection: "PoolConnectionProxy", after: Position | None, limit: int
 ) -> list[Position]:
-    """Return the next positions of what was deleted from streams, in order."""
+    """Return the next positions of erased messages, in order."""
     place = _FIRST_POSITION if after is None else after[:3]
     rows = await connection.fetch(READ_MESSAGES_SQL, *place, limit)
     return [Position(*row.values()) for row in rows]
 
 
 def parsed_line(text: str) -> ListLine | Position:
-    """Return a line of a list that is kept outside.
+    """Parse a line of an exported list.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not such a line.
     """
-    said = from_json(text)
-    if not isinstance(said, dict):
+    decoded = from_json(text)
+    if not isinstance(decoded, dict):
         raise ValueError("not a line of an erasure list")  # noqa: TRY004 - of what a file says
-    return ListLine.parsed(said) if "digest" in said else Position.parsed(said)
+    return ListLine.parsed(decoded) if "digest" in decoded else Position.parsed(decoded)
 
 
 NOTE_MESSAGES_SQL: Final[LiteralString] = """
@@ -518,7 +520,7 @@ async def note_messages(connection: "PoolConnectionProxy", rows: "Sequence[Erase
 async def pending_messages(
     connection: "PoolConnectionProxy", streams: "Sequence[str]", limit: int
 ) -> list[ErasedRow]:
-    """Return noted messages of streams that are not deleted yet."""
+    """Return the noted messages of streams that are not deleted yet."""
     rows = await connection.fetch(PENDING_SQL, streams, limit)
     return [ErasedRow(*row.values()) for row in rows]
 
@@ -526,19 +528,20 @@ async def pending_messages(
 async def place_messages(
     connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]", generation: str
 ) -> None:
-    """Note in which stream messages are that go next."""
+    """Store the stream generation of messages before their deletion."""
     await connection.execute(PLACE_SQL, *columns(rows, 3), generation)
 
 
 async def messages_gone(connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]") -> None:
-    """Note that messages are deleted, or were not there."""
+    """Mark messages as deleted, or as not found."""
     await connection.execute(GONE_SQL, *columns(rows, 3))
 
 
 async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
-    """Forget ids and positions of what was erased long ago; returns how many, of each at most.
+    """Delete up to `limit` old ids and up to `limit` old positions; return their number.
 
-    Nobody can send a result of it any more, and no stream was compared before.
+    After the time `kept` no result for such an id can arrive, and no comparison of streams reaches
+    back so far.
     """
     count = 0
     for query in (EXPIRE_IDS_SQL, EXPIRE_MESSAGES_SQL):
@@ -577,11 +580,11 @@ WHERE seen_until > clock_timestamp()
 
 
 async def heed(connection: "PoolConnectionProxy", router: UUID, key_id: str) -> None:
-    """Tell that a router asks the erasure list."""
+    """Record that a router checks the erasure list under a key."""
     await connection.execute(HEED_SQL, router, key_id)
 
 
 async def count_heedless(connection: "PoolConnectionProxy", key_id: str) -> int:
-    """Return how many live routers would let erased messages in again."""
+    """Return the number of live routers that do not check the erasure list under a key."""
     count: int = await connection.fetchval(HEEDLESS_SQL, key_id)
     return count

@@ -1,4 +1,4 @@
-"""Finds people of the erasure list in what was restored: by the digests of all who are there."""
+"""Find people of the erasure list in restored data, by the digests of all ids in it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Name = tuple[str, str, str | None, str]
 
 
 class Forgotten(NamedTuple):
-    """A person of the list: whoever had an id in a time, of which the end is part."""
+    """A listed person: the holder of an id in a time span that includes its end."""
 
     person: Person
     since: datetime | None
@@ -39,10 +39,10 @@ class Forgotten(NamedTuple):
 
 
 class Replay:
-    """Tells whom of the erasure list a database or the log holds again.
+    """Finds the people of the erasure list whose data a database or the log holds again.
 
     Args:
-        key: Under which the list was written.
+        key: The key of the list.
     """
 
     def __init__(self, store: Store, streams: Streams, key: ErasureKey) -> None:
@@ -54,7 +54,7 @@ class Replay:
         self._found: dict[Name, list[ListLine]] = {}
 
     async def find(self) -> list[Forgotten]:
-        """Return the people of the list who are found, and for which time they were forgotten.
+        """Return the listed people that were found, with the time spans of their erasures.
 
         Raises:
             NotErasedError: The list was written under another key.
@@ -71,8 +71,8 @@ class Replay:
                 self._look_at_name((platform, account, None, alias))
         await self._look_at_letters()
         async for messages in self._streams.read(StreamName.INBOUND):
-            for one in messages:
-                self._look_at_body(one.body)
+            for message in messages:
+                self._look_at_body(message.body)
         return [
             Forgotten(
                 Person(platform=name[0], account=name[1], scope=name[2], id=name[3]),
@@ -91,13 +91,13 @@ class Replay:
                 listed = await erasure_list_sql.read_list(connection, after, _AT_ONCE)
             if not listed:
                 return
-            for one in listed:
-                if one.key_id != self._key.id:
+            for line in listed:
+                if line.key_id != self._key.id:
                     raise NotErasedError(
                         "the erasure list was written under another erasure.key: set it to the "
                         "secret that was in use then"
                     )
-                self._listed.setdefault(one.digest, []).append(one)
+                self._listed.setdefault(line.digest, []).append(line)
             after = listed[-1]
 
     def _look_at(self, source: Mapping[str, Any]) -> None:
@@ -112,9 +112,9 @@ class Replay:
     def _look_at_ids(
         self, platform: str, account: str, scope: str | None, raw: Iterable[object]
     ) -> None:
-        for one in raw:
-            if isinstance(one, str) and one:
-                form = person_form(platform, one) or one
+        for raw_id in raw:
+            if isinstance(raw_id, str) and raw_id:
+                form = person_form(platform, raw_id) or raw_id
                 self._look_at_name((platform, account, scope, form))
 
     def _look_at_name(self, name: Name) -> None:
@@ -136,15 +136,15 @@ class Replay:
 
     async def _look_at_letters(self) -> None:
         async for letters in erase_sql.walk_letters(self._transaction):
-            for one in letters:
-                self._look_at_body(one.body or b"")
+            for letter in letters:
+                self._look_at_body(letter.body or b"")
 
     def _look_at_body(self, body: bytes) -> None:
         try:
-            said = from_json(body)
+            decoded = from_json(body)
         except ValueError:
             return
-        if isinstance(said, dict):
-            for one in (said, said.get("source"), said.get("target")):
-                if isinstance(one, dict):
-                    self._look_at(one)
+        if isinstance(decoded, dict):
+            for part in (decoded, decoded.get("source"), decoded.get("target")):
+                if isinstance(part, dict):
+                    self._look_at(part)

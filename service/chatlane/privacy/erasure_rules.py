@@ -1,8 +1,8 @@
-"""Who a person is in what is stored, and what goes when they are forgotten. Pure.
+"""Decide which stored data belong to a person, and what an erasure deletes. Pure functions.
 
-A person is an identity on one account of a platform, with the ids that belonged to it and when. What
-is theirs: every session of theirs alone, whole; in sessions that others share, what they wrote and
-what was answered to it.
+A person is an identity on one account of a platform, with its ids and the times at which it held
+them. These data belong to the person: every session without other participants, as a whole; in
+shared sessions, what the person wrote and the answers to it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from chatlane.domain.addressing.keys import ParsedKey
     from chatlane.domain.erasure_key import ErasureKey
 
-# By so much a platform's clock may be ahead of ours, and its times be cut to seconds.
+# A platform's clock may be ahead of ours by so much, including times truncated to seconds.
 _CLOCKS: Final = timedelta(seconds=5)
 _INSTANT: Final = timedelta(microseconds=1)
 
 
 class Listed(NamedTuple):
-    """An entry of the erasure list: what an id wrote in a time is to have no effect.
+    """An entry of the erasure list: messages of an id in a time span have no effect.
 
     Attributes:
-        since: Part of the time; None where nobody had the id before.
-        until: Part of it, too.
-        is_past: Whether the id was somebody else's when its person was forgotten.
+        since: Start of the span, inclusive; None if the id had no earlier holder.
+        until: End of the span, inclusive.
+        is_past: True if the id belonged to another person at the time of the erasure.
     """
 
     digest: bytes
@@ -46,9 +46,9 @@ class Listed(NamedTuple):
     is_past: bool
 
     def covers(self, stored_at: datetime, sent_at: datetime | None) -> bool:
-        """Return whether a message was written in that time.
+        """Return True if a message was written in the time span.
 
-        A message that is published once more has a new time in the log, and the platform's old one.
+        A repeated publish gets a new time in the log but keeps the old time of the platform.
         """
         return (self._is_after(stored_at) and stored_at <= self.until) or (
             sent_at is not None and self._is_after(sent_at) and sent_at + _CLOCKS <= self.until
@@ -59,10 +59,10 @@ class Listed(NamedTuple):
 
 
 def listed(key: ErasureKey, identity: Identity, until: datetime) -> list[Listed]:
-    """Return the entries of the erasure list of a person who is forgotten.
+    """Return the erasure list entries of a person.
 
     Args:
-        until: What they wrote up to then.
+        until: The erasure covers what the person wrote up to this time.
     """
     found = []
     for span in identity.spans:
@@ -75,12 +75,12 @@ def listed(key: ErasureKey, identity: Identity, until: datetime) -> list[Listed]
 
 
 class Said(NamedTuple):
-    """How sources name somebody, and when that is them; None for no bound.
+    """A sender as sources name it, and the time span in which it is the person; None: unbounded.
 
     Attributes:
-        who: The part of a source that tells who.
-        since: Part of the time.
-        until: Not part of it.
+        who: The part of a source that names the sender.
+        since: Start of the span, inclusive.
+        until: End of the span, exclusive.
     """
 
     who: Mapping[str, Any]
@@ -88,58 +88,59 @@ class Said(NamedTuple):
     until: datetime | None
 
     def covers(self, at: datetime) -> bool:
-        """Return whether a row of a time is theirs."""
+        """Return True if a row of this sender and time belongs to the person."""
         return Span("", self.since, self.until).covers(at)
 
     def overlaps(self, first_at: datetime, last_at: datetime) -> bool:
-        """Return whether rows between two times may be theirs."""
+        """Return True if rows of this sender between two times may belong to the person."""
         is_begun = self.since is None or self.since <= last_at
         return is_begun and (self.until is None or first_at < self.until)
 
 
 @dataclass(frozen=True)
 class Ids:
-    """A person in what is stored: their sessions by identity, what they wrote by id and time.
+    """Matches stored data to a person: sessions by identity, messages by id and time.
 
-    An id that a row names is theirs only if it was at the time of the row.
+    An id in a row names the person only if the person had it at the time of the row.
     """
 
     identity: Identity
 
     @property
     def platform(self) -> str:
-        """Where they are."""
+        """Return the platform of the person."""
         return self.identity.platform
 
     @property
     def account(self) -> str:
-        """Our account there."""
+        """Return our account on the platform."""
         return self.identity.account
 
     @property
     def scope(self) -> str | None:
-        """Workspace of their ids."""
+        """Return the workspace of the person's ids."""
         return self.identity.scope
 
     @property
     def forms(self) -> frozenset[str]:
-        """All ids they ever had, in normal form."""
+        """Return all ids that the person ever had, in normal form."""
         return self.identity.forms
 
     @cached_property
     def owners(self) -> frozenset[str]:
-        """What their sessions name as their owner."""
+        """Return the owner values of the person's sessions."""
         return self.identity.owners
 
     @property
     def was_always_one(self) -> bool:
-        """Whether none of their ids ever was somebody else's."""
+        """Return True if none of the ids ever belonged to another person."""
         return all(span.since is None and span.until is None for span in self.identity.spans)
 
     def had_since(self, raw: str, since: datetime) -> Ids:
-        """Return the person who got an id at a time.
+        """Return the person that got an id at a time.
 
-        A database of before does not know that: then only what the id wrote since is theirs.
+        A database restored from before that time does not know this. Then only the messages of the
+        id since that time belong to the person.
         """
         if any(span.since == since for span in self.identity.spans_of(raw)):
             return self
@@ -148,11 +149,11 @@ class Ids:
         return Ids(replace(self.identity, name=name, names=frozenset(), spans=spans))
 
     def is_quoted(self, body: bytes, at: datetime) -> bool:
-        """Return whether something that cannot be decoded names an id that was theirs then."""
+        """Return True if an undecodable body names an id that the person had at the time."""
         return any(to_json(span.form) in body for span in self.identity.spans if span.covers(at))
 
     def is_session(self, session_key: str, owner: str | None) -> bool:
-        """Return whether a session or lane is theirs alone: by its owner, else by its key."""
+        """Return True if a session or lane belongs to the person alone, by owner or else by key."""
         if owner is not None:
             return owner in self.owners
         try:
@@ -161,7 +162,7 @@ class Ids:
             return False
 
     def _is_key(self, key: ParsedKey) -> bool:
-        # Keys are made of names of identities, which are never handed on.
+        # Keys contain the names of identities, which never pass to another person.
         if (key.platform, key.account, key.scope) != (self.platform, self.account, self.scope):
             return False
         alone = key.user if key.chat_class == "group" else key.chat
@@ -169,18 +170,18 @@ class Ids:
         return alone is not None and (alone in names or person_form(self.platform, alone) in names)
 
     def is_sender(self, source: Mapping[str, Any], at: datetime) -> bool:
-        """Return whether a source, or an event, of a time names them as who wrote."""
+        """Return True if a source or event of a time names the person as its sender."""
         return any(span.covers(at) for span in self._spans_of_sender(source))
 
     def said_as(self, who: Mapping[str, Any]) -> list[Said]:
-        """Return when what a source tells of its sender was them."""
+        """Return the time spans in which a sender was the person."""
         return [Said(who, span.since, span.until) for span in self._spans_of_sender(who)]
 
     def is_anothers(self, who: Mapping[str, Any], first_at: datetime, last_at: datetime) -> bool:
-        """Return whether another person on their account wrote the rows of a sender.
+        """Return True if another person on the same account wrote some rows of a sender.
 
         Args:
-            who: What the sources of the rows tell of their sender.
+            who: The sender as the sources of the rows name it.
             first_at: When the first of them was stored.
             last_at: When the last of them was stored.
         """
@@ -199,22 +200,22 @@ class Ids:
         if here != (self.platform, self.account, self.scope) or not isinstance(sender, dict):
             return []
         raw = (sender.get("alt_id"), sender.get("id"), *(sender.get("aliases") or ()))
-        ids = [one for one in raw if isinstance(one, str) and one]
-        # A number beside the platform's own id for an account says nothing: it may be handed on
-        # before what was written is stored.
-        lasting = [one for one in ids if self._is_lasting(one)]
-        return [span for one in lasting or ids for span in self.identity.spans_of(one)]
+        ids = [raw_id for raw_id in raw if isinstance(raw_id, str) and raw_id]
+        # Ignore a number beside the platform's own id of an account: the number may pass to another
+        # person before the message is stored.
+        lasting = [raw_id for raw_id in ids if self._is_lasting(raw_id)]
+        return [span for raw_id in lasting or ids for span in self.identity.spans_of(raw_id)]
 
     def _is_lasting(self, raw: str) -> bool:
         form = person_form(self.platform, raw)
         return form is not None and is_lasting(self.platform, form)
 
     def is_chat(self, chat_id: str, chats: set[str], at: datetime) -> bool:
-        """Return whether a direct chat was theirs at a time.
+        """Return True if a direct chat belonged to the person at a time.
 
         Args:
-            chat_id: As the platform names it.
-            chats: What keys of their sessions name chats.
+            chat_id: The platform's id of the chat.
+            chats: Chat ids in the keys of the person's sessions.
         """
         if self.identity.spans_of(chat_id):
             return self.identity.has(chat_id, at)
@@ -222,31 +223,31 @@ class Ids:
 
 
 def is_said(source: Mapping[str, Any], at: datetime, said: Iterable[Said]) -> bool:
-    """Return whether a source of a time names somebody in one of these ways."""
+    """Return True if a source of a time matches one of these senders."""
     sender = source.get("sender") or {}
     who = {
         **{name: source.get(name) for name in ("platform", "account", "scope")},
         "sender": {name: sender.get(name) for name in ("id", "alt_id", "aliases")},
     }
-    return any(one.who == who and one.covers(at) for one in said)
+    return any(sender_span.who == who and sender_span.covers(at) for sender_span in said)
 
 
 def why_not_to_forget(ids: Ids, own_ids: frozenset[str]) -> str | None:
-    """Return why somebody cannot be erased: because they are nobody, or we ourselves."""
+    """Return why an identity cannot be erased (a placeholder or our own account), or None."""
     if any(is_placeholder(ids.platform, form) for form in ids.forms):
         return "this id stands for several people of the platform, not for one"
-    own = own_ids | {form for one in own_ids if (form := person_form(ids.platform, one))}
+    own = own_ids | {form for own_id in own_ids if (form := person_form(ids.platform, own_id))}
     if not own.isdisjoint(ids.forms):
         return "this is an id of our own account"
     return None
 
 
 class Row(NamedTuple):
-    """A row of a transcript as far as it matters whose it is.
+    """A row of a transcript with the fields that decide whether an erasure blanks it.
 
     Attributes:
-        is_theirs: Whether the person wrote it.
-        has_source: Whether it came from a chat.
+        is_theirs: True if the person wrote it.
+        has_source: True if it came from a chat.
     """
 
     seq: int
@@ -265,19 +266,19 @@ def rows_to_blank(
     *,
     has_summary: bool = False,
 ) -> list[int]:
-    """Return the places of what goes from a transcript that others share.
+    """Return the seq numbers of the rows to blank in a shared transcript.
 
-    What the person wrote; what was answered in a turn, or to a message, of theirs; rows without
-    such a link behind a message of theirs; and a summary at the beginning that may be of it.
-    What others wrote stays.
+    These are the person's messages; answers in a turn of, or in reply to, such a message; unlinked
+    rows that follow such a message; and a summary at the beginning that may cover them. Messages
+    of others stay.
 
     Args:
-        rows: In order.
-        turns: Turns that had a message of theirs.
-        messages: Our ids of their messages.
-        has_summary: Whether rows of theirs were summed up.
+        rows: The rows in order.
+        turns: Turns that had a message of the person.
+        messages: Our ids of the person's messages.
+        has_summary: True if a summary may cover rows of the person.
     """
-    gone: list[int] = []
+    places: list[int] = []
     is_behind_theirs = False
     is_beginning = has_summary
     for row in rows:
@@ -287,22 +288,22 @@ def rows_to_blank(
         if row.role == "user":
             is_behind_theirs = row.is_theirs
             if row.is_theirs or is_beginning:
-                gone.append(row.seq)
+                places.append(row.seq)
         elif (
             row.turn_id in turns
             or row.reply_to in messages
             or is_beginning
             or (is_behind_theirs and not is_linked)
         ):
-            gone.append(row.seq)
-    return gone
+            places.append(row.seq)
+    return places
 
 
 def names_in(detail: object, ids: Ids, at: datetime) -> bool:
-    """Return whether a JSON value names a person, by an id or by the key of a session of theirs.
+    """Return True if a JSON value names a person, by an id or by the key of their session.
 
     Args:
-        at: When it was written.
+        at: When the value was written.
     """
     if isinstance(detail, dict):
         return any(names_in(value, ids, at) for value in detail.values())
@@ -315,7 +316,7 @@ def names_in(detail: object, ids: Ids, at: datetime) -> bool:
 
 
 def ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """Return numbers as ranges, first and last, in order."""
+    """Return numbers as sorted ranges of [first, last]."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number <= found[-1][1] + 1:
@@ -327,17 +328,17 @@ def ranges(numbers: Iterable[int]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class Gone:
-    """What was erased, as streams and other stores name it.
+    """Scope of an erasure, with the ids under which streams and other stores name the data.
 
     Attributes:
-        ids: Of the person.
-        until: What they wrote later stays.
-        sessions: Theirs alone.
-        turns: Turns in other sessions that had a message of theirs.
-        messages: Our ids of their messages there.
-        shared: Those other sessions.
-        letters: Dead letters.
-        chats: The platform's ids of chats that only they and we have.
+        ids: The person's identity.
+        until: Later messages of the person stay.
+        sessions: Sessions that belong to the person alone.
+        turns: Turns in shared sessions that had a message of the person.
+        messages: Our ids of the person's messages in shared sessions.
+        shared: The shared sessions.
+        letters: Dead letters of the person.
+        chats: The platform's ids of direct chats between the person and our account.
     """
 
     ids: Ids
@@ -350,7 +351,7 @@ class Gone:
     chats: set[str] = field(default_factory=set)
 
     def add_chat(self, session_key: str) -> None:
-        """Note the chat of a session of theirs, if it is between them and us."""
+        """Add the chat of one of the person's sessions, if it is a direct chat."""
         try:
             key = parse_session_key(session_key)
         except MalformedKeyError:
@@ -359,16 +360,18 @@ class Gone:
             self.chats.add(key.chat)
 
     def holds(self, stream: StreamName, stored_at: datetime, body: bytes) -> bool:
-        """Return whether a message of a stream is theirs."""
+        """Return True if a message of a stream belongs to the person."""
         try:
-            said = from_json(body)
+            decoded = from_json(body)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            decoded = None
+        if not isinstance(decoded, dict):
             return stored_at <= self.until and self.ids.is_quoted(body, stored_at)
-        if _uuid_in(said, "session_id", self.sessions) or _uuid_in(said, "turn_id", self.turns):
+        if _uuid_in(decoded, "session_id", self.sessions) or _uuid_in(
+            decoded, "turn_id", self.turns
+        ):
             return True
-        return self._is_said_in(stream, said, stored_at)
+        return self._is_said_in(stream, decoded, stored_at)
 
     def _is_said_in(self, stream: StreamName, said: Mapping[str, Any], stored_at: datetime) -> bool:
         match stream:

@@ -1,7 +1,7 @@
-"""Exports what is kept of one person, record by record; nothing of it is held in memory.
+"""Export the stored data of one person as a stream of records, without holding it in memory.
 
-It finds a person as an erasure does, so what is exported is what would be deleted. In sessions
-that others share, only what they wrote and what was answered to it is theirs.
+The export finds a person's data in the same way as an erasure, so it contains what an erasure would
+delete. In shared sessions it contains only the person's messages and the answers to them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class Export:
-    """Reads what is kept of a person.
+    """Reads the stored data of a person.
 
     Args:
-        finder: Finds what is theirs.
+        finder: Finds the person's data.
     """
 
     def __init__(self, store: Store, finder: Finder) -> None:
@@ -50,11 +50,11 @@ class Export:
         self._finder = finder
 
     async def run(self, person: Person, at: datetime | None = None) -> AsyncIterator[ExportRecord]:
-        """Yield all records, the last of them an `EndRecord`.
+        """Yield all records; the last one is an `EndRecord`.
 
         Args:
-            person: Named by an id.
-            at: When the id was theirs; None for now.
+            person: The person, named by an id.
+            at: A time at which the person had the id; None for now.
         """
         count = 0
         async for record in self._records(person, at):
@@ -81,13 +81,13 @@ class Export:
         async with self._transaction() as connection:
             account = (ids.platform, ids.account)
             known = await export_sql.aliases(connection, account, ids.identity.name)
-        for its in known:
+        for known_id in known:
             yield AliasRecord(
-                id=its.id,
-                canonical=its.canonical,
-                first_seen_at=its.first_seen_at,
-                since=its.since,
-                until=its.until,
+                id=known_id.id,
+                canonical=known_id.canonical,
+                first_seen_at=known_id.first_seen_at,
+                since=known_id.since,
+                until=known_id.until,
             )
         for session_key, session_id in await self._finder.find_lanes(gone):
             yield LaneRecord(session_key=session_key, session_id=session_id)
@@ -114,11 +114,11 @@ class Export:
                     body=(letter.body or b"").decode(errors="backslashreplace"),
                 )
         async for messages in self._finder.find_messages(gone, StreamName.INBOUND):
-            for one in messages:
+            for message in messages:
                 yield EventRecord(
-                    sequence=one.sequence,
-                    stored_at=one.stored_at,
-                    event=one.body.decode(errors="backslashreplace"),
+                    sequence=message.sequence,
+                    stored_at=message.stored_at,
+                    event=message.body.decode(errors="backslashreplace"),
                 )
 
     async def _session(self, session_id: UUID) -> AsyncIterator[ExportRecord]:
@@ -126,17 +126,17 @@ class Export:
             known = await export_sql.facts(connection, [session_id])
             line = await export_sql.waiting(connection, session_id)
             before = await export_sql.revisions(connection, session_id)
-        for its in known:
+        for session_facts in known:
             yield SessionRecord(
-                session_id=its.id,
-                session_key=its.session_key,
-                agent=its.agent,
-                platform=its.platform,
-                started_at=its.started_at,
-                ended_at=its.ended_at,
-                title=its.title,
-                note=its.note,
-                opening_note=its.opening_note,
+                session_id=session_facts.id,
+                session_key=session_facts.session_key,
+                agent=session_facts.agent,
+                platform=session_facts.platform,
+                started_at=session_facts.started_at,
+                ended_at=session_facts.ended_at,
+                title=session_facts.title,
+                note=session_facts.note,
+                opening_note=session_facts.opening_note,
             )
         async for row in export_sql.rows(self._transaction, session_id):
             yield _row(session_id, row, is_theirs=row.role == "user")
@@ -153,24 +153,24 @@ class Export:
             is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in said)
             if is_theirs or is_answer:
                 yield _row(session_id, row, is_theirs=is_theirs)
-        theirs = [one for one in line if is_said(one.source, one.at, said_as)]
-        revised = [one for one in before if one.message_id in said]
-        for record in _beside(session_id, theirs, revised):
+        own_waiting = [waiting for waiting in line if is_said(waiting.source, waiting.at, said_as)]
+        revised = [revision for revision in before if revision.message_id in said]
+        for record in _beside(session_id, own_waiting, revised):
             yield record
 
 
 def _beside(
     session_id: UUID, line: Iterable[export_sql.Waits], before: Iterable[export_sql.Revised]
 ) -> Iterator[ExportRecord]:
-    """Yield what there is beside the rows of a session: what waits, what messages said before."""
-    for one in line:
+    """Yield the records of a session besides its rows: waiting messages and earlier revisions."""
+    for waiting in line:
         yield WaitingRecord(
             session_id=session_id,
-            id=one.id,
-            at=one.at,
-            text=one.text,
-            details=one.details,
-            source=one.source,
+            id=waiting.id,
+            at=waiting.at,
+            text=waiting.text,
+            details=waiting.details,
+            source=waiting.source,
         )
     for revised in before:
         yield RevisionRecord(

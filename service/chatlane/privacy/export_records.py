@@ -1,4 +1,4 @@
-"""What an export of a person consists of: one record a line, each with its `record` kind."""
+"""Define the records of an export of a person: one record per line, each with its `record` kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Line(BaseModel):
 
 
 class PersonRecord(_Line):
-    """The first line: whose data follow, and when they were read."""
+    """The first line: the person whose data follow, and the time of the export."""
 
     record: Literal["person"] = "person"
     platform: str
@@ -25,7 +25,7 @@ class PersonRecord(_Line):
 
 
 class AliasRecord(_Line):
-    """An id of theirs, the name of their identity, and when the id was theirs, if not always."""
+    """An id of the person, the name of their identity, and the time span of the id if bounded."""
 
     record: Literal["alias"] = "alias"
     id: str
@@ -36,7 +36,7 @@ class AliasRecord(_Line):
 
 
 class LaneRecord(_Line):
-    """A place where only they talk, and the session it leads to."""
+    """A lane that belongs to the person alone, and the session it points to."""
 
     record: Literal["lane"] = "lane"
     session_key: str
@@ -44,7 +44,7 @@ class LaneRecord(_Line):
 
 
 class SessionRecord(_Line):
-    """A session of theirs alone; its rows follow."""
+    """A session that belongs to the person alone; its rows follow."""
 
     record: Literal["session"] = "session"
     session_id: UUID
@@ -61,7 +61,7 @@ class SessionRecord(_Line):
 
 
 class RowRecord(_Line):
-    """A row of a transcript: what they wrote, or what was answered to it."""
+    """A row of a transcript: a message of the person, or an answer to one."""
 
     record: Literal["row"] = "row"
     session_id: UUID
@@ -79,7 +79,7 @@ class RowRecord(_Line):
 
 
 class WaitingRecord(_Line):
-    """A message of theirs that waits for its turn."""
+    """A message of the person that waits for its turn."""
 
     record: Literal["waiting"] = "waiting"
     session_id: UUID
@@ -91,7 +91,7 @@ class WaitingRecord(_Line):
 
 
 class RevisionRecord(_Line):
-    """What a message of theirs said before they edited or deleted it."""
+    """An earlier version of a message that the person edited or deleted."""
 
     record: Literal["revision"] = "revision"
     session_id: UUID
@@ -102,7 +102,7 @@ class RevisionRecord(_Line):
 
 
 class DeadLetterRecord(_Line):
-    """A message of theirs that was set aside."""
+    """A dead letter of the person."""
 
     record: Literal["dead_letter"] = "dead_letter"
     id: UUID
@@ -112,7 +112,7 @@ class DeadLetterRecord(_Line):
 
 
 class EventRecord(_Line):
-    """An event of theirs that the log still holds."""
+    """An event of the person that the log still holds."""
 
     record: Literal["event"] = "event"
     sequence: int
@@ -121,7 +121,7 @@ class EventRecord(_Line):
 
 
 class EndRecord(_Line):
-    """The last line: without it the file is not complete."""
+    """The last line; without it the file is incomplete."""
 
     record: Literal["end"] = "end"
     records: int = Field(description="How many lines came before.")

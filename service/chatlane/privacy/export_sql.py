@@ -1,4 +1,4 @@
-"""Reads what is kept of a person, some rows at a time."""
+"""Read the stored data of a person in batches."""
 
 from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
 
@@ -22,7 +22,7 @@ _ROWS_AT_ONCE: Final = 500
 
 
 class Told(NamedTuple):
-    """A row of a transcript with all that it says; `removal` is 0 unless it is in the archive."""
+    """A row of a transcript with its content; `removal` is 0 unless it is in the archive."""
 
     removal: int
     seq: int
@@ -50,7 +50,7 @@ ORDER BY removal, seq LIMIT $4
 
 
 async def rows(transaction: "Transaction", session_id: "UUID") -> "AsyncIterator[Told]":
-    """Yield the rows of a session, those of the archive last."""
+    """Yield the rows of a session, archived rows last."""
     after = 0
     while True:
         async with transaction() as connection:
@@ -104,13 +104,13 @@ SELECT turn_id, id FROM (
 async def answered_in(
     connection: "PoolConnectionProxy", session_id: "UUID", said: "Iterable[Said]"
 ) -> "tuple[set[UUID], set[UUID]]":
-    """Return the turns and messages of somebody in a session that others share."""
+    """Return the ids of the turns and messages of a person in a shared session."""
     found = await connection.fetch(ANSWERED_SQL, session_id, *said_columns(said))
     return {row[0] for row in found if row[0]}, {row[1] for row in found if row[1]}
 
 
 class Facts(NamedTuple):
-    """What there is to know of a session."""
+    """Exported facts about a session."""
 
     id: "UUID"
     session_key: str
@@ -149,7 +149,7 @@ WHERE platform = $1 AND account = $2 AND identity = $3
 
 
 async def facts(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> list[Facts]:
-    """Return what there is to know of sessions."""
+    """Return the exported facts about some sessions."""
     return [Facts(*row.values()) for row in await connection.fetch(FACTS_SQL, ids)]
 
 
@@ -164,7 +164,7 @@ class Waits(NamedTuple):
 
 
 async def waiting(connection: "PoolConnectionProxy", session_id: "UUID") -> list[Waits]:
-    """Return what waits in a session, in order."""
+    """Return the waiting messages of a session, in order."""
     found = await connection.fetch(WAITING_SQL, session_id)
     return [
         Waits(row[0], row[1], row[2], from_json(row[3]), from_json(row[4]))
@@ -173,7 +173,7 @@ async def waiting(connection: "PoolConnectionProxy", session_id: "UUID") -> list
 
 
 class Revised(NamedTuple):
-    """What a message said before it was edited or deleted."""
+    """An earlier version of a message that was edited or deleted."""
 
     message_id: "UUID | None"
     at: "datetime"
@@ -182,7 +182,7 @@ class Revised(NamedTuple):
 
 
 async def revisions(connection: "PoolConnectionProxy", session_id: "UUID") -> list[Revised]:
-    """Return what messages of a session said before, by message."""
+    """Return the earlier versions of a session's messages, ordered by message."""
     found = await connection.fetch(REVISIONS_SQL, session_id)
     return [
         Revised(row[0], row[1], row[2], row[3] and from_json(row[3])) for row in map(tuple, found)
@@ -190,7 +190,7 @@ async def revisions(connection: "PoolConnectionProxy", session_id: "UUID") -> li
 
 
 class Named(NamedTuple):
-    """An id of a person, and when it was theirs; None for no bound."""
+    """An id of a person, and the time span in which they had it; None for no bound."""
 
     id: str
     canonical: str
@@ -202,6 +202,6 @@ class Named(NamedTuple):
 async def aliases(
     connection: "PoolConnectionProxy", account: tuple[str, str], identity: str
 ) -> list[Named]:
-    """Return all ids of a person, those that are somebody else's by now included."""
+    """Return all ids of a person, including those that belong to another person now."""
     found = await connection.fetch(ALIASES_SQL, *account, identity)
     return [Named(*row.values()) for row in found]

@@ -1,4 +1,4 @@
-"""Finds what is one person's, in database and streams; looks only."""
+"""Find the data of one person in database and streams, without changing anything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MESSAGES_AT_ONCE: Final = 1_000
 _SESSIONS_AT_ONCE: Final = 50
-# Servers of a cluster may differ by that much when the leader of a stream changes.
+# Clocks of a cluster's servers may differ by so much when the leader of a stream changes.
 _CLOCKS: Final = timedelta(seconds=10)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -51,22 +51,22 @@ _STREAM_OF_SUBJECT: Final = {
 
 
 class Streams(Protocol):
-    """The streams as this sees them."""
+    """Interface to the streams that searches and erasures need."""
 
     async def clock(self) -> datetime:
         """Return the time by the clock of the streams."""
         ...
 
     async def state(self, stream: StreamName) -> StreamState | None:
-        """Return how far a stream goes."""
+        """Return the state of a stream, or None if there is no such stream."""
         ...
 
     async def find_stored_at(self, stream: str, sequence: int) -> datetime | None:
-        """Return when a message was stored, if it is there."""
+        """Return the stored time of a message, or None if it is not there."""
         ...
 
     async def first_stored_at(self, stream: StreamName) -> datetime | None:
-        """Return when the oldest message of a stream was stored."""
+        """Return the stored time of the oldest message of a stream."""
         ...
 
     def read(
@@ -75,19 +75,19 @@ class Streams(Protocol):
         account: tuple[str, str] | None = None,
         until: datetime | None = None,
     ) -> AsyncIterator[list[StoredMessage]]:
-        """Yield all messages of a stream up to a time, or those of INBOUND of an account."""
+        """Yield the messages of a stream up to a time, on INBOUND optionally of one account."""
         ...
 
     async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
-        """Delete messages for good, and perhaps overwrite them on disk."""
+        """Delete messages permanently; optionally overwrite them on disk."""
         ...
 
 
 class Finder:
-    """Finds a person.
+    """Finds the data of a person.
 
     Args:
-        transaction: Opens one for each piece of what is looked through.
+        transaction: Opens a transaction for each batch.
         streams: All streams.
     """
 
@@ -96,29 +96,29 @@ class Finder:
         self._streams = streams
 
     async def find_ids(self, person: Person, at: datetime | None = None) -> Ids:
-        """Return the identity of a person, with all ids that are or were theirs.
+        """Return the identity of a person, with all current and former ids.
 
         Args:
-            person: Named by an id.
-            at: When the id was theirs; None for now.
+            person: The person, named by an id.
+            at: A time at which the person had the id; None for now.
         """
         async with self._transaction() as connection:
             identity = await identities.find(connection, person, at)
-        # A text that is no id may stand in sources all the same.
+        # Sources may contain a text that is not a known id.
         scope = person.scope or None
         return Ids(identity or identity_with(person.platform, person.account, scope, person.id, ()))
 
     async def find_sessions(self, gone: Gone) -> dict[UUID, str]:
-        """Return the sessions of before the end that are theirs alone, with their keys."""
+        """Return keys of the sessions up to the end that belong to the person alone, by id."""
         found = await self._find_owned(gone)
         for session_id in await self._with_others(gone, found):
             del found[session_id]
         return found
 
     async def find_mixed(self, gone: Gone) -> dict[UUID, str]:
-        """Return the sessions of before the end that they own and others wrote in, with their keys.
+        """Return keys of the sessions up to the end that the person owns but others wrote in, by id.
 
-        Releases before shared sessions lost their owner left them.
+        Older releases left such sessions: they did not clear the owner of a shared session.
         """
         found = await self._find_owned(gone)
         return {
@@ -126,11 +126,13 @@ class Finder:
         }
 
     async def _with_others(self, gone: Gone, keys: Mapping[UUID, str]) -> set[UUID]:
-        # Only a thread's lane led others to the session of a question, and both have a lane.
-        every = sorted(session_id for session_id, key in keys.items() if key.startswith("agent:"))
+        # Only sessions of lanes can be mixed: a thread's lane led others to a question's session.
+        session_ids = sorted(
+            session_id for session_id, key in keys.items() if key.startswith("agent:")
+        )
         found: set[UUID] = set()
-        for begin in range(0, len(every), _SESSIONS_AT_ONCE):
-            some = every[begin : begin + _SESSIONS_AT_ONCE]
+        for begin in range(0, len(session_ids), _SESSIONS_AT_ONCE):
+            some = session_ids[begin : begin + _SESSIONS_AT_ONCE]
             async with self._transaction() as connection:
                 senders = await erase_sql.senders_of(connection, some)
             found |= {
@@ -143,36 +145,40 @@ class Finder:
     async def _find_owned(self, gone: Gone) -> dict[UUID, str]:
         ids, found = gone.ids, {}
         async with self._transaction() as connection:
-            every = await erase_sql.owned(connection, ids.owners)
+            candidates = await erase_sql.owned(connection, ids.owners)
         like = f"agent:%:{ids.platform}:{ids.account}:%"
-        every += [
-            one
-            async for one in erase_sql.walk_sessions(self._transaction, like)
-            if ids.is_session(one.session_key, one.owner)
+        candidates += [
+            session
+            async for session in erase_sql.walk_sessions(self._transaction, like)
+            if ids.is_session(session.session_key, session.owner)
         ]
         later = []
-        for one in every:
-            if one.started_at is not None and one.started_at <= gone.until:
-                found[one.session_id] = one.session_key
+        for session in candidates:
+            if session.started_at is not None and session.started_at <= gone.until:
+                found[session.session_id] = session.session_key
             else:
-                later.append(one)
+                later.append(session)
         async with self._transaction() as connection:
             old = await erase_sql.with_old_rows(
-                connection, [one.session_id for one in later], gone.until
+                connection, [session.session_id for session in later], gone.until
             )
-        return found | {one.session_id: one.session_key for one in later if one.session_id in old}
+        return found | {
+            session.session_id: session.session_key
+            for session in later
+            if session.session_id in old
+        }
 
     async def find_shared(self, gone: Gone) -> dict[UUID, list[Said]]:
-        """Return the sessions they wrote in besides their own, and how sources name them there."""
+        """Return the sessions that the person wrote in, with the sender as sources name it there."""
         found: dict[UUID, list[Said]] = {}
         of = (gone.ids.platform, gone.ids.account)
         async for spoken in erase_sql.walk_senders(self._transaction, gone.until, of):
-            for said in gone.ids.said_as(spoken.who):
-                # Between the first and the last somebody else may have had the id.
-                if said.overlaps(spoken.first_at, spoken.last_at):
+            for sender in gone.ids.said_as(spoken.who):
+                # Another person may have had the id between the first and the last row.
+                if sender.overlaps(spoken.first_at, spoken.last_at):
                     named = found.setdefault(spoken.session_id, [])
-                    if said not in named:
-                        named.append(said)
+                    if sender not in named:
+                        named.append(sender)
         if not gone.ids.was_always_one:
             found = await self._without_others(found, gone.until)
         return found
@@ -180,7 +186,7 @@ class Finder:
     async def _without_others(
         self, found: dict[UUID, list[Said]], until: datetime
     ) -> dict[UUID, list[Said]]:
-        """Leave out sessions that hold rows of before and after, and none of the time itself."""
+        """Drop sessions with rows only before and after a time span, but none within it."""
         async with self._transaction() as connection:
             return {
                 session_id: said
@@ -189,30 +195,30 @@ class Finder:
             }
 
     async def find_lanes(self, gone: Gone) -> list[tuple[str, UUID]]:
-        """Return keys of lanes of theirs alone, with the sessions they lead to."""
+        """Return the keys of lanes that belong to the person alone, with their session ids."""
         like = f"agent:%:{gone.ids.platform}:{gone.ids.account}:%"
         return [
             (lane.session_key, lane.session_id)
             async for lane in erase_sql.walk_lanes(self._transaction, like)
-            # One that leads to what they began later is a new conversation.
+            # A lane that points to a later session belongs to a new conversation.
             if gone.ids.is_session(lane.session_key, lane.owner)
             and (lane.started_at is None or lane.started_at <= gone.until)
         ]
 
     async def find_letters(self, gone: Gone) -> AsyncIterator[list[Letter]]:
-        """Yield dead letters of theirs, some at a time."""
+        """Yield the dead letters of the person in batches."""
         async for letters in erase_sql.walk_letters(self._transaction):
-            if its := [one for one in letters if _is_letter(gone, one)]:
-                yield its
+            if found := [letter for letter in letters if _is_letter(gone, letter)]:
+                yield found
 
     async def find_replies(
         self, gone: Gone, answered_until: datetime
     ) -> AsyncIterator[list[tuple[str, str]]]:
-        """Yield (principal, id) of requests whose kept answers may say something of theirs.
+        """Yield (principal, id) of requests whose stored replies may contain data of the person.
 
         Args:
-            gone: Whose.
-            answered_until: What was answered up to then may tell of what was blanked since.
+            gone: Scope of the erasure.
+            answered_until: Replies up to this time may quote rows that were blanked since.
         """
         after = (_BEGINNING, "", "")
         while True:
@@ -221,14 +227,16 @@ class Finder:
             if not replies:
                 return
             after = (replies[-1].at, replies[-1].principal, replies[-1].id)
-            its = [
-                (one.principal, one.id) for one in replies if _is_reply(gone, answered_until, one)
+            found = [
+                (reply.principal, reply.id)
+                for reply in replies
+                if _is_reply(gone, answered_until, reply)
             ]
-            if its:
-                yield its
+            if found:
+                yield found
 
     async def find_audit_lines(self, gone: Gone) -> AsyncIterator[list[int]]:
-        """Yield ids of lines that name them, some at a time."""
+        """Yield the ids of audit lines that name the person, in batches."""
         after = 0
         while True:
             async with self._transaction() as connection:
@@ -236,17 +244,17 @@ class Finder:
             if not lines:
                 return
             after = lines[-1].id
-            its = [
-                one.id
-                for one in lines
-                if (one.at <= gone.until or one.session_id in gone.sessions)
-                and names_in(one.detail, gone.ids, one.at)
+            found = [
+                line.id
+                for line in lines
+                if (line.at <= gone.until or line.session_id in gone.sessions)
+                and names_in(line.detail, gone.ids, line.at)
             ]
-            if its:
-                yield its
+            if found:
+                yield found
 
     async def count_in_outbox(self, gone: Gone, through: int) -> int:
-        """Return how many of the rows up to one are theirs."""
+        """Return how many outbox rows up to an id belong to the person."""
         after, found = 0, 0
         while True:
             async with self._transaction() as connection:
@@ -265,20 +273,24 @@ class Finder:
     async def find_messages(
         self, gone: Gone, stream: StreamName
     ) -> AsyncIterator[list[StoredMessage]]:
-        """Yield messages of a stream that are theirs, some at a time."""
+        """Yield the messages of a stream that belong to the person, in batches."""
         if await self._streams.state(stream) is None:
             return
         account, until = None, None
         if stream is StreamName.INBOUND:
-            # What came later is not theirs to lose; other streams may tell of them later.
+            # An erasure leaves later events; other streams may mention the person later.
             account, until = (gone.ids.platform, gone.ids.account), gone.until + _CLOCKS
         found: list[StoredMessage] = []
         async for messages in self._streams.read(stream, account, until):
-            found += [one for one in messages if gone.holds(stream, one.stored_at, one.body)]
+            found += [
+                message
+                for message in messages
+                if gone.holds(stream, message.stored_at, message.body)
+            ]
             if len(found) >= _MESSAGES_AT_ONCE:
                 yield found
                 found = []
-            # It shares a processor with nobody's traffic, but it may share one with a router.
+            # Yield to the event loop: a router may share the processor.
             await asyncio.sleep(0)
         if found:
             yield found
@@ -293,7 +305,7 @@ def _is_letter(gone: Gone, letter: Letter) -> bool:
 
 
 def _stream_of(letter: Letter) -> StreamName:
-    """Return the stream that a dead letter was meant for, or came from."""
+    """Return the source or destination stream of a dead letter."""
     stream = _STREAM_OF_STAGE.get(letter.stage)
     if stream is not None:
         return stream
@@ -302,15 +314,15 @@ def _stream_of(letter: Letter) -> StreamName:
 
 
 def _streams_named(name: str) -> tuple[StreamName, ...]:
-    """Return the stream of a name; all of them for one that only a newer release knows."""
+    """Return the stream with a name, or all streams if only a newer release knows the name."""
     return (StreamName(name),) if name in tuple(StreamName) else tuple(StreamName)
 
 
-def _is_reply(gone: Gone, answered_until: datetime, one: Reply) -> bool:
-    """Return whether what a request was answered may say something of a person."""
-    named = {text.decode() for text in _UUID.findall(one.reply)}
+def _is_reply(gone: Gone, answered_until: datetime, reply: Reply) -> bool:
+    """Return True if the reply to a request may contain data of a person."""
+    named = {text.decode() for text in _UUID.findall(reply.reply)}
     if any(str(session_id) in named for session_id in gone.sessions):
         return True
-    if one.at <= answered_until and any(str(its) in named for its in gone.shared):
+    if reply.at <= answered_until and any(str(shared_id) in named for shared_id in gone.shared):
         return True
-    return one.at <= gone.until and gone.ids.is_quoted(one.reply, one.at)
+    return reply.at <= gone.until and gone.ids.is_quoted(reply.reply, reply.at)

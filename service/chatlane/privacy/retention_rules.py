@@ -1,7 +1,7 @@
-"""What each table and column holds of people: one place for erasure, export and retention. Pure data.
+"""Declare the personal data of each table and column for erasure, export and retention. Pure data.
 
-Tests compare this with a migrated database, with what an erasure leaves and an export contains, and
-with the table in docs/data-retention.md.
+Tests compare these declarations with a migrated database, with the results of an erasure and an
+export, and with the table in docs/data-retention.md.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 
 class Subject(StrEnum):
-    """Whose personal data a column holds.
+    """The person whose data a column holds.
 
-    OWNER: the person of a session that nobody else shares. WRITER: the person who wrote the message,
-    or whom the row answers; also in sessions that several people share. OPERATOR: a person who runs
-    the service.
+    OWNER: the person of a session that is not shared. WRITER: the person who wrote the message, or
+    whom the row answers; also in shared sessions. OPERATOR: a person who runs the service.
     """
 
     OWNER = "owner"
@@ -28,10 +27,10 @@ class Subject(StrEnum):
 
 
 class Erasure(StrEnum):
-    """What an erasure does to a column.
+    """The effect of an erasure on a column.
 
-    DELETED: it deletes the row. CLEARED: the row may stay, and the column loses what names or quotes
-    the person. KEPT: nothing; `Personal.reason` says why.
+    DELETED: the erasure deletes the row. CLEARED: the row may stay, and the erasure removes from the
+    column what names or quotes the person. KEPT: no effect; `Personal.reason` says why.
     """
 
     DELETED = "deleted"
@@ -45,9 +44,9 @@ class Personal:
 
     Attributes:
         subject: The person.
-        erasure: What an erasure does to the column.
-        exported: Record and field of the export, such as `row.text`; empty if it is not exported.
-        reason: Why it is kept, or why it is not exported.
+        erasure: The effect of an erasure on the column.
+        exported: Record and field of the export, such as `row.text`; empty if not exported.
+        reason: Why an erasure keeps it, or why it is not exported.
     """
 
     subject: Subject
@@ -58,15 +57,15 @@ class Personal:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a table holds, and how long.
+    """The columns of a table and the retention of its rows.
 
     Attributes:
-        kept: For how long, a setting in backquotes; or why there is no limit.
+        kept: How long rows stay, with settings in backquotes; or why there is no limit.
         by: What deletes the rows: `routers` all the time, `retain` the command, `with sessions`;
             empty if nothing does.
         personal: Columns that hold personal data.
-        technical: Columns with ids of ours, times, counters, states and settings. A digest counts as
-            technical only if it is not one of a person.
+        technical: Columns with our ids, times, counters, states and settings. A digest counts as
+            technical only if it is not the digest of a person.
     """
 
     kept: str

@@ -1,4 +1,4 @@
-"""Deletes what was kept long enough, some rows at a time: what routers do not delete themselves."""
+"""Delete expired rows in batches, for the tables that routers do not clean themselves."""
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -31,13 +31,13 @@ SELECT id FROM sessions WHERE id > $1 ORDER BY id OFFSET 4999 LIMIT 1
 async def ended_sessions(
     connection: "PoolConnectionProxy", after: "UUID", age: "timedelta", limit: int
 ) -> "list[UUID]":
-    """Return sessions of the next 5,000 behind one that ended long ago, `limit` of them."""
+    """Return up to `limit` long-ended sessions among the next 5,000 after an id."""
     rows = await connection.fetch(ENDED_SESSIONS_SQL, after, age, limit)
     return [row[0] for row in rows]
 
 
 async def end_of_piece(connection: "PoolConnectionProxy", after: "UUID") -> "UUID | None":
-    """Return the last of the next 5,000 sessions behind one; None where there are fewer."""
+    """Return the last id of the next 5,000 sessions after an id; None if there are fewer."""
     last: UUID | None = await connection.fetchval(END_OF_PIECE_SQL, after)
     return last
 
@@ -89,13 +89,13 @@ async def delete_archive(
     age: "timedelta",
     limit: int,
 ) -> int:
-    """Delete archived rows of some sessions; returns how many."""
+    """Delete old archived rows of a range of sessions; return their number."""
     status = await connection.execute(OLD_ARCHIVE_SQL, after, through, age, limit)
     return int(status.rpartition(" ")[2])
 
 
 async def delete_revisions(connection: "PoolConnectionProxy", age: "timedelta", limit: int) -> int:
-    """Delete old revisions; returns how many."""
+    """Delete old revisions; return their number."""
     status = await connection.execute(OLD_REVISIONS_SQL, age, limit)
     return int(status.rpartition(" ")[2])
 
@@ -103,11 +103,11 @@ async def delete_revisions(connection: "PoolConnectionProxy", age: "timedelta", 
 async def delete_turns(
     connection: "PoolConnectionProxy", after: "UUID", before: "UUID", limit: int
 ) -> "list[UUID]":
-    """Delete turns that are over, with ids between two others; returns them."""
+    """Delete ended turns with ids in a range; return their ids."""
     return [row[0] for row in await connection.fetch(OLD_TURNS_SQL, after, before, limit)]
 
 
 async def delete_holds(connection: "PoolConnectionProxy", limit: int) -> int:
-    """Delete holds that are over; returns how many."""
+    """Delete expired holds; return their number."""
     status = await connection.execute(OVER_HOLDS_SQL, _START, limit)
     return int(status.rpartition(" ")[2])

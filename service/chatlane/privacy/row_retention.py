@@ -1,4 +1,7 @@
-"""Carries out what `[retention]` says, in pieces beside the traffic; what routers do not do."""
+"""Delete rows that are older than `[retention]` permits, in batches that run beside the traffic.
+
+Routers clean the other tables themselves.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ _START: Final = UUID(int=0)
 _ROWS_AT_ONCE: Final = 1_000
 _SESSIONS_AT_ONCE: Final = 50
 ERASED_KEPT: Final = timedelta(days=90)
-# Between two pieces, so that routers find the database idle.
+# Pause between two batches, so that routers find the database idle.
 _PAUSE: Final = timedelta(milliseconds=20)
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How long what is kept; None for as long as nobody deletes it."""
+    """Retention periods by kind of data; None for no limit."""
 
     sessions: timedelta | None
     archive: timedelta | None
@@ -42,11 +45,11 @@ class Ages:
 
 
 class Retaining:
-    """Deletes what was kept long enough; may be interrupted and run again at any time.
+    """Deletes expired rows; it may be interrupted and run again at any time.
 
     Args:
-        store: With any timeouts: each piece takes milliseconds.
-        ages: What `[retention]` says.
+        store: Database access with any timeouts, because each batch takes milliseconds.
+        ages: The periods of `[retention]`.
     """
 
     def __init__(self, store: Store, ages: Ages) -> None:
@@ -54,7 +57,7 @@ class Retaining:
         self._ages = ages
 
     async def run(self) -> Counter[str]:
-        """Delete all that is old by now; returns how much, by table."""
+        """Delete all expired rows; return their numbers by table."""
         done: Counter[str] = Counter()
         ages = self._ages
         if ages.sessions is not None:
@@ -106,11 +109,11 @@ class Retaining:
 
     async def _remove(self, old: list[UUID]) -> int:
         async with self._transaction() as connection:
-            gone = sorted(await sessions.lock_free(connection, old))
-            await removals.remove(connection, gone)
-            for one in gone:
-                await audit.write(connection, "session_removed", one, {"reason": "age"})
-        return len(gone)
+            removed = sorted(await sessions.lock_free(connection, old))
+            await removals.remove(connection, removed)
+            for session_id in removed:
+                await audit.write(connection, "session_removed", session_id, {"reason": "age"})
+        return len(removed)
 
     async def _delete_archive(self, age: timedelta) -> int:
         total: int = 0
@@ -134,8 +137,8 @@ class Retaining:
         total, after, before = 0, _START, first_id_at(datetime.now(UTC) - age)
         while True:
             async with self._transaction() as connection:
-                gone = await retention_sql.delete_turns(connection, after, before, _ROWS_AT_ONCE)
-            if not gone:
+                deleted = await retention_sql.delete_turns(connection, after, before, _ROWS_AT_ONCE)
+            if not deleted:
                 return total
-            total, after = total + len(gone), max(gone)
+            total, after = total + len(deleted), max(deleted)
             await asyncio.sleep(_PAUSE.total_seconds())

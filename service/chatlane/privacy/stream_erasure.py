@@ -1,7 +1,8 @@
-"""Reads whole streams to find what is somebody's, and deletes single messages for good.
+"""Read whole streams to find the messages of a person, and delete single messages permanently.
 
-A deleted message is not read by anybody any more. Whether the server also overwrites it on disk is
-asked for each time: that takes it some milliseconds, in which it answers no other request.
+No consumer can read a deleted message. The caller decides for each deletion whether the server also
+overwrites the message on disk. That takes some milliseconds, in which the server answers no other
+request.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-# Of the largest messages these are still no more than some tens of megabytes.
+# Even with messages of the maximum size, this is at most some tens of megabytes.
 _READ_AT_ONCE: Final = 64
-# The server takes requests one after the other, those of routers among them.
+# The server handles requests one after the other, including those of routers.
 _DELETED_AT_ONCE: Final = 16
 _OVERWRITTEN_AT_ONCE: Final = 2
-# It shares the server with everybody else, and is in no hurry.
+# An erasure shares the server with all clients and is not urgent, so it waits longer for answers.
 _PATIENCE: Final = timedelta(seconds=15)
 _INACTIVE: Final = 10 * REQUEST_TIMEOUT
-# Of each of `STREAMS_OF_PEOPLE`.
+# Stored subject of each stream in `STREAMS_OF_PEOPLE`.
 _STORED_AS: Final = {
     StreamName.INBOUND: subjects.LOG,
     StreamName.ROUTED: subjects.ROUTED,
@@ -50,7 +51,7 @@ _NO_SUCH_SEQUENCE: Final = 10043
 
 
 class StreamErasure:
-    """The streams, for who erases.
+    """Access to the streams for exports and erasures.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -60,21 +61,21 @@ class StreamErasure:
         self._jetstream = JetStream(client, _PATIENCE)
 
     async def clock(self) -> datetime:
-        """Return the time now by the clock that messages get theirs from."""
+        """Return the current time by the clock that sets the times of messages."""
         info = await self._jetstream.request(f"STREAM.INFO.{StreamName.INBOUND}")
         return told_at(info)
 
     async def state(self, stream: StreamName) -> StreamState | None:
-        """Return how far a stream goes, or None when there is no such stream."""
+        """Return the state of a stream, or None if there is no such stream."""
         return await self._jetstream.find_stream(stream)
 
     async def find_stored_at(self, stream: str, sequence: int) -> datetime | None:
-        """Return when a message was stored, if it is there."""
+        """Return the stored time of a message, or None if it is not there."""
         message = await self._jetstream.find_message(stream, sequence)
         return message.stored_at if message else None
 
     async def first_stored_at(self, stream: StreamName) -> datetime | None:
-        """Return when the oldest message of a stream was stored; None when it is empty."""
+        """Return the stored time of the oldest message of a stream, or None if it is empty."""
         state = await self.state(stream)
         if state is None or state.first_sequence > state.last_sequence:
             return None
@@ -86,18 +87,18 @@ class StreamErasure:
         account: tuple[str, str] | None = None,
         until: datetime | None = None,
     ) -> AsyncIterator[list[StoredMessage]]:
-        """Yield all messages that a stream holds now, some at a time.
+        """Yield all messages that a stream holds now, in batches.
 
         Args:
-            stream: Of which stream.
-            account: Of INBOUND: only what came to this account of a platform.
-            until: About when the last of them was stored; None for all.
+            stream: The stream to read.
+            account: For INBOUND: only events of this (platform, account).
+            until: Approximate stored time of the last message to read; None for all.
         """
         subject = subjects.wildcards(_STORED_AS[stream])
         if account is not None:
             platform, name = account
             subject = subjects.wildcards(subjects.LOG, platform=platform, account=name)
-        # One that somebody left behind would go on where it was.
+        # Delete a consumer that an interrupted run left: it would continue at its old position.
         await self._jetstream.find(f"CONSUMER.DELETE.{stream}.{ERASING_CONSUMER}")
         config = {"name": ERASING_CONSUMER, "deliver_policy": "all", "filter_subject": subject}
         async with open_pass(
@@ -108,30 +109,32 @@ class StreamErasure:
             )
             async for got in pieces:
                 yield [
-                    StoredMessage(its.stream_sequence, its.stored_at, message.subject, message.data)
-                    for message, its in got
+                    StoredMessage(
+                        delivery.stream_sequence, delivery.stored_at, message.subject, message.data
+                    )
+                    for message, delivery in got
                 ]
                 if until is not None and got[-1][1].stored_at > until:
                     return
 
     async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
-        """Delete messages; those that are not there any more are no error.
+        """Delete messages; a message that is already gone is not an error.
 
         Args:
-            stream: Of which stream.
-            sequences: Which.
-            overwrite: Whether their bytes on disk are overwritten before the server returns.
+            stream: The stream that holds them.
+            sequences: Sequences of the messages.
+            overwrite: True if the server overwrites their bytes on disk before it answers.
         """
         free = asyncio.Semaphore(_OVERWRITTEN_AT_ONCE if overwrite else _DELETED_AT_ONCE)
 
-        async def one(sequence: int) -> None:
+        async def delete_one(sequence: int) -> None:
             async with free:
                 await self._delete(stream, sequence, overwrite=overwrite)
 
         try:
             async with asyncio.TaskGroup() as tasks:
                 for sequence in sequences:
-                    tasks.create_task(one(sequence))
+                    tasks.create_task(delete_one(sequence))
         except ExceptionGroup as group:
             if group.split(BusUnavailableError)[1] is not None:
                 raise

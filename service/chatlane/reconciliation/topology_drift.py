@@ -129,7 +129,7 @@ class DriftWatch:
             self._seen[log] = _Seen(state, now, await self._unexplained(log, state))
 
     async def _unexplained(self, log: LogName, state: StreamState) -> int:
-        """Return the number of missing messages that no deletion of ours explains."""
+        """Return the number of missing messages that the service did not delete itself."""
         if not state.deleted:
             return 0
         holes = await self._erased(log, state.generation, state.first_sequence, state.last_sequence)
@@ -154,7 +154,7 @@ class _Seen(NamedTuple):
 
     Attributes:
         at: Monotonic time of the check.
-        unexplained: Number of messages missing then that no deletion of ours explains.
+        unexplained: Number of messages missing then that the service did not delete itself.
     """
 
     state: StreamState

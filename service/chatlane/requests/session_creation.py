@@ -127,8 +127,8 @@ class Opening:
         led = {} if lane is None else await sessions.lock(connection, [lane.session_id])
         before = None if lane is None else led.get(lane.session_id)
         if request.acting_for is not None:
-            theirs = await identities.find_owners(connection, request.acting_for)
-            if before is None or before.owner not in (theirs or ()):
+            owners = await identities.find_owners(connection, request.acting_for)
+            if before is None or before.owner not in (owners or ()):
                 return no_lane()
         if before is not None and before.ended_at is None:
             return refused(ApiErrorCode.CONFLICT, "the lane leads to a session that has not ended")

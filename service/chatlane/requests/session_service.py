@@ -173,7 +173,7 @@ class SessionDesk:
         """Lock the sessions of a request; return None if it may not see its session."""
         connection = writing.connection
         person = request.acting_for
-        theirs = await identities.find_owners(connection, person)
+        owners = await identities.find_owners(connection, person)
         subject = request.session_id
         key = request.session_key if isinstance(request, SessionSwitch | SessionFork) else None
         lane = None if key is None else await lanes.find_by_any_key(connection, key)
@@ -185,11 +185,13 @@ class SessionDesk:
         session = locked.get(subject)
         if session is None:
             return None
-        case = Case(writing, self._catalog, session, at, trigger, lane, locked, theirs, self._slots)
+        case = Case(writing, self._catalog, session, at, trigger, lane, locked, owners, self._slots)
         if not (case.is_visible(session) and case.is_visible(locked.get(request.session_id))):
             return None
-        is_theirs = lane is None or theirs is None or case.is_visible(locked.get(lane.session_id))
-        return case if is_theirs else case._replace(lane=None)
+        is_lane_visible = (
+            lane is None or owners is None or case.is_visible(locked.get(lane.session_id))
+        )
+        return case if is_lane_visible else case._replace(lane=None)
 
 
 def _refusal(error: ApiError, session: SessionView | None = None) -> SessionReply:

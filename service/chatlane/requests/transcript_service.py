@@ -158,7 +158,7 @@ def _publishes(request: TranscriptChange) -> bool:
 async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:
     """Lock and return the session of a request, or None if `acting_for` may not see it."""
     connection, person = writing.connection, request.acting_for
-    theirs = await identities.find_owners(connection, person)
+    owners = await identities.find_owners(connection, person)
     session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
-    is_visible = session is not None and (theirs is None or session.owner in theirs)
+    is_visible = session is not None and (owners is None or session.owner in owners)
     return session if is_visible else None
