@@ -44,9 +44,9 @@ async def find_present(
     found = await identities.find_by_names(connection, names.values())
     return [
         target
-        if owner is None or target is None or one not in handed_on
+        if owner is None or target is None or chat_id not in handed_on
         else _present(target, found[names[owner]], at)
-        for (owner, target), one in zip(targets, ids, strict=True)
+        for (owner, target), chat_id in zip(targets, ids, strict=True)
     ]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 async def bring_files(
     connection: PoolConnectionProxy,
-    one: Arrived,
+    message: Arrived,
     here: Session,
     others: Sequence[Session],
     effects: Effects,
@@ -36,26 +36,29 @@ async def bring_files(
     will not be answered are added to its row and start no turn.
 
     Args:
-        one: An event of kind `attachments` that is no duplicate.
+        message: An event of kind `attachments` that is no duplicate.
         here: The session to which its lane points; locked, like the others.
         others: Other sessions in which the message may be pending.
     """
-    message_id = one.event.message_id
-    if message_id is None or not one.event.attachments:
-        return one
-    files = [its.model_dump(mode="json", exclude_none=True) for its in one.event.attachments]
+    message_id = message.event.message_id
+    if message_id is None or not message.event.attachments:
+        return message
+    files = [
+        attachment.model_dump(mode="json", exclude_none=True)
+        for attachment in message.event.attachments
+    ]
     for session in (here, *others):
         if await pending_messages.bring_files(
-            connection, session.id, message_id, files, one.size_bytes
+            connection, session.id, message_id, files, message.size_bytes
         ):
             await _wake(connection, session, effects)
-            return one
+            return message
         if await messages.bring_files(connection, session.id, message_id, files):
-            return one
+            return message
     if not await messages.has_platform_message(connection, here.id, message_id):
-        return one
-    late = one.event.model_copy(update={"kind": Kind.MESSAGE})
-    return one._replace(event=late, details=details_json(late))
+        return message
+    late = message.event.model_copy(update={"kind": Kind.MESSAGE})
+    return message._replace(event=late, details=details_json(late))
 
 
 async def _wake(connection: PoolConnectionProxy, session: Session, effects: Effects) -> None:
@@ -66,8 +69,8 @@ async def _wake(connection: PoolConnectionProxy, session: Session, effects: Effe
     turn = found.get(session.active_turn)
     if turn is None or turn.rest != "resting":
         return
-    lines = await pending_messages.heads(connection, [session.id], MAX_TURN_MESSAGES)
-    turn.due_in = min(turn.due_in, rest_of_line(lines.get(session.id, ()), turn))
+    heads = await pending_messages.heads(connection, [session.id], MAX_TURN_MESSAGES)
+    turn.due_in = min(turn.due_in, rest_of_line(heads.get(session.id, ()), turn))
     if turn.due_in == NONE:
         repeat_notice(turn, effects)
     else:

@@ -84,7 +84,7 @@ def decoded(
 
 def commands_in(messages: Iterable[Decoded | None]) -> int:
     """Return how many of these messages are commands."""
-    return sum(one.is_command for one in messages if one is not None)
+    return sum(message.is_command for message in messages if message is not None)
 
 
 class Deciding:
@@ -103,17 +103,17 @@ class Deciding:
             SupersededError: Another router decided about the same people or lanes meanwhile.
             ResultAheadError: A result has to be tried alone, or later.
         """
-        contents = [one.content for one in messages]
-        prepared = [one for one in contents if isinstance(one, Prepared)]
-        results = [one for one in contents if isinstance(one, ArrivedResult)]
+        contents = [message.content for message in messages]
+        prepared = [content for content in contents if isinstance(content, Prepared)]
+        results = [content for content in contents if isinstance(content, ArrivedResult)]
         for content in contents:
             if isinstance(content, Refused):
                 content.bury(self._effects)
         arrived = await self._address(writing, prepared)
         loaded = await self._load(writing, arrived, results)
         writing.lap("read")
-        for one in arrived:
-            await loaded.place(one)
+        for message in arrived:
+            await loaded.place(message)
         await loaded.void_emptied()
         if results:
             await loaded.settle(results, is_alone=len(messages) == 1)
@@ -130,16 +130,16 @@ class Deciding:
             )
         if not prepared:
             return []
-        wanted: set[AliasId] = set().union(*(one.lookups for one in prepared))
-        addresses = [one.heard.address for one in prepared]
+        wanted: set[AliasId] = set().union(*(message.lookups for message in prepared))
+        addresses = [message.heard.address for message in prepared]
         book = await aliases.read_book(writing.connection, wanted, addresses)
         placed: list[Arrived] = []
-        for one in prepared:
-            arrived = arrive(one, book)
+        for message in prepared:
+            arrived = arrive(message, book)
             if isinstance(arrived, Refused):
                 arrived.bury(self._effects)
                 continue
-            until = forgotten.get(one.heard.message)
+            until = forgotten.get(message.heard.message)
             placed.append(arrived if until is None else arrived._replace(forgotten=until))
         await aliases.write(writing.connection, book.changes())
         return placed
@@ -150,20 +150,20 @@ class Deciding:
         connection = writing.connection
         admission = await Admission.load(connection, arrived)
         speaking_bots = await bot_budgets.load(connection, arrived)
-        keys = {key for one in arrived for key in (one.session_key, *one.former_keys)}
+        keys = {key for message in arrived for key in (message.session_key, *message.former_keys)}
         bound = await lanes.find(connection, keys)
-        homes = {lane.session_id for lane in bound.values()}
-        homes |= {one.result.session_id for one in results}
+        session_ids = {lane.session_id for lane in bound.values()}
+        session_ids |= {result.result.session_id for result in results}
         reads = await open_reads(connection, arrived, self._catalog)
         if reads is not None:
-            homes |= await reads.find_targets()
+            session_ids |= await reads.find_targets()
         targets = edits.targets_of(arrived)
         if targets:
-            homes |= await edits.find_sessions(connection, targets)
+            session_ids |= await edits.find_sessions(connection, targets)
         questions = await edits.find_questions(connection, arrived)
-        asked_in = {one for its in questions.values() for one in its}
-        homes |= asked_in
-        locked = await sessions.lock(connection, homes)
+        asked_in = {session_id for found in questions.values() for session_id in found}
+        session_ids |= asked_in
+        locked = await sessions.lock(connection, session_ids)
         await _follow(connection, bound, locked)
         owners = await self._find_owners(connection, arrived, bound, locked, questions)
         if reads is not None:
@@ -184,7 +184,7 @@ class Deciding:
             effects=self._effects,
         )
         if targets or marks.early:
-            await loaded.load_originals(arrived, homes | locked.keys())
+            await loaded.load_originals(arrived, session_ids | locked.keys())
         return loaded
 
     async def _find_owners(
@@ -253,8 +253,8 @@ async def _follow(
     A compaction moves the lanes of its session; this covers lanes that were pointed to the
     compacted session in another way.
     """
-    ended = [one for one in locked.values() if one.end_reason is not None]
-    left = {one.id for one in ended if one.end_reason == EndReason.COMPRESSION}
+    ended = [session for session in locked.values() if session.end_reason is not None]
+    left = {session.id for session in ended if session.end_reason == EndReason.COMPRESSION}
     if not left:
         return
     tips = await lineage.find_tips(connection, left)
@@ -318,17 +318,17 @@ class _Loaded:
         )
         self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
 
-    async def load_originals(self, arrived: Sequence[Arrived], homes: set[UUID]) -> None:
+    async def load_originals(self, arrived: Sequence[Arrived], session_ids: set[UUID]) -> None:
         """Read the messages that edits and deletes change, in their database state."""
         self._arrived = arrived
-        self._homes = homes
+        self._homes = session_ids
         emptied = self._originals.emptied if self._originals else set()
         self._originals = await edits.load(
             self._writing.connection,
             arrived,
             self._marks.early,
             bound=self._bound,
-            homes_locked=homes,
+            homes_locked=session_ids,
         )
         self._originals.emptied |= emptied
         self._start(self._effects)
@@ -340,56 +340,68 @@ class _Loaded:
             # This batch has also locked the sessions that it wrote since.
             await self.load_originals(self._arrived, self._homes | self._locked.keys())
 
-    async def place(self, one: Arrived) -> None:
+    async def place(self, message: Arrived) -> None:
         """Decide the next message of the inbound log."""
-        if one.counted and self._is_over_a_limit(one):
+        if message.counted and self._is_over_a_limit(message):
             return
         connection = self._writing.connection
-        if not self._bound.keys().isdisjoint(one.former_keys):
+        if not self._bound.keys().isdisjoint(message.former_keys):
             await self._go_on()
             joining = Joining(connection, self._bound, self._locked, self._effects, self._owners)
-            await joining.join(one)
+            await joining.join(message)
             await self._reload_originals()
-        if one.event.kind is Kind.ATTACHMENTS:
-            one = await self._bring_files(one)
-        if one.command is None:
-            self._placement.place(one)
+        if message.event.kind is Kind.ATTACHMENTS:
+            message = await self._bring_files(message)
+        if message.command is None:
+            self._placement.place(message)
         else:
-            await self._obey(one)
-        if one.moves_to is not None:
+            await self._obey(message)
+        if message.moves_to is not None:
             await self._go_on()
-            await readdress(connection, one, self._catalog)
+            await readdress(connection, message, self._catalog)
 
-    async def _bring_files(self, one: Arrived) -> Arrived:
-        lane = self._bound.get(one.session_key)
-        is_repeat = not self._marks.known.isdisjoint(one.digests)
-        if lane is None or one.is_ignored or is_repeat:
-            return one
+    async def _bring_files(self, message: Arrived) -> Arrived:
+        lane = self._bound.get(message.session_key)
+        is_repeat = not self._marks.known.isdisjoint(message.digests)
+        if lane is None or message.is_ignored or is_repeat:
+            return message
         await self._go_on()
-        here = self._placement.find_session(one)
+        here = self._placement.find_session(message)
         if here is None:
-            return one
-        others = self._left_behind(one, here)
-        left = await bring_files(self._writing.connection, one, here, others, self._effects)
+            return message
+        others = self._left_behind(message, here)
+        left = await bring_files(self._writing.connection, message, here, others, self._effects)
         await self._reload_originals()
         return left
 
-    def _left_behind(self, one: Arrived, here: Session) -> list[Session]:
+    def _left_behind(self, message: Arrived, here: Session) -> list[Session]:
         """Return the other sessions in which a message may be pending although its lane moved."""
-        homes = {its for digest in one.files_of for its in self._questions.get(digest, ())}
+        session_ids = {
+            session_id
+            for digest in message.files_of
+            for session_id in self._questions.get(digest, ())
+        }
         # The marks do not cover messages of this batch.
-        homes |= {its.id for its in self._locked.values() if its.session_key == one.session_key}
-        return [self._locked[its] for its in sorted(homes - {here.id}) if its in self._locked]
+        session_ids |= {
+            session.id
+            for session in self._locked.values()
+            if session.session_key == message.session_key
+        }
+        return [
+            self._locked[session_id]
+            for session_id in sorted(session_ids - {here.id})
+            if session_id in self._locked
+        ]
 
-    def _is_over_a_limit(self, one: Arrived) -> bool:
-        if not self._marks.known.isdisjoint(one.digests):
+    def _is_over_a_limit(self, message: Arrived) -> bool:
+        if not self._marks.known.isdisjoint(message.digests):
             # A duplicate of an admitted message.
             return False
-        session = self._placement.find_session(one)
-        return self._admission.refuses(one, session, self._effects)
+        session = self._placement.find_session(message)
+        return self._admission.refuses(message, session, self._effects)
 
-    async def _obey(self, one: Arrived) -> None:
-        given = self._commanding.accept(one)
+    async def _obey(self, message: Arrived) -> None:
+        given = self._commanding.accept(message)
         if given is None:
             return
         # Read once: executing the command can change the value.
@@ -403,10 +415,10 @@ class _Loaded:
                 self._locked,
                 self._slots,
             )
-            said = await obeying.carry_out(given)
+            reply = await obeying.carry_out(given)
         else:
-            said = self._commanding.carry_out(given)
-        self._commanding.answer(given, said)
+            reply = self._commanding.carry_out(given)
+        self._commanding.answer(given, reply)
         if needs_database:
             await self._reload_originals()
         self._commanding.bring_rest(given)

@@ -21,11 +21,11 @@ _MOST_LANES: Final = 1000
 
 async def load(connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Bots | None:
     """Lock the budgets of the bots that write in a batch, after aliases and before sessions."""
-    said = [(one.pair, one.session_key) for one in arrived if one.pair is not None]
-    if not said:
+    pairs = [(message.pair, message.session_key) for message in arrived if message.pair is not None]
+    if not pairs:
         return None
-    spent = await bots.lock(connection, {pair.key for pair, _ in said})
-    chats = chats_to_ask_for(said, spent)
+    spent = await bots.lock(connection, {pair.key for pair, _ in pairs})
+    chats = chats_to_ask_for(pairs, spent)
     if not chats:
         return Bots(spent)
     ranges = [(chat, range_of(chat)) for chat in sorted(chats)]

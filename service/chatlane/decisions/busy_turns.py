@@ -33,16 +33,18 @@ async def meet(connection: PoolConnectionProxy, effects: Effects) -> None:
     if not meetings:
         return
     await _interrupt(connection, meetings, effects)
-    for one in meetings:
-        if one.busy == "steer":
-            effects.controls.append(steering(one.turn_id, one.agent, one.stored_at))
+    for meeting in meetings:
+        if meeting.busy == "steer":
+            effects.controls.append(steering(meeting.turn_id, meeting.agent, meeting.stored_at))
     await _say_busy(connection, meetings, effects)
 
 
 async def _interrupt(
     connection: PoolConnectionProxy, meetings: Sequence[Meeting], effects: Effects
 ) -> None:
-    said_at = {one.turn_id: one.stored_at for one in meetings if one.busy == "interrupt"}
+    said_at = {
+        meeting.turn_id: meeting.stored_at for meeting in meetings if meeting.busy == "interrupt"
+    }
     if not said_at:
         return
     for turn_id, agent in await turns.interrupt(connection, said_at):
@@ -53,14 +55,18 @@ async def _say_busy(
     connection: PoolConnectionProxy, meetings: Sequence[Meeting], effects: Effects
 ) -> None:
     """Send a busy note to chats in which a turn is running, at most once per interval and lane."""
-    noting = {one.session_key: one for one in meetings if one.note}
+    noting = {meeting.session_key: meeting for meeting in meetings if meeting.note}
     if not noting:
         return
-    wanted = [(key, one.turn_id) for key, one in sorted(noting.items())]
+    wanted = [(key, meeting.turn_id) for key, meeting in sorted(noting.items())]
     for key in sorted(await lanes.note_busy(connection, wanted)):
-        one = noting[key]
-        note_id = derived_id(one.stored_at, one.digest, "busy note")
+        meeting = noting[key]
+        note_id = derived_id(meeting.stored_at, meeting.digest, "busy note")
         speaking = Speaking(
-            one.session, one.agent, one.source, one.stored_at, kind=OutboundKind.NOTICE
+            meeting.session,
+            meeting.agent,
+            meeting.source,
+            meeting.stored_at,
+            kind=OutboundKind.NOTICE,
         )
-        speaking.say(Part(text=one.note), note_id, effects)
+        speaking.say(Part(text=meeting.note), note_id, effects)

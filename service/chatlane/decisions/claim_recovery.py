@@ -37,7 +37,7 @@ _log = get_logger("recalling")
 
 async def recall(
     connection: PoolConnectionProxy,
-    one: ArrivedResult,
+    arrived: ArrivedResult,
     session: Session,
     turn: Turn | None,
     *,
@@ -48,7 +48,7 @@ async def recall(
     Args:
         connection: The connection of a transaction that has locked the session, and the turn if
             there is one.
-        one: The result of a turn.
+        arrived: The result of a turn.
         session: The session that the result names.
         turn: The turn that the result names, if the database knows it.
         is_alone: Whether nothing else is decided in this transaction.
@@ -59,21 +59,21 @@ async def recall(
     Raises:
         ResultAheadError: The result has to be tried again alone, or later.
     """
-    result = one.result
-    if turn is not None and not _is_ahead(one, turn):
+    result = arrived.result
+    if turn is not None and not _is_ahead(arrived, turn):
         return turn
     if not is_alone:
         raise ResultAheadError(result.id)
     live = turn or await _unclaimed(connection, session)
     ids = result.message_ids
-    if live is None or result.turn_id is None or live.agent != one.agent:
-        require_known(one)
+    if live is None or result.turn_id is None or live.agent != arrived.agent:
+        require_known(arrived)
         return turn
     heads = await pending_messages.find_answered(connection, session.id, ids)
     placed = await messages.count_placed(connection, ids, live.id)
     if len(heads) + placed < len(ids):
         # Once no more of them can arrive, the available ones have to suffice.
-        require_known(one)
+        require_known(arrived)
     if not heads and not live.attempt:
         return turn
     if live.id != result.turn_id:
@@ -92,27 +92,27 @@ async def recall(
     return live
 
 
-def _is_ahead(one: ArrivedResult, turn: Turn) -> bool:
+def _is_ahead(arrived: ArrivedResult, turn: Turn) -> bool:
     """Return whether a result is of an attempt that has not been granted yet."""
-    is_its = turn.session_id == one.result.session_id
-    return is_its and turn.is_live and turn.attempt < (one.result.attempt or 0)
+    is_its = turn.session_id == arrived.result.session_id
+    return is_its and turn.is_live and turn.attempt < (arrived.result.attempt or 0)
 
 
 async def _unclaimed(connection: PoolConnectionProxy, session: Session) -> Turn | None:
     """Return the unclaimed turn of a session; before the restore its id may have been another."""
     id_: UUID | None = session.active_turn
     found = await turns.lock(connection, [id_]) if id_ is not None else {}
-    return next((its for its in found.values() if its.is_unclaimed), None)
+    return next((turn for turn in found.values() if turn.is_unclaimed), None)
 
 
-def require_known(one: ArrivedResult) -> None:
+def require_known(arrived: ArrivedResult) -> None:
     """Let a result wait if its session, turn or question is unknown and may still arrive.
 
     Raises:
         ResultAheadError: The result has to wait.
     """
-    if one.may_wait:
-        raise ResultAheadError(one.result.id)
+    if arrived.may_wait:
+        raise ResultAheadError(arrived.result.id)
 
 
 class InboundProgress:

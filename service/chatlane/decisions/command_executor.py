@@ -69,8 +69,8 @@ class Obeying:
     async def begin_anew(self, given: Given) -> str:
         """Stop the live turn and pending messages, and start a new session."""
         stopped = await self._stop_session(given, CancelReason.SESSION_ENDED, own_words_only=True)
-        told = self._commanding.begin_anew(given)
-        return replies.with_unanswered(told, dropped=stopped.dropped, left=stopped.left)
+        reply = self._commanding.begin_anew(given)
+        return replies.with_unanswered(reply, dropped=stopped.dropped, left=stopped.left)
 
     async def stop(self, given: Given) -> str:
         """Stop the live turn and pending messages; the session stays open."""
@@ -146,10 +146,12 @@ class Obeying:
             return replies.NOTHING_TO_UNDO
         # Read the counters, which result from the copied rows.
         self._locked |= await sessions.lock(self._connection, [branch.id])
-        lines = [replies.BRANCHED, replies.STILL_ANSWERED] if was_running else [replies.BRANCHED]
+        reply_lines = (
+            [replies.BRANCHED, replies.STILL_ANSWERED] if was_running else [replies.BRANCHED]
+        )
         if title := shown_title(given.argument):
-            lines.append(self._commanding.entitle(self._locked[branch.id], title, given))
-        return "\n".join(lines)
+            reply_lines.append(self._commanding.entitle(self._locked[branch.id], title, given))
+        return "\n".join(reply_lines)
 
     async def resume(self, given: Given) -> str:
         """Point the lane to another session of the person."""

@@ -69,12 +69,16 @@ class CommandReads:
 
     async def find_targets(self) -> set[UUID]:
         """Return sessions to lock in addition to those to which the lanes point."""
-        resuming = [one for one in self._wishes if one.name is CommandName.RESUME and one.argument]
+        resuming = [
+            wish for wish in self._wishes if wish.name is CommandName.RESUME and wish.argument
+        ]
         if not resuming:
             return set()
-        named = {one.session_id for one in resuming} - {None}
+        named = {wish.session_id for wish in resuming} - {None}
         found = await self._told(resuming, ())
-        ids = {card.id for card in found} | {one for one in named if one is not None}
+        ids = {card.id for card in found} | {
+            session_id for session_id in named if session_id is not None
+        }
         ids |= self._shown_ids()
         self._cards.tips = await lineage.find_tips(self._connection, ids)
         self._targets = ids | set(self._cards.tips.values())
@@ -93,16 +97,20 @@ class CommandReads:
             locked: The sessions of the batch; their state is current.
             questions: Sessions with messages on which the batch may open threads.
         """
-        homes = {lane.session_id for lane in bound.values()} & locked.keys()
-        given_in = {one.key for one in self._wishes}
+        session_ids = {lane.session_id for lane in bound.values()} & locked.keys()
+        given_in = {wish.key for wish in self._wishes}
         ids = {bound[key].session_id for key in given_in & bound.keys()}
-        named = {one.session_id for one in self._wishes} - {None}
+        named = {wish.session_id for wish in self._wishes} - {None}
         ids |= locked.keys() & (named | self._targets | set(questions))
         ids |= self._shown_ids()
-        owners = {one.owner for one in map(locked.__getitem__, homes) if one.owner is not None}
-        told = await self._told(self._wishes, owners)
-        told += await self._with_lanes(ids, bound)
-        for card in told:
+        owners = {
+            session.owner
+            for session in map(locked.__getitem__, session_ids)
+            if session.owner is not None
+        }
+        cards = await self._told(self._wishes, owners)
+        cards += await self._with_lanes(ids, bound)
+        for card in cards:
             known = self._cards.by_id.setdefault(card.id, card)
             known.waiting = known.waiting or card.waiting
             known.other_lanes = max(known.other_lanes, card.other_lanes)
@@ -121,37 +129,46 @@ class CommandReads:
         return {id_ for shown in self._cards.shown.by_key.values() for id_ in shown.session_ids}
 
     async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[Card]:
-        listing = [one.reach for one in wishes if one.name in _LISTING]
+        listing = [wish.reach for wish in wishes if wish.name in _LISTING]
         wanted = {
             (title, scope)
-            for one in wishes
-            if one.name in _NAMING and (title := shown_title(one.argument))
-            for scope in one.reach.title_scopes.union(owners)
+            for wish in wishes
+            if wish.name in _NAMING and (title := shown_title(wish.argument))
+            for scope in wish.reach.title_scopes.union(owners)
         }
-        told = (
+        cards = (
             await session_summaries.newest(self._connection, listing, MAX_LISTED) if listing else []
         )
-        return told + (await session_summaries.titled(self._connection, wanted) if wanted else [])
+        return cards + (await session_summaries.titled(self._connection, wanted) if wanted else [])
 
 
 async def open_reads(
     connection: PoolConnectionProxy, arrived: Iterable[Arrived], catalog: Catalog
 ) -> CommandReads | None:
     """Return the reads for the commands of a batch, or None if there are no commands."""
-    given = [one for one in arrived if one.command is not None and one.command.name is not None]
+    given = [
+        message
+        for message in arrived
+        if message.command is not None and message.command.name is not None
+    ]
     if not given:
         return None
     reaches = await _find_reaches(connection, given, catalog)
     wishes = [
-        _Wish(one.command.name, key, one.command.argument, reaches[one.session_key, one.person])
-        for one in given
-        if one.command is not None and one.command.name is not None
-        for key in (one.session_key, *one.former_keys)
+        _Wish(
+            message.command.name,
+            key,
+            message.command.argument,
+            reaches[message.session_key, message.person],
+        )
+        for message in given
+        if message.command is not None and message.command.name is not None
+        for key in (message.session_key, *message.former_keys)
     ]
     keys = {
-        list_key(one.session_key, one.person)
-        for one in given
-        if one.command is not None and one.command.name in _LISTING
+        list_key(message.session_key, message.person)
+        for message in given
+        if message.command is not None and message.command.name in _LISTING
     }
     shown = ShownLists(await shown_lists.find(connection, keys) if keys else {})
     return CommandReads(connection, wishes, Cards(reaches=reaches, shown=shown))
@@ -161,11 +178,11 @@ async def _find_reaches(
     connection: PoolConnectionProxy, commands: Iterable[Arrived], catalog: Catalog
 ) -> dict[tuple[str, str | None], Reach]:
     """Return the scope of each command, by its lane and its author."""
-    places = {(one.session_key, one.person): one for one in commands}
+    places = {(message.session_key, message.person): message for message in commands}
     names = {
-        place: name_of(one)
-        for place, one in places.items()
-        if catalog.platforms[one.event.platform].person_aliases
+        place: name_of(message)
+        for place, message in places.items()
+        if catalog.platforms[message.event.platform].person_aliases
     }
     known = await identities.find_by_names(connection, filter(None, names.values()))
     return {

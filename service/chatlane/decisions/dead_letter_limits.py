@@ -93,16 +93,16 @@ class DeadLetterLimits:
         if not silent:
             return
         effects.publications[:] = [
-            one
-            for one in effects.publications
-            if one.stream != StreamName.DEAD or one.message_id not in silent
+            publication
+            for publication in effects.publications
+            if publication.stream != StreamName.DEAD or publication.message_id not in silent
         ]
         dropped = {letter for tally in tallies.values() for letter in tally.dropped_ids}
         if not dropped:
             return
         effects.dead[:] = [row for row in effects.dead if row.id not in dropped]
-        for one in added:
-            effects.count((CountName.DEAD_LETTERS_DROPPED, one.log, one.owner), one.dropped)
+        for row in added:
+            effects.count((CountName.DEAD_LETTERS_DROPPED, row.log, row.owner), row.dropped)
         await _summarize(connection, sums, tallies, effects)
 
     async def _used(

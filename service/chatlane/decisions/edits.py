@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def targets_of(arrived: Iterable[Arrived]) -> set[bytes]:
     """Return the digests of all messages that are edited or deleted; usually there are none."""
-    return {digest for one in arrived for digest in one.targets}
+    return {digest for message in arrived for digest in message.targets}
 
 
 async def find_sessions(connection: PoolConnectionProxy, targets: Iterable[bytes]) -> set[UUID]:
@@ -43,7 +43,7 @@ async def find_questions(
 
     They are the sessions of messages on which threads were opened or which wait for their files.
     """
-    digests = {digest for one in arrived for digest in one.thread_of or one.files_of}
+    digests = {digest for message in arrived for digest in message.thread_of or message.files_of}
     homes = await edits.find_homes(connection, digests) if digests else {}
     return {
         digest: [home.session_id for home in found if not home.is_copy]
@@ -68,59 +68,59 @@ async def load(
     Raises:
         SupersededError: A message is in a session that is not locked.
     """
-    changing = [one for one in arrived if one.targets]
+    changing = [message for message in arrived if message.targets]
     homes = await edits.find_homes(connection, targets_of(changing))
-    if not homes_locked.issuperset(home.session_id for its in homes.values() for home in its):
+    if not homes_locked.issuperset(home.session_id for group in homes.values() for home in group):
         raise SupersededError("seen")
     wanted = {
-        (session_id, one.event.message_id or "")
-        for one in changing
-        for session_id in _sessions_of(one, homes, bound)
+        (session_id, message.event.message_id or "")
+        for message in changing
+        for session_id in _sessions_of(message, homes, bound)
     }
     there: dict[tuple[UUID, str], list[Found]] = {}
     for found in await edits.find(connection, wanted) if wanted else ():
-        its = found.original
-        there.setdefault((its.session_id, its.platform_message_id), []).append(found)
+        stored = found.original
+        there.setdefault((stored.session_id, stored.platform_message_id), []).append(found)
     early = await edits.find_early(connection, awaited) if awaited else {}
     loaded = Originals(awaited=awaited, early=early)
-    for one in changing:
-        original = _chosen(one, there, homes, bound)
+    for message in changing:
+        original = _chosen(message, there, homes, bound)
         if original is not None:
-            loaded.found.update(dict.fromkeys(one.targets, original))
+            loaded.found.update(dict.fromkeys(message.targets, original))
     return loaded
 
 
-def _homes_of(one: Arrived, homes: Mapping[bytes, Sequence[Home]]) -> list[Home]:
-    return [home for digest in one.targets for home in homes.get(digest, ())]
+def _homes_of(message: Arrived, homes: Mapping[bytes, Sequence[Home]]) -> list[Home]:
+    return [home for digest in message.targets for home in homes.get(digest, ())]
 
 
 def _sessions_of(
-    one: Arrived, homes: Mapping[bytes, Sequence[Home]], bound: Mapping[str, Lane]
+    message: Arrived, homes: Mapping[bytes, Sequence[Home]], bound: Mapping[str, Lane]
 ) -> set[UUID]:
-    lane = bound.get(one.session_key)
+    lane = bound.get(message.session_key)
     here = set() if lane is None else {lane.session_id}
-    return here | {home.session_id for home in _homes_of(one, homes)}
+    return here | {home.session_id for home in _homes_of(message, homes)}
 
 
 def _chosen(
-    one: Arrived,
+    message: Arrived,
     found: Mapping[tuple[UUID, str], Sequence[Found]],
     homes: Mapping[bytes, Sequence[Home]],
     bound: Mapping[str, Lane],
 ) -> Original | None:
     """Return the message that an edit or a delete changes, with its copies in branches."""
-    number = one.event.message_id or ""
-    marked = _homes_of(one, homes)
+    number = message.event.message_id or ""
+    marked = _homes_of(message, homes)
     copies = [
-        its.original
+        candidate.original
         for session_id in dict.fromkeys(home.session_id for home in marked if home.is_copy)
-        for its in found.get((session_id, number), ())
+        for candidate in found.get((session_id, number), ())
         # Messages that were written in the branch itself have a message id.
-        if its.original.message_id is None and its.digest in _addresses(one)
+        if candidate.original.message_id is None and candidate.digest in _addresses(message)
     ]
-    lane = bound.get(one.session_key)
+    lane = bound.get(message.session_key)
     here = () if lane is None else found.get((lane.session_id, number), ())
-    original = _itself(one, found, [home for home in marked if not home.is_copy], here)
+    original = _itself(message, found, [home for home in marked if not home.is_copy], here)
     if original is None and copies:
         # It was removed from the session where it was written, and exists in branches only.
         original = copies[0]
@@ -130,7 +130,7 @@ def _chosen(
 
 
 def _itself(
-    one: Arrived,
+    message: Arrived,
     found: Mapping[tuple[UUID, str], Sequence[Found]],
     marked: Sequence[Home],
     here: Sequence[Found],
@@ -142,27 +142,29 @@ def _itself(
     with its id. Marks expire after some days; then the session of the lane (`here`) is searched by
     address.
     """
-    number = one.event.message_id or ""
+    number = message.event.message_id or ""
     sessions = dict.fromkeys(home.session_id for home in marked)
-    there = [its for session_id in sessions for its in found.get((session_id, number), ())]
+    there = [
+        candidate for session_id in sessions for candidate in found.get((session_id, number), ())
+    ]
     arrivals = {(home.session_id, home.arrival) for home in marked}
-    for its in there:
-        where = (its.original.session_id, its.original.place)
-        if its.original.is_waiting and where in arrivals:
-            return its.original
-    addresses = _addresses(one)
-    for its in (*there, *here):
-        if its.digest in addresses:
-            return its.original
+    for candidate in there:
+        where = (candidate.original.session_id, candidate.original.place)
+        if candidate.original.is_waiting and where in arrivals:
+            return candidate.original
+    addresses = _addresses(message)
+    for candidate in (*there, *here):
+        if candidate.digest in addresses:
+            return candidate.original
     return there[0].original if len(there) == 1 else None
 
 
-def _addresses(one: Arrived) -> set[bytes]:
+def _addresses(message: Arrived) -> set[bytes]:
     """Return the digests under which the sources of messages name the message in its chat.
 
     Marks of a message in a DM with a reassigned id are stored under the name of its person.
     """
-    return {*one.targets, digest_of(source_of(one.event))}
+    return {*message.targets, digest_of(source_of(message.event))}
 
 
 async def void_emptied(

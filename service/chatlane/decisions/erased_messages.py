@@ -40,9 +40,9 @@ async def leave_out_erased(
     The erasure list is read in the transaction that has moved the cursors: a change of the list
     waits for transactions that moved their cursors before.
     """
-    names = {id(one): key.digests_of(one.heard.address) for one in prepared}
-    every = frozenset().union(*names.values())
-    found = await erasure_list_sql.who_is_listed(connection, every) if every else []
+    names = {id(candidate): key.digests_of(candidate.heard.address) for candidate in prepared}
+    all_digests = frozenset().union(*names.values())
+    found = await erasure_list_sql.who_is_listed(connection, all_digests) if all_digests else []
     if not found:
         return list(prepared), {}
     listed: dict[bytes, list[Listed]] = {}
@@ -51,17 +51,17 @@ async def leave_out_erased(
     kept: list[Prepared] = []
     marks: set[bytes] = set()
     forgotten: dict[LogMessage, datetime] = {}
-    for one in prepared:
-        entries = [entry for digest in names[id(one)] for entry in listed.get(digest, ())]
-        message, event = one.heard.message, one.heard.event
+    for candidate in prepared:
+        entries = [entry for digest in names[id(candidate)] for entry in listed.get(digest, ())]
+        message, event = candidate.heard.message, candidate.heard.event
         # If an id belongs to another person by now, no open session was the erased person's.
         ends = [entry.until for entry in entries if not entry.is_past]
         if any(entry.covers(message.stored_at, event.sent_at) for entry in entries):
             # The mark detects the message if it is published again days later.
-            marks.update(digests(event, one.heard.address))
+            marks.update(digests(event, candidate.heard.address))
             note_erased(effects, StreamName.INBOUND, message.sequence, message.stored_at)
         else:
-            kept.append(one)
+            kept.append(candidate)
             if ends:
                 forgotten[message] = max(ends)
     # Separate from the other marks: a mark may exist from the first arrival, or occur twice here.

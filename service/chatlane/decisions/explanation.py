@@ -123,20 +123,20 @@ def _command(arrived: Arrived, catalog: Catalog) -> Facts:
 def _key_rules(prepared: Prepared, key: ParsedKey) -> list[str]:
     """Return the reasons for the parts of the session key, in words."""
     address, rules = prepared.heard.address, prepared.heard.platform.keys
-    told = []
+    reasons = []
     if key.chat != address.chat_id:
-        told.append(
+        reasons.append(
             "the sender stands in for the chat, which has no id"
             if address.chat_id is None
             else "another id of this chat or person was seen first, and counts"
         )
     if key.thread is None and address.thread_id is not None:
-        told.append("the thread is an address only: it is no topic of its own")
+        reasons.append("the thread is an address only: it is no topic of its own")
     if key.chat_class == "group" and address.participant is not None:
-        told.append(_isolation(key, per_user=rules.group_sessions_per_user))
+        reasons.append(_isolation(key, per_user=rules.group_sessions_per_user))
     if key.scope is not None:
-        told.append("the scope counts because the event has one")
-    return told
+        reasons.append("the scope counts because the event has one")
+    return reasons
 
 
 def _isolation(key: ParsedKey, *, per_user: bool) -> str:
@@ -148,12 +148,12 @@ def _isolation(key: ParsedKey, *, per_user: bool) -> str:
 
 
 def _policy(policy: ResetPolicy) -> str:
-    told: list[str] = [policy.mode]
+    parts: list[str] = [policy.mode]
     if policy.resets_idle:
-        told.append(f"after {policy.idle} of silence")
+        parts.append(f"after {policy.idle} of silence")
     if policy.resets_daily:
-        told.append(f"at {policy.at_hour}:00 {policy.timezone}, quiet for {policy.quiet}")
-    return ", ".join(told)
+        parts.append(f"at {policy.at_hour}:00 {policy.timezone}, quiet for {policy.quiet}")
+    return ", ".join(parts)
 
 
 def _level(catalog: Catalog, key: ParsedKey) -> str:
@@ -169,13 +169,13 @@ async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: 
     bound = await lanes.find(connection, [arrived.session_key, *arrived.former_keys])
     # A lane under the key itself wins, then the oldest under former keys; ids sort by time.
     lane = bound.get(arrived.session_key) or min(
-        bound.values(), key=lambda one: one.session_id, default=None
+        bound.values(), key=lambda candidate: candidate.session_id, default=None
     )
     session = None if lane is None else await sessions.find(connection, lane.session_id)
     if session is not None and session.owner is not None:
-        its = name_of(arrived)
-        known = await identities.find_by_names(connection, [] if its is None else [its])
-        owners = {one.owner: one.owners for one in known.values()}
+        author = name_of(arrived)
+        known = await identities.find_by_names(connection, [] if author is None else [author])
+        owners = {identity.owner: identity.owners for identity in known.values()}
         if is_anothers(arrived, session.owner, owners):
             return {"session_id": None, "session": "the lane leads to another person's session"}
     if session is None or session.ended_at is not None:

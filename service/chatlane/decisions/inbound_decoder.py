@@ -122,12 +122,12 @@ class Heard(NamedTuple):
             return False
         # The declared ids of the bot may include channels for which it posts.
         ids = (sender.id, sender.alt_id, sender.sender_chat_id, *sender.aliases)
-        theirs = {one for one in ids if one}
-        if not own_ids.isdisjoint(theirs):
+        sender_ids = {id_ for id_ in ids if id_}
+        if not own_ids.isdisjoint(sender_ids):
             return True
         # A platform that has several forms of a person's id has several forms of the bot's id.
-        own_forms = {person_form(self.platform.name, one) for one in own_ids} - {None}
-        return not own_forms.isdisjoint(person_form(self.platform.name, one) for one in theirs)
+        own_forms = {person_form(self.platform.name, id_) for id_ in own_ids} - {None}
+        return not own_forms.isdisjoint(person_form(self.platform.name, id_) for id_ in sender_ids)
 
 
 class Prepared(NamedTuple):
@@ -174,8 +174,8 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
         return Refused(message, DeadReason.SUBJECT_MISMATCH, str(error))
     except DecodeError as error:
         return Refused(message, error.reason, error.detail)
-    told = (subject.platform, subject.account, subject.chat)
-    if told != (event.platform, event.account, chat_token_of(event)):
+    expected = (subject.platform, subject.account, subject.chat)
+    if expected != (event.platform, event.account, chat_token_of(event)):
         return Refused(message, DeadReason.SUBJECT_MISMATCH, "platform, account or chat")
     profile = catalog.resolve_profile(event.platform, event.account, event.profile)
     if isinstance(profile, DeadReason):
@@ -212,9 +212,9 @@ def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
             return "the profile is not declared"
 
 
-def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
+def arrive(prepared: Prepared, book: AliasBook) -> Arrived | Refused:
     """Resolve the person and chat of a message, and learn aliases from it."""
-    heard = one.heard
+    heard = prepared.heard
     persons = heard.platform.person_aliases
     if heard.address.migrate_to is not None and not heard.platform.chats_migrate:
         # Trusting the event would give people access to the history of another chat.
@@ -226,8 +226,8 @@ def arrive(one: Prepared, book: AliasBook) -> Arrived | Refused:
     if learned.refused_move:
         return Refused(heard.message, DeadReason.INVALID, "migrate_to: the id of another chat")
     resolved = book.resolve(heard.address, persons=persons, at=heard.message.stored_at)
-    if one.plain is not None and resolved.address is heard.address and not learned.merges:
-        return one.plain
+    if prepared.plain is not None and resolved.address is heard.address and not learned.merges:
+        return prepared.plain
     return _arrived(heard, resolved, heard.address.migrate_to if learned.merges else None)
 
 

@@ -59,57 +59,57 @@ class Joining:
         self._locked = locked
         self._effects = effects
 
-    async def join(self, one: Arrived) -> None:
+    async def join(self, message: Arrived) -> None:
         """Move or merge every lane under a former key of this message into its current key."""
-        popped = (self._lanes.pop(former_key, None) for former_key in one.former_keys)
+        popped = (self._lanes.pop(former_key, None) for former_key in message.former_keys)
         # Session ids sort by time: the oldest of several lanes is kept.
         for lane in sorted(filter(None, popped), key=lambda lane: lane.session_id):
-            await self._bring(one, lane)
+            await self._bring(message, lane)
 
-    async def _bring(self, one: Arrived, lane: Lane) -> None:
-        home = self._lanes.get(one.session_key)
-        if home is None:
-            await self._rename(one, lane)
+    async def _bring(self, message: Arrived, lane: Lane) -> None:
+        current = self._lanes.get(message.session_key)
+        if current is None:
+            await self._rename(message, lane)
             return
         newer = self._locked.get(lane.session_id)
-        older = self._locked.get(home.session_id)
+        older = self._locked.get(current.session_id)
         await lane_merges.delete_lane(
             self._connection,
             LaneRow(lane.session_key, lane.session_id),
-            LaneRow(home.session_key, home.session_id),
+            LaneRow(current.session_key, current.session_id),
         )
         if newer is None or older is None or newer.ended_at is not None:
             return
-        if any(is_anothers(one, its.owner, self._owners) for its in (newer, older)):
+        if any(is_anothers(message, session.owner, self._owners) for session in (newer, older)):
             # A damaged lane: the message opens a new session.
             self._effects.repaired_lanes.append(lane.session_key)
             return
-        await self._merge(one, newer, older)
+        await self._merge(message, newer, older)
 
-    async def _rename(self, one: Arrived, lane: Lane) -> None:
+    async def _rename(self, message: Arrived, lane: Lane) -> None:
         row = LaneRow(lane.session_key, lane.session_id)
-        await lane_merges.rename_lane(self._connection, row, one.session_key)
-        self._lanes[one.session_key] = Lane(
-            one.session_key, lane.session_id, bound_to=lane.session_id
+        await lane_merges.rename_lane(self._connection, row, message.session_key)
+        self._lanes[message.session_key] = Lane(
+            message.session_key, lane.session_id, bound_to=lane.session_id
         )
         session = self._locked.get(lane.session_id)
-        if session is not None and not is_anothers(one, session.owner, self._owners):
-            session.session_key = one.session_key
+        if session is not None and not is_anothers(message, session.owner, self._owners):
+            session.session_key = message.session_key
 
-    async def _merge(self, one: Arrived, newer: Session, older: Session) -> None:
+    async def _merge(self, message: Arrived, newer: Session, older: Session) -> None:
         """End the newer session, and move its pending messages to the older one."""
         moved = await lane_merges.move_waiting(
-            self._connection, newer.id, older.id, one.session_key, older.next_arrival
+            self._connection, newer.id, older.id, message.session_key, older.next_arrival
         )
         older.next_arrival += moved
         older.last_activity_at = _later(older.last_activity_at, newer.last_activity_at)
         older.asked_turn_ended_at = _later(older.asked_turn_ended_at, newer.asked_turn_ended_at)
         await self._drop_unclaimed_turn(newer)
-        end_session(newer, one.stored_at, EndReason.MERGED, self._effects)
+        end_session(newer, message.stored_at, EndReason.MERGED, self._effects)
         newer.parent_id = older.id
         newer.link_kind = "merged"
         if moved and older.active_turn is None:
-            open_turn(older, one.stored_at, newer.id.bytes, self._effects)
+            open_turn(older, message.stored_at, newer.id.bytes, self._effects)
         detail = {"into": older.id, "moved_messages": moved}
         await audit.write(self._connection, "session_merged", newer.id, detail)
 
@@ -123,19 +123,19 @@ class Joining:
                 void_turn(turn, session, has_waiting=False, effects=self._effects)
 
 
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
-    return max(filter(None, (one, other)), default=None)
+def _later(first: datetime | None, second: datetime | None) -> datetime | None:
+    return max(filter(None, (first, second)), default=None)
 
 
-async def readdress(connection: PoolConnectionProxy, one: Arrived, catalog: Catalog) -> None:
+async def readdress(connection: PoolConnectionProxy, message: Arrived, catalog: Catalog) -> None:
     """Update the address of open answers to the new id of a chat that moved."""
-    chat, new = one.event.chat, one.moves_to
+    chat, new = message.event.chat, message.moves_to
     if chat is None or chat.id is None or new is None:
         return
-    key, *former = map(parse_session_key, (one.session_key, *one.former_keys))
+    key, *former = map(parse_session_key, (message.session_key, *message.former_keys))
     # The chat may have moved before: lanes are named by its first id, or by a later id until a
     # message merges them, and addresses by any of these ids.
-    ids = {chat.id, *(one.chat for one in (key, *former) if one.chat is not None)} - {new}
+    ids = {chat.id, *(parsed.chat for parsed in (key, *former) if parsed.chat is not None)} - {new}
     prefixes = [
         key_text(ParsedKey(profile, key.platform, key.account, chat_class, chat_id))
         for profile in catalog.profiles
@@ -144,11 +144,11 @@ async def readdress(connection: PoolConnectionProxy, one: Arrived, catalog: Cata
     ]
     # Lanes may point elsewhere by now, while turns of the old sessions are still answered.
     rows = await lane_merges.sessions_of_chats(
-        connection, prefixes, one.stored_at - _ANSWERED_WITHIN
+        connection, prefixes, message.stored_at - _ANSWERED_WITHIN
     )
-    homes = {
+    session_ids = {
         row.session_id for row in rows if parse_session_key(row.session_key).scope == key.scope
     }
-    if homes:
-        await sessions.lock(connection, homes)
-        await lane_merges.readdress(connection, sorted(homes), sorted(ids), new)
+    if session_ids:
+        await sessions.lock(connection, session_ids)
+        await lane_merges.readdress(connection, sorted(session_ids), sorted(ids), new)

@@ -36,43 +36,48 @@ class Admission:
     @classmethod
     async def load(cls, connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Admission:
         """Lock the buckets of a batch, after aliases and before sessions."""
-        keys = {counter.key for one in arrived if one.counted for counter in one.counted.counters}
+        keys = {
+            counter.key
+            for message in arrived
+            if message.counted
+            for counter in message.counted.counters
+        }
         return cls(await admission.lock(connection, keys) if keys else {})
 
-    def refuses(self, one: Arrived, session: Session | None, effects: Effects) -> bool:
+    def refuses(self, message: Arrived, session: Session | None, effects: Effects) -> bool:
         """Count a message, or dead-letter it and return True.
 
         A rejected message leaves no dedupe mark: it may be admitted when it arrives again.
 
         Args:
-            one: A message that is no duplicate.
+            message: A message that is no duplicate.
             session: The session to which its lane points; without one there is no notice.
             effects: Collects the dead letter and the notice.
         """
-        if one.counted is None:
+        if message.counted is None:
             return False
-        over = admit(one.counted, self._buckets, one.stored_at)
+        over = admit(message.counted, self._buckets, message.stored_at)
         if over is None:
             return False
         detail = f"limit per {over.scope}"
-        Refused(one.counted.message, DeadReason.RATE_LIMITED, detail).bury(effects)
+        Refused(message.counted.message, DeadReason.RATE_LIMITED, detail).bury(effects)
         if session is not None and session.ended_at is None:
-            self._tell(one, over, session, effects)
+            self._tell(message, over, session, effects)
         return True
 
-    def _tell(self, one: Arrived, over: Counter, session: Session, effects: Effects) -> None:
+    def _tell(self, message: Arrived, over: Counter, session: Session, effects: Effects) -> None:
         limit = over.limit
-        if not self._buckets[over.key].may_tell(limit, one.stored_at):
+        if not self._buckets[over.key].may_tell(limit, message.stored_at):
             return
         text = RATE_LIMITED.format(messages=limit.messages, per=format_duration(limit.per))
         speaking = Speaking(
             session,
-            one.agent.name,
-            source_of(one.event),
-            one.stored_at,
+            message.agent.name,
+            source_of(message.event),
+            message.stored_at,
             kind=OutboundKind.NOTICE,
         )
-        notice_id = derived_id(one.stored_at, one.digests[0], "over a limit")
+        notice_id = derived_id(message.stored_at, message.digests[0], "over a limit")
         speaking.say(Part(text=text), notice_id, effects)
 
     async def write(self, connection: PoolConnectionProxy) -> None:

@@ -94,22 +94,24 @@ class Settlement:
         Raises:
             ResultAheadError: A result has to be tried alone, or later.
         """
-        turn_ids = {one.result.turn_id for one in results if one.result.turn_id is not None}
+        turn_ids = {
+            arrived.result.turn_id for arrived in results if arrived.result.turn_id is not None
+        }
         found = await turns.lock(connection, turn_ids) if turn_ids else {}
-        wanted = {key for one in results if (key := _question_key(one)) is not None}
-        asked = await messages.find_questions(connection, list(wanted)) if wanted else {}
-        results = await self._without_erased(connection, results, found, asked)
-        for one in results:
-            if one.is_old:
-                await self._recall(connection, one, found, asked)
+        wanted = {key for arrived in results if (key := _question_key(arrived)) is not None}
+        questions = await messages.find_questions(connection, list(wanted)) if wanted else {}
+        results = await self._without_erased(connection, results, found, questions)
+        for arrived in results:
+            if arrived.is_old:
+                await self._recall(connection, arrived, found, questions)
         # In most installations no id is ever reassigned.
         if await identities.has_former_ids(connection):
-            await self._readdress(connection, results, found, asked)
+            await self._readdress(connection, results, found, questions)
         busy = await self._sessions_with_waiting(connection, results)
-        for one in results:
+        for arrived in results:
             begin = len(self._effects.publications)
-            self._settle_one(one, found, busy, asked)
-            self._effects.trace(begin, one.trace)
+            self._settle_one(arrived, found, busy, questions)
+            self._effects.trace(begin, arrived.trace)
         hit(RouterPoint.RESULTS_SETTLED)
 
     async def _readdress(
@@ -117,12 +119,12 @@ class Settlement:
         connection: PoolConnectionProxy,
         results: Sequence[ArrivedResult],
         found: Mapping[UUID, Turn],
-        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+        questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> None:
         """Replace addresses whose id was reassigned, so that no answer reaches the new holder."""
         of_turns = [turn for turn in found.values() if turn.source is not None]
         sources = [(turn.session_id, turn.source) for turn in of_turns]
-        sources += [(session_id, question.source) for session_id, question, _ in asked.values()]
+        sources += [(session_id, question.source) for session_id, question, _ in questions.values()]
         owners = [
             session.owner if (session := self._sessions.get(session_id)) else None
             for session_id, _ in sources
@@ -130,30 +132,30 @@ class Settlement:
         present = await find_present(
             connection,
             [(owner, source) for owner, (_, source) in zip(owners, sources, strict=True)],
-            max(one.stored_at for one in results),
+            max(arrived.stored_at for arrived in results),
         )
         for turn, source in zip(of_turns, present, strict=False):
             turn.source = source
-        for key, source in zip([*asked], present[len(of_turns) :], strict=True):
-            session_id, question, known = asked[key]
+        for key, source in zip([*questions], present[len(of_turns) :], strict=True):
+            session_id, question, known = questions[key]
             if source is not question.source:
-                asked[key] = session_id, replace(question, source=source), known
+                questions[key] = session_id, replace(question, source=source), known
 
     async def _recall(
         self,
         connection: PoolConnectionProxy,
-        one: ArrivedResult,
+        arrived: ArrivedResult,
         found: dict[UUID, Turn],
-        asked: Mapping[tuple[UUID, int], object],
+        questions: Mapping[tuple[UUID, int], object],
     ) -> None:
         """Find the turn or question of an old result, in case the database was restored."""
-        session = self._sessions.get(one.result.session_id)
-        turn_id = one.result.turn_id
-        if session is None or (turn_id is None and _question_key(one) not in asked):
-            require_known(one)
+        session = self._sessions.get(arrived.result.session_id)
+        turn_id = arrived.result.turn_id
+        if session is None or (turn_id is None and _question_key(arrived) not in questions):
+            require_known(arrived)
         elif turn_id is not None:
             turn = await recall(
-                connection, one, session, found.get(turn_id), is_alone=self._is_alone
+                connection, arrived, session, found.get(turn_id), is_alone=self._is_alone
             )
             if turn is not None:
                 found[turn_id] = turn
@@ -163,113 +165,117 @@ class Settlement:
         connection: PoolConnectionProxy,
         results: Sequence[ArrivedResult],
         found: Mapping[UUID, Turn],
-        asked: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
+        questions: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> Sequence[ArrivedResult]:
         """Return the results without answers to erased messages, which are not kept.
 
         Only results without effect are looked up, and these are rare.
         """
-        idle = [one for one in results if not self._counts(one, found, asked)]
+        idle = [arrived for arrived in results if not self._counts(arrived, found, questions)]
         if not idle:
             return results
-        ids = {its for one in idle for its in _ids_of(one)}
+        ids = {id_ for arrived in idle for id_ in _ids_of(arrived)}
         erased = await erasure_list_sql.find_ids(connection, ids)
-        gone = {one.sequence for one in idle if not erased.isdisjoint(_ids_of(one))}
-        for one in idle:
-            if one.sequence in gone:
-                note_erased(self._effects, StreamName.RESULTS, one.sequence, one.stored_at)
-        return [one for one in results if one.sequence not in gone]
+        dropped = {arrived.sequence for arrived in idle if not erased.isdisjoint(_ids_of(arrived))}
+        for arrived in idle:
+            if arrived.sequence in dropped:
+                note_erased(self._effects, StreamName.RESULTS, arrived.sequence, arrived.stored_at)
+        return [arrived for arrived in results if arrived.sequence not in dropped]
 
     def _counts(
         self,
-        one: ArrivedResult,
+        arrived: ArrivedResult,
         found: Mapping[UUID, Turn],
-        asked: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
+        questions: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> bool:
-        result = one.result
+        result = arrived.result
         if result.session_id not in self._sessions:
             return False
         if result.turn_id is None:
-            return _question_key(one) in asked
+            return _question_key(arrived) in questions
         turn = found.get(result.turn_id)
         return turn is not None and turn.is_live and turn.token == result.token
 
     def _settle_one(
         self,
-        one: ArrivedResult,
+        arrived: ArrivedResult,
         found: Mapping[UUID, Turn],
         busy: set[UUID],
-        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+        questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> None:
-        session = self._sessions.get(one.result.session_id)
+        session = self._sessions.get(arrived.result.session_id)
         if session is None:
-            self._refuse(one)
-        elif one.result.turn_id is not None:
-            turn = found.get(one.result.turn_id)
+            self._refuse(arrived)
+        elif arrived.result.turn_id is not None:
+            turn = found.get(arrived.result.turn_id)
             settle(
-                one,
+                arrived,
                 session,
                 turn,
-                max_attempts=self._max_attempts(one.agent),
+                max_attempts=self._max_attempts(arrived.agent),
                 has_waiting=session.id in busy,
                 effects=self._effects,
             )
         else:
-            self._answer(one, session, asked)
+            self._answer(arrived, session, questions)
 
     async def _sessions_with_waiting(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
     ) -> set[UUID]:
-        ended = {one.result.session_id for one in results if one.result.turn_id is not None}
+        ended = {
+            arrived.result.session_id for arrived in results if arrived.result.turn_id is not None
+        }
         stored = await pending_messages.sessions_with_waiting(connection, ended) if ended else set()
         return stored | {row.session_id for row in self._effects.waiting}
 
     def _answer(
         self,
-        one: ArrivedResult,
+        arrived: ArrivedResult,
         session: Session,
-        asked: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+        questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> None:
-        key = _question_key(one)
-        home, question, known = asked.get(key, (None, None, None)) if key else (None, None, None)
-        if home != session.id:
+        key = _question_key(arrived)
+        session_id, question, known = (
+            questions.get(key, (None, None, None)) if key else (None, None, None)
+        )
+        if session_id != session.id:
             question = None
-        answer_stream(one, session, question, known, self._effects)
-        if key and question and known is None and session.agent == one.agent:
+        answer_stream(arrived, session, question, known, self._effects)
+        if key and question and known is None and session.agent == arrived.agent:
             # Another answer to the same part in this batch counts as late.
-            asked[key] = (session.id, question, one.result.id)
+            questions[key] = (session.id, question, arrived.result.id)
 
     def _max_attempts(self, agent: str) -> int:
         declared = self._catalog.agents.get(agent)
         # The agent may have been removed from the settings while its turns were running.
         return declared.max_attempts if declared else 1
 
-    def _refuse(self, one: ArrivedResult) -> None:
+    def _refuse(self, arrived: ArrivedResult) -> None:
         bury(
             self._effects,
             stage=Stage.RESULTS,
             reason=DeadReason.UNKNOWN_SESSION,
-            at=one.stored_at,
-            trigger=one.result.id.encode(),
-            body=one.body,
+            at=arrived.stored_at,
+            trigger=arrived.result.id.encode(),
+            body=arrived.body,
             log="results",
-            partition=one.partition,
-            sequence=one.sequence,
-            subject=one.subject,
+            partition=arrived.partition,
+            sequence=arrived.sequence,
+            subject=arrived.subject,
         )
 
 
-def _ids_of(one: ArrivedResult) -> set[UUID]:
+def _ids_of(arrived: ArrivedResult) -> set[UUID]:
     """Return the ids of session, turn and question that a result names."""
-    question = _question_key(one)
-    ids = (one.result.session_id, one.result.turn_id, question and question[0])
-    return {its for its in ids if its is not None}
+    question = _question_key(arrived)
+    ids = (arrived.result.session_id, arrived.result.turn_id, question and question[0])
+    return {id_ for id_ in ids if id_ is not None}
 
 
-def _question_key(one: ArrivedResult) -> tuple[UUID, int] | None:
-    if one.result.reply_to is None:
+def _question_key(arrived: ArrivedResult) -> tuple[UUID, int] | None:
+    if arrived.result.reply_to is None:
         return None
     try:
-        return UUID(one.result.reply_to), one.result.part
+        return UUID(arrived.result.reply_to), arrived.result.part
     except ValueError:
         return None

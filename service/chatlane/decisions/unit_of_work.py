@@ -78,12 +78,12 @@ class Writing:
             SupersededError: Another router decided about one of the lanes first.
         """
         connection = self.connection
-        every = list(sessions_of)
-        deleted = _place_deleted(effects, every)
-        self.touched.update((one.id, one) for one in every)
+        written = list(sessions_of)
+        deleted = _place_deleted(effects, written)
+        self.touched.update((session.id, session) for session in written)
         await lanes.write(connection, lanes_of)
-        await sessions.insert(connection, (one for one in every if one.is_new))
-        await sessions.update(connection, (one for one in every if not one.is_new))
+        await sessions.insert(connection, (session for session in written if session.is_new))
+        await sessions.update(connection, (session for session in written if not session.is_new))
         await sessions.add_usage(connection, effects.used)
         await session_changes.write_titles(connection, effects.titles)
         await turns.update(connection, effects.changed_turns)

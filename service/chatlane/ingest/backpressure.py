@@ -32,15 +32,15 @@ def parted(
     """
     on: list[Slice] = []
     held: list[Slice] = []
-    for one in batch.slices:
+    for slice_ in batch.slices:
         free = next(
-            (n for n, its in enumerate(one.messages) if _leads_to(known[its]) in full),
-            len(one.messages),
+            (n for n, message in enumerate(slice_.messages) if _leads_to(known[message]) in full),
+            len(slice_.messages),
         )
         if free:
-            on.append(replace(one, messages=one.messages[:free]))
-        if free < len(one.messages):
-            held.append(replace(one, messages=one.messages[free:]))
+            on.append(replace(slice_, messages=slice_.messages[:free]))
+        if free < len(slice_.messages):
+            held.append(replace(slice_, messages=slice_.messages[free:]))
     return Batch(tuple(on)), Batch(tuple(held))
 
 

@@ -194,15 +194,15 @@ class Batches:
 
     async def _decode(self, batch: Batch) -> Mapping[LogMessage, Decoded]:
         began = monotonic()
-        oldest = min(one.messages[0].stored_at for one in batch.slices)
+        oldest = min(slice_.messages[0].stored_at for slice_ in batch.slices)
         queued = max(0.0, (datetime.now(UTC) - oldest).total_seconds())
         known: dict[LogMessage, Decoded] = {}
-        for one in batch.slices:
-            for message in one.messages:
+        for slice_ in batch.slices:
+            for message in slice_.messages:
                 known[message] = decoded(
                     message,
                     self._catalog,
-                    is_killer=one.is_process_killer,
+                    is_killer=slice_.is_process_killer,
                     is_old=message.stored_at < self._began_at or began < self._recalls_until,
                 )
                 if len(known) % _BREATH == 0:
@@ -225,8 +225,10 @@ class Batches:
 
     def _apart(self, batch: Batch) -> list[Batch]:
         """Split a batch: first the free partitions, then each that may wait for a lock."""
-        free = Batch(tuple(one for one in batch.slices if not self._is_held_up(one.partition)))
-        alone = [Batch((one,)) for one in batch.slices if self._is_held_up(one.partition)]
+        free = Batch(
+            tuple(slice_ for slice_ in batch.slices if not self._is_held_up(slice_.partition))
+        )
+        alone = [Batch((slice_,)) for slice_ in batch.slices if self._is_held_up(slice_.partition)]
         return [free, *alone] if free else alone
 
     def _report_held_back(self, full: Collection[str], messages: int) -> None:
@@ -287,8 +289,8 @@ class Batches:
                 await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
                 delay = min(2 * delay, _LONGEST_DELAY)
             else:
-                for one in batch.slices:
-                    self._held_up.pop(one.partition, None)
+                for slice_ in batch.slices:
+                    self._held_up.pop(slice_.partition, None)
                 self._intake.committed(batch)
                 batch_committed(batch.messages, began_ns)
                 self._report(batch, timedelta(seconds=monotonic() - began))
@@ -323,8 +325,8 @@ class Batches:
         In that partition, everything before the message whose rows are locked is committed.
         """
         until = monotonic() + _TRIED_APART_FOR
-        for one in batch.slices:
-            self._held_up.setdefault(one.partition, _HeldUp(until)).until = until
+        for slice_ in batch.slices:
+            self._held_up.setdefault(slice_.partition, _HeldUp(until)).until = until
         if len(batch.slices) == 1:
             first = batch.messages[0].sequence
             held_up = self._held_up[batch.slices[0].partition]
@@ -351,11 +353,11 @@ class Batches:
             advanced = await partitions.advance(
                 writing.connection,
                 self._router_id,
-                [_advance(one) for one in batch.slices],
+                [_advance(slice_) for slice_ in batch.slices],
                 self._lease,
             )
             if len(advanced) < len(batch.slices):
-                raise LostPartitionsError({one.partition for one in batch.slices} - advanced)
+                raise LostPartitionsError({slice_.partition for slice_ in batch.slices} - advanced)
             writing.lap("fence")
             hit(RouterPoint.CURSORS_MOVED)
             messages = [known[message] for message in batch.messages]
@@ -421,9 +423,9 @@ class Batches:
         self._metrics.record_committed_batch(len(batch.messages), took)
         now = datetime.now(UTC)
         oldest: dict[str, datetime] = {}
-        for one in batch.slices:
-            first = one.messages[0].stored_at
-            oldest[one.partition.log] = min(first, oldest.get(one.partition.log, first))
+        for slice_ in batch.slices:
+            first = slice_.messages[0].stored_at
+            oldest[slice_.partition.log] = min(first, oldest.get(slice_.partition.log, first))
         for log, stored_at in oldest.items():
             self._metrics.record_log_lag(log, now - stored_at)
         self._count_received(batch)
@@ -444,7 +446,7 @@ def _parts(batch: Batch) -> list[Batch]:
     The newer half is valid only after the older half is committed.
     """
     if len(batch.slices) > 1:
-        return [Batch((one,)) for one in batch.slices]
+        return [Batch((slice_,)) for slice_ in batch.slices]
     (whole,) = batch.slices
     middle = len(whole.messages) // 2
     older = replace(whole, messages=whole.messages[:middle])
@@ -454,6 +456,6 @@ def _parts(batch: Batch) -> list[Batch]:
     return [Batch((older,)), Batch((newer,))]
 
 
-def _advance(one: Slice) -> Advance:
-    last = one.messages[-1]
-    return Advance(one.partition, one.epoch, one.cursor, last.sequence, last.stored_at)
+def _advance(slice_: Slice) -> Advance:
+    last = slice_.messages[-1]
+    return Advance(slice_.partition, slice_.epoch, slice_.cursor, last.sequence, last.stored_at)

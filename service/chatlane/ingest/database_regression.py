@@ -44,9 +44,9 @@ def has_moved_back(known: Mapping[PartitionId, KnownPosition], holdings: Iterabl
         holdings: The current rows of the database.
     """
     return any(
-        (row.epoch, row.cursor if row.epoch == its.epoch else its.cursor) < its
+        (row.epoch, row.cursor if row.epoch == position.epoch else position.cursor) < position
         for row in holdings
-        if (its := known.get(row.partition)) is not None
+        if (position := known.get(row.partition)) is not None
     )
 
 

@@ -71,12 +71,12 @@ class Batch:
     @property
     def messages(self) -> list[LogMessage]:
         """All messages, in log order within a partition."""
-        return [message for one in self.slices for message in one.messages]
+        return [message for slice_ in self.slices for message in slice_.messages]
 
     @property
     def positions(self) -> dict[PartitionId, Slice]:
         """The slices by partition, with the epoch and cursor the compare-and-set expects."""
-        return {one.partition: one for one in self.slices}
+        return {slice_.partition: slice_ for slice_ in self.slices}
 
     def is_process_killer(self, message: LogMessage) -> bool:
         """Return whether a message must be dead-lettered without decoding it."""
@@ -185,13 +185,15 @@ class Intake:
 
     def lost(self, partitions: Iterable[PartitionId]) -> None:
         """Drop partitions that another router owns, or whose cursor is not the expected one."""
-        gone = [self._feeds.pop(one) for one in partitions if one in self._feeds]
-        for feed in gone:
+        dropped = [
+            self._feeds.pop(partition) for partition in partitions if partition in self._feeds
+        ]
+        for feed in dropped:
             self._note_position(feed)
             self._metrics.record_lost_partitions(feed.partition.log)
             self._run(feed.close())
-        if gone:
-            _log.warning("partitions_lost", partitions=_names(feed.partition for feed in gone))
+        if dropped:
+            _log.warning("partitions_lost", partitions=_names(feed.partition for feed in dropped))
             self._show_owned()
             self.lost_some.set()
             self._changed.set()
@@ -250,27 +252,27 @@ class Intake:
 
     def current(self, batch: Batch) -> Batch:
         """Return the slices of a batch that are still valid."""
-        return Batch(tuple(one for one in batch.slices if self._find(one) is not None))
+        return Batch(tuple(slice_ for slice_ in batch.slices if self._find(slice_) is not None))
 
     def committed(self, batch: Batch, except_for: Collection[PartitionId] = ()) -> None:
         """Record that the cursors of a batch have moved, except those of some partitions."""
-        for one in batch.slices:
-            if one.partition not in except_for and (feed := self._find(one)):
-                feed.commit(one.messages[-1].sequence, one.messages[-1].stored_at)
+        for slice_ in batch.slices:
+            if slice_.partition not in except_for and (feed := self._find(slice_)):
+                feed.commit(slice_.messages[-1].sequence, slice_.messages[-1].stored_at)
 
     def failed(self, batch: Batch, delay: timedelta) -> None:
         """Take the messages of a batch back, to hand them out first again after `delay`.
 
         Later batches that are handed out lose their slices of these partitions.
         """
-        for one in batch.slices:
-            if feed := self._find(one):
+        for slice_ in batch.slices:
+            if feed := self._find(slice_):
                 feed.fail(delay)
 
-    def _find(self, one: Slice) -> PartitionFeed | None:
+    def _find(self, slice_: Slice) -> PartitionFeed | None:
         """Return the feed of a slice, or None if the slice is no longer valid."""
-        feed = self._feeds.get(one.partition)
-        if feed is None or feed.epoch != one.epoch or feed.token != one.token:
+        feed = self._feeds.get(slice_.partition)
+        if feed is None or feed.epoch != slice_.epoch or feed.token != slice_.token:
             return None
         return feed
 
@@ -296,17 +298,17 @@ class Intake:
             return None
         self._exclusive = feed
         slices = (_slice(feed, 1, 0),)
-        return Batch(tuple(replace(one, is_process_killer=is_killer) for one in slices))
+        return Batch(tuple(replace(slice_, is_process_killer=is_killer) for slice_ in slices))
 
     def _assemble(self, max_messages: int, max_bytes: int) -> Batch:
         slices: list[Slice] = []
         for feed, count in self._allotments(max_messages):
             if slices and max_bytes <= 0:
                 break
-            one = _slice(feed, count, max_bytes)
-            max_bytes -= sum(len(message.body) for message in one.messages)
-            slices.append(one)
-        return Batch(tuple(sorted(slices, key=lambda one: one.partition)))
+            slice_ = _slice(feed, count, max_bytes)
+            max_bytes -= sum(len(message.body) for message in slice_.messages)
+            slices.append(slice_)
+        return Batch(tuple(sorted(slices, key=lambda slice_: slice_.partition)))
 
     def _allotments(self, max_messages: int) -> list[tuple[PartitionFeed, int]]:
         """Distribute a batch among the feeds; the others share what a small feed leaves."""
@@ -346,4 +348,4 @@ def _slice(feed: PartitionFeed, count: int, max_bytes: int) -> Slice:
 
 
 def _names(partitions: Iterable[PartitionId]) -> list[str]:
-    return [f"{one.log}/{one.number}" for one in sorted(partitions)]
+    return [f"{partition.log}/{partition.number}" for partition in sorted(partitions)]

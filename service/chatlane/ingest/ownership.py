@@ -337,7 +337,7 @@ class Ownership:
     ) -> list[Claim]:
         claims: list[Claim] = []
         for log, rows in _by_log(holdings):
-            ours = [one.number for one in held if one.log == log]
+            ours = [partition.number for partition in held if partition.log == log]
             room = self._share(rows, peers) - len(ours)
             if room > 0 and any(self._is_free(row, held) for row in rows):
                 claims += await partitions.claim_free(

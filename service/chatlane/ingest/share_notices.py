@@ -79,8 +79,8 @@ class ShareNotices:
         async with self._transaction() as connection:
             trims = await log_trims.list_recent(connection, _RECENT)
             dropped = await dead_letter_shares.list_recent(connection, _RECENT)
-        named = {f"log_trimmed {one.log} {self._label(one.log, one.owner)}" for one in trims}
-        named |= {f"dead_letters_dropped {one.log} {one.owner}" for one in dropped}
+        named = {f"log_trimmed {trim.log} {self._label(trim.log, trim.owner)}" for trim in trims}
+        named |= {f"dead_letters_dropped {share.log} {share.owner}" for share in dropped}
         if self._found().get(Inconsistency.UNPARTITIONED):
             named |= await self._unpartitioned()
         self.notices = tuple(sorted(named))
@@ -88,8 +88,10 @@ class ShareNotices:
     async def _unpartitioned(self) -> set[str]:
         counts = await self._contents.count_by_subject(StreamName.INBOUND, NOT_PARTITIONED)
         accounts = {"/".join(subject.split(".")[_FIRST_NAME:][:2]) for subject in counts}
-        return {f"unpartitioned inbound {self._label('inbound', one)}" for one in accounts}
+        return {f"unpartitioned inbound {self._label('inbound', account)}" for account in accounts}
 
     def _label(self, log: str, owner: str) -> str:
-        known = {name for its, names in self._owners.items() if its == log for name in names}
+        known = {
+            name for owner_log, names in self._owners.items() if owner_log == log for name in names
+        }
         return label_of(owner, {*known, UNPARTITIONED})

@@ -96,18 +96,18 @@ class ClaimDesk:
         known = self._agents.get(agent)
         if known is None:
             return _claim_reply(request, ClaimStatus.UNKNOWN)
-        asked = _Claim(known, request, asyncio.get_running_loop().create_future())
-        self._enqueue(asked)
-        return await asked.answer
+        pending = _Claim(known, request, asyncio.get_running_loop().create_future())
+        self._enqueue(pending)
+        return await pending.answer
 
     async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
         """Answer one renewal of a worker of `agent`."""
         known = self._agents.get(agent)
         if known is None:
             return _renew_reply(request, RenewStatus.UNKNOWN, timedelta(0))
-        asked = _Renewal(known, request, asyncio.get_running_loop().create_future())
-        self._enqueue(asked)
-        return await asked.answer
+        pending = _Renewal(known, request, asyncio.get_running_loop().create_future())
+        self._enqueue(pending)
+        return await pending.answer
 
     async def take(self, agent: str, request: TurnTake) -> TakeReply:
         """Add messages that arrived since the claim to a running turn of a worker of `agent`.
@@ -121,8 +121,8 @@ class ClaimDesk:
             return TakeReply(id=request.id, at=now, status=RenewStatus.UNKNOWN)
         return await take_in(self._store, known, request)
 
-    def _enqueue(self, asked: _Claim | _Renewal) -> None:
-        self._queue.append(asked)
+    def _enqueue(self, pending: _Claim | _Renewal) -> None:
+        self._queue.append(pending)
         self._wakeup.set()
 
     async def run(self) -> None:
@@ -141,8 +141,8 @@ class ClaimDesk:
         self._held_up = {turn: until for turn, until in self._held_up.items() if until > now}
         if not self._held_up:
             return [batch]
-        free = [asked for asked in batch if asked.request.turn_id not in self._held_up]
-        alone = [[asked] for asked in batch if asked.request.turn_id in self._held_up]
+        free = [pending for pending in batch if pending.request.turn_id not in self._held_up]
+        alone = [[pending] for pending in batch if pending.request.turn_id in self._held_up]
         return [free, *alone] if free else alone
 
     async def _serve(
@@ -169,9 +169,9 @@ class ClaimDesk:
     async def _serve_each(self, batch: list[_Claim | _Renewal]) -> None:
         """Serve requests one by one, so that the one that fails does not fail the others."""
         held_up = 0
-        for place, asked in enumerate(batch, 1):
-            await self._serve([asked], _SHORT_WAIT)
-            held_up += _is_held_up(asked)
+        for place, pending in enumerate(batch, 1):
+            await self._serve([pending], _SHORT_WAIT)
+            held_up += _is_held_up(pending)
             if held_up == _MOST_HELD_UP:
                 _refuse(batch[place:], StoreUnavailableError(kind="too many locks"))
                 return
@@ -185,8 +185,8 @@ class _Serving:
     ) -> None:
         self._store = store
         self._patience = patience
-        self._claims = [asked for asked in batch if isinstance(asked, _Claim)]
-        self._renewals = [asked for asked in batch if isinstance(asked, _Renewal)]
+        self._claims = [pending for pending in batch if isinstance(pending, _Claim)]
+        self._renewals = [pending for pending in batch if isinstance(pending, _Renewal)]
         self._effects = Effects()
         self._sessions: dict[UUID, Session] = {}
         self._changed: dict[UUID, Session] = {}
@@ -207,7 +207,7 @@ class _Serving:
             await self._claim(connection)
             await turns.update(connection, self._effects.changed_turns)
             self._said = await messages.of_turns(
-                connection, [asked.request.turn_id for asked in self._granted]
+                connection, [pending.request.turn_id for pending in self._granted]
             )
             if self._granted:
                 hit(RouterPoint.CLAIMS_WRITTEN)
@@ -216,83 +216,83 @@ class _Serving:
         self._answer()
 
     async def _lock(self, connection: PoolConnectionProxy) -> None:
-        asked = {one.request.turn_id for one in self._claims}
-        asked |= {one.request.turn_id for one in self._renewals}
-        homes = await turns.find_sessions(connection, asked)
+        turn_ids = {pending.request.turn_id for pending in self._claims}
+        turn_ids |= {pending.request.turn_id for pending in self._renewals}
+        session_ids = await turns.find_sessions(connection, turn_ids)
         if self._claims:
-            self._sessions = await sessions.lock(connection, set(homes.values()))
-        self._turns = await turns.lock(connection, homes)
+            self._sessions = await sessions.lock(connection, set(session_ids.values()))
+        self._turns = await turns.lock(connection, session_ids)
 
     def _renew(self) -> None:
-        for asked in self._renewals:
-            request = asked.request
+        for pending in self._renewals:
+            request = pending.request
             turn = self._turns.get(request.turn_id)
             status = claims.renew(
-                turn, asked.agent, request.attempt, request.token, begun=request.begun
+                turn, pending.agent, request.attempt, request.token, begun=request.begun
             )
-            self._renewed.append((asked, status))
+            self._renewed.append((pending, status))
             if turn is not None and status is RenewStatus.RENEWED:
                 self._effects.changed_turns.append(turn)
 
     async def _find_steered(self, connection: PoolConnectionProxy) -> None:
-        homes = {turn.session_id for turn in self._effects.changed_turns}
-        if homes:
-            self._steered = await pending_messages.sessions_with_steered(connection, homes)
+        session_ids = {turn.session_id for turn in self._effects.changed_turns}
+        if session_ids:
+            self._steered = await pending_messages.sessions_with_steered(connection, session_ids)
 
     async def _claim(self, connection: PoolConnectionProxy) -> None:
-        lines = await self._lines(connection)
+        pending_heads = await self._lines(connection)
         emptied = await self._emptied(connection)
         fresh: list[_Claim] = []
-        for asked in self._claims:
-            turn = self._turns.get(asked.request.turn_id)
-            status = claims.claim_status(turn, asked.agent.name, asked.request.id)
-            if status is ClaimStatus.CLAIMED and asked.request.turn_id in emptied:
+        for pending in self._claims:
+            turn = self._turns.get(pending.request.turn_id)
+            status = claims.claim_status(turn, pending.agent.name, pending.request.id)
+            if status is ClaimStatus.CLAIMED and pending.request.turn_id in emptied:
                 status = ClaimStatus.VOID
             if turn is not None and status is ClaimStatus.CLAIMED and turn.is_unclaimed:
-                status = ClaimStatus.TAKEN if self._is_early(turn, lines) else status
+                status = ClaimStatus.TAKEN if self._is_early(turn, pending_heads) else status
             if turn is None or status is not ClaimStatus.CLAIMED:
-                self._answers.append((asked, status))
+                self._answers.append((pending, status))
                 continue
-            self._granted.append(asked)
-            if not claims.is_granted(turn, asked.request.id):
+            self._granted.append(pending)
+            if not claims.is_granted(turn, pending.request.id):
                 is_first = turn.attempt == 0
-                self._grant(turn, asked)
+                self._grant(turn, pending)
                 if is_first:
-                    fresh.append(asked)
-            elif claims.answer_again(turn, tells_begin=asked.request.tells_begin):
+                    fresh.append(pending)
+            elif claims.answer_again(turn, tells_begin=pending.request.tells_begin):
                 self._effects.changed_turns.append(turn)
-        takings = [self._freeze(asked, lines) for asked in fresh]
+        takings = [self._freeze(pending, pending_heads) for pending in fresh]
         await pending_messages.take(connection, takings)
         await sessions.update(connection, self._changed.values())
 
     async def _lines(self, connection: PoolConnectionProxy) -> dict[UUID, list[WaitingHead]]:
         """Return the pending messages of unclaimed turns; void turns that have none."""
-        asked = (self._turns.get(one.request.turn_id) for one in self._claims)
-        unclaimed = {turn.id: turn for turn in asked if turn is not None and turn.is_unclaimed}
+        found = (self._turns.get(pending.request.turn_id) for pending in self._claims)
+        unclaimed = {turn.id: turn for turn in found if turn is not None and turn.is_unclaimed}
         if not unclaimed:
             return {}
-        homes = [turn.session_id for turn in unclaimed.values()]
-        lines = await pending_messages.heads(connection, homes, MAX_TURN_MESSAGES)
+        session_ids = [turn.session_id for turn in unclaimed.values()]
+        pending_heads = await pending_messages.heads(connection, session_ids, MAX_TURN_MESSAGES)
         for turn in unclaimed.values():
-            if turn.session_id not in lines:
+            if turn.session_id not in pending_heads:
                 # No messages are pending under the session's lock, so no next turn can follow and
                 # nothing is published: this transaction needs no place in the outbox order.
                 session = self._change(turn)
                 void_turn(turn, session, has_waiting=False, effects=self._effects)
-        return lines
+        return pending_heads
 
     async def _emptied(self, connection: PoolConnectionProxy) -> set[UUID]:
         """Return the started turns whose messages have all been deleted since.
 
         Their claims are only refused. The sweep ends them and announces the next turn.
         """
-        asked = (self._turns.get(claim.request.turn_id) for claim in self._claims)
-        begun = {turn.id for turn in asked if turn is not None and turn.is_live and turn.attempt}
+        found = (self._turns.get(claim.request.turn_id) for claim in self._claims)
+        begun = {turn.id for turn in found if turn is not None and turn.is_live and turn.attempt}
         return await edits.emptied(connection, begun) if begun else set()
 
-    def _is_early(self, turn: Turn, lines: dict[UUID, list[WaitingHead]]) -> bool:
+    def _is_early(self, turn: Turn, pending_heads: dict[UUID, list[WaitingHead]]) -> bool:
         """Return whether the turn still has to debounce; it is announced again afterwards."""
-        span = rest_of_line(lines.get(turn.session_id, ()), turn)
+        span = rest_of_line(pending_heads.get(turn.session_id, ()), turn)
         if span == timedelta(0):
             return False
         put_off(turn, span)
@@ -305,25 +305,25 @@ class _Serving:
         self._changed[session.id] = session
         return session
 
-    def _grant(self, turn: Turn, asked: _Claim) -> None:
+    def _grant(self, turn: Turn, pending: _Claim) -> None:
         claims.grant(
             turn,
-            claim_id=asked.request.id,
-            worker=asked.request.worker,
+            claim_id=pending.request.id,
+            worker=pending.request.worker,
             token=secrets.token_urlsafe(24),
-            lease=asked.agent.lease,
-            tells_begin=asked.request.tells_begin,
+            lease=pending.agent.lease,
+            tells_begin=pending.request.tells_begin,
         )
         self._effects.changed_turns.append(turn)
 
     def _freeze(
-        self, asked: _Claim, lines: dict[UUID, list[WaitingHead]]
+        self, pending: _Claim, pending_heads: dict[UUID, list[WaitingHead]]
     ) -> tuple[UUID, int, UUID, int]:
         """Fix the messages that a turn answers, and assign their places in the transcript."""
-        turn = self._turns[asked.request.turn_id]
+        turn = self._turns[pending.request.turn_id]
         session = self._change(turn)
         heads = claimable(
-            lines[session.id],
+            pending_heads[session.id],
             max_messages=MAX_TURN_MESSAGES,
             max_bytes=MAX_TURN_BYTES,
         )
@@ -335,10 +335,10 @@ class _Serving:
         return session.id, heads[-1].arrival, turn.id, first_seq
 
     def _answer(self) -> None:
-        for asked, status in self._answers:
-            _resolve(asked.answer, _claim_reply(asked.request, status))
-        for asked in self._granted:
-            _resolve(asked.answer, self._grant_reply(asked))
+        for pending, status in self._answers:
+            _resolve(pending.answer, _claim_reply(pending.request, status))
+        for pending in self._granted:
+            _resolve(pending.answer, self._grant_reply(pending))
         for renewal, renewed in self._renewed:
             turn = self._turns.get(renewal.request.turn_id)
             if turn is None or renewed is not RenewStatus.RENEWED:
@@ -352,15 +352,15 @@ class _Serving:
                 )
             _resolve(renewal.answer, reply)
 
-    def _grant_reply(self, asked: _Claim) -> ClaimReply:
-        turn = self._turns[asked.request.turn_id]
+    def _grant_reply(self, pending: _Claim) -> ClaimReply:
+        turn = self._turns[pending.request.turn_id]
         session = self._sessions[turn.session_id]
-        said = self._said[turn.id]
-        is_first = said[0].seq == 1
-        shown = prompted(asked.agent.prompts, turn.source, session.session_key, said)
+        turn_messages = self._said[turn.id]
+        is_first = turn_messages[0].seq == 1
+        shown = prompted(pending.agent.prompts, turn.source, session.session_key, turn_messages)
         is_told = is_told_in(session, turn.id, is_first=is_first)
         return ClaimReply(
-            id=asked.request.id,
+            id=pending.request.id,
             at=datetime.now(UTC),
             status=ClaimStatus.CLAIMED,
             turn_id=turn.id,
@@ -372,7 +372,7 @@ class _Serving:
             source=turn.source,
             messages=shown.messages,
             prompt_context=shown.context,
-            history=HistoryPointer(session_id=session.id, before_seq=said[0].seq),
+            history=HistoryPointer(session_id=session.id, before_seq=turn_messages[0].seq),
             # Earlier rows may be messages that no worker has seen.
             session_is_new=is_first or is_told,
             reset_reason=session.start_reason if is_told else None,
@@ -391,13 +391,13 @@ def _interruption(turn: Turn) -> Interruption | None:
 
 
 def _refuse(batch: list[_Claim | _Renewal], error: StoreUnavailableError) -> None:
-    for asked in batch:
-        if not asked.answer.done():
-            asked.answer.set_exception(error)
+    for pending in batch:
+        if not pending.answer.done():
+            pending.answer.set_exception(error)
 
 
-def _is_held_up(asked: _Claim | _Renewal) -> bool:
-    error = None if asked.answer.cancelled() else asked.answer.exception()
+def _is_held_up(pending: _Claim | _Renewal) -> bool:
+    error = None if pending.answer.cancelled() else pending.answer.exception()
     return isinstance(error, StoreUnavailableError) and error.is_held_up
 
 

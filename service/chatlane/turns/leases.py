@@ -86,8 +86,8 @@ class Deadlines:
             if len(ids) == 1:
                 raise
             _log.warning("turns_swept_alone", turns=len(ids), reason=type(error).__name__)
-            for one in ids:
-                await self._expire_alone(one)
+            for turn_id in ids:
+                await self._expire_alone(turn_id)
 
     async def _expire_alone(self, turn_id: UUID) -> None:
         try:
@@ -103,9 +103,11 @@ class Deadlines:
 
     async def _expire(self, writing: Writing, ids: Sequence[UUID]) -> None:
         connection = writing.connection
-        homes = await turns.find_sessions(connection, ids)
-        locked = await sessions.lock_free(connection, set(homes.values()))
-        found = await turns.lock(connection, [one for one in ids if homes.get(one) in locked])
+        session_ids = await turns.find_sessions(connection, ids)
+        locked = await sessions.lock_free(connection, set(session_ids.values()))
+        found = await turns.lock(
+            connection, [turn_id for turn_id in ids if session_ids.get(turn_id) in locked]
+        )
         busy = await pending_messages.sessions_with_waiting(connection, locked)
         effects = Effects()
         # Check again under the lock: a turn may have been renewed or finished meanwhile.

@@ -155,7 +155,7 @@ class TimedEnds:
             found, last = await timed_resets.find_unchecked(
                 connection, self._walked_to, platforms, _SEEN_AT_ONCE
             )
-            timed = [one.id for one in found if self._is_timed(one.session_key)]
+            timed = [session.id for session in found if self._is_timed(session.session_key)]
             if timed:
                 await timed_resets.arm(connection, timed)
         if last is not None:
@@ -169,7 +169,9 @@ class TimedEnds:
         return [
             name
             for name in self._catalog.platforms
-            if any(self._catalog.reset_policy_for(name, one).is_timed for one in classes)
+            if any(
+                self._catalog.reset_policy_for(name, chat_class).is_timed for chat_class in classes
+            )
         ]
 
     def _is_timed(self, session_key: str) -> bool:
@@ -194,12 +196,12 @@ def committed_until(
         end: The end of the log, read after `asked_at`.
         asked_at: The time before the reads, by the clock of the database.
     """
-    times = [_committed_until(one, end, asked_at) for one in positions]
-    known = [one for one in times if one is not None]
+    times = [_committed_until(position, end, asked_at) for position in positions]
+    known = [time for time in times if time is not None]
     return min(known) if known and len(known) == len(times) else None
 
 
-def _committed_until(one: LogPosition, end: LogEnd, asked_at: datetime) -> datetime | None:
-    if one.generation == end.generation and one.cursor >= end.last_sequence:
+def _committed_until(position: LogPosition, end: LogEnd, asked_at: datetime) -> datetime | None:
+    if position.generation == end.generation and position.cursor >= end.last_sequence:
         return asked_at - _SKEW
-    return one.cursor_at
+    return position.cursor_at

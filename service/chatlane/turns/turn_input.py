@@ -32,17 +32,17 @@ async def take_in(store: Store, agent: Agent, request: TurnTake) -> TakeReply:
         TransientError: Nothing was taken in, or that is unknown; the caller has to retry.
     """
     async with store.transaction() as connection:
-        homes = await turns.find_sessions(connection, [request.turn_id])
-        locked = await sessions.lock(connection, homes.values())
-        turn = (await turns.lock(connection, homes)).get(request.turn_id)
+        session_ids = await turns.find_sessions(connection, [request.turn_id])
+        locked = await sessions.lock(connection, session_ids.values())
+        turn = (await turns.lock(connection, session_ids)).get(request.turn_id)
         status = held_status(turn, agent.name, request.attempt, request.token)
         if turn is None or status is not RenewStatus.RENEWED:
             return TakeReply(id=request.id, at=datetime.now(UTC), status=status)
         session = locked[turn.session_id]
         if turn.cancel is None:
             await _take(connection, turn, session)
-        said = (await messages.of_turns(connection, [turn.id])).get(turn.id, [])
-    newer = [one for one in said if one.seq > request.after_seq]
+        turn_messages = (await messages.of_turns(connection, [turn.id])).get(turn.id, [])
+    newer = [message for message in turn_messages if message.seq > request.after_seq]
     shown = with_senders(agent.prompts, session.session_key, newer)
     return TakeReply(id=request.id, at=datetime.now(UTC), status=status, messages=shown)
 

@@ -181,14 +181,14 @@ async def _lock(
 ) -> Session | None:
     """Lock and return the session of a request, if the person it acts for may see it."""
     if isinstance(request, TurnCancel):
-        home = (await turns.find_sessions(connection, [request.turn_id])).get(request.turn_id)
+        session_id = (await turns.find_sessions(connection, [request.turn_id])).get(request.turn_id)
     else:
-        home = request.session_id
-    if home is None:
+        session_id = request.session_id
+    if session_id is None:
         return None
-    theirs = await identities.find_owners(connection, request.acting_for)
-    session = (await sessions.lock(connection, [home])).get(home)
-    return session if session is None or theirs is None or session.owner in theirs else None
+    owners = await identities.find_owners(connection, request.acting_for)
+    session = (await sessions.lock(connection, [session_id])).get(session_id)
+    return session if session is None or owners is None or session.owner in owners else None
 
 
 def _reply(session: Session, stopped: Stopped) -> StopReply:

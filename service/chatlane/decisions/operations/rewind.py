@@ -74,8 +74,8 @@ async def retry(
     last = await rewind_rows.last_turns(connection, session.id, 1)
     if last is None:
         return None
-    said = await rewind_rows.said_from(connection, session.id, last.from_seq)
-    if not said:
+    messages = await rewind_rows.said_from(connection, session.id, last.from_seq)
+    if not messages:
         return None
-    say_again(session, agent, said, at=at, trigger=trigger, slots=slots, effects=effects)
+    say_again(session, agent, messages, at=at, trigger=trigger, slots=slots, effects=effects)
     return Undone(await rewind_rows.take_out(connection, session.id, last.from_seq), last.text)
