@@ -1,29 +1,29 @@
-"""Several ids of one person, and chats whose id changed: resolved before a key is built.
+"""Resolve several ids of one person, and changed ids of chats, before a key is built.
 
-Two kinds of rows, per platform and account. A *person* row leads from one normal form of an id
-(`people.person_form`) to the person's canonical id: the name of an identity (`identities`), which is
-the first id it was seen under, or one that nobody ever had. A name is given once: an id that changes
-hands gets the name of another identity, and the time that is over is kept as a `FormerId`. A *chat*
-row leads from a newer id of a chat to its first one. The rows with one canonical id are its *group*.
+There are two kinds of rows, per platform and account. A *person* row maps one normal form of an id
+(`people.person_form`) to the person's canonical id. That is the name of an identity (`identities`):
+the first id it was seen under, or a generated name. A name is never reused: an id that changes hands
+gets the name of another identity, and the past span is kept as a `FormerId`. A *chat* row maps a newer
+id of a chat to its first one. The rows with one canonical id are its *group*.
 
-Only keys and digests are built from canonical ids. An answer goes to the source of its turn,
-which keeps the form the last message came with.
+Only keys and digests use canonical ids. An answer goes to the source of its turn, which keeps the
+form in the last message.
 
-An account learns links between ids from its own events only. A number belongs to one person on all
-accounts of a platform, though, so a change of hands counts on all of them: a partner that another
-account knows contradicts an event, and the event that tells of a change changes the rows of the
-number on every account. That is why the groups of an id are read on all accounts.
+An account learns links between ids from its own events only. But a number belongs to one person on all
+accounts of a platform, so a change of hands applies to all of them: a partner that another account
+knows contradicts an event, and the event that reveals a change changes the rows of the number on every
+account. That is why the groups of an id are read on all accounts.
 
-For one batch, in log order: read the groups of all `lookups`, make an `AliasBook` of them,
-then for each event `learn` and `resolve`, and at the end write `changes`. Two routers can
-learn about one person at once; inserts that meet a row, and updates that miss theirs, mean
-that the batch has to start again from what the other one wrote.
+Callers process a batch in log order: they read the groups of all `lookups`, make an `AliasBook` of
+them, `learn` and `resolve` each event, and at the end write `changes`. Two routers can learn about one
+person at the same time. If an insert finds a row, or an update misses its row, the batch restarts from
+what the other router wrote.
 
-When `learn` finds that two canonical ids are one, it returns a `Merge`, and lanes may exist
-under the newer one. `resolve` therefore returns, besides the address to build the key from,
-the *former* addresses of the same conversation: a lane found under one of their keys belongs
-to it, and is bound or merged when the conversation is next spoken in. They stay known, so no
-lane has to be searched for at the time of the merge.
+When `learn` finds that two canonical ids are one, it returns a `Merge`, and lanes may exist under the
+newer one. Therefore `resolve` returns the *former* addresses of the same conversation in addition to
+the address for the key. A lane found under one of their keys belongs to the conversation and is bound
+or merged at its next message. The former addresses stay known, so the merge itself does not have to
+search for lanes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Holder(NamedTuple):
-    """An identity that had an id before, and when; `since` None if it was the first one."""
+    """An identity that had an id before, and when; `since` is None if it was the first one."""
 
     identity: str
     since: datetime | None
@@ -59,14 +59,14 @@ class Holder(NamedTuple):
 
 
 class AliasKind(StrEnum):
-    """What an alias is an id of."""
+    """The kind of entity that an alias identifies."""
 
     PERSON = "person"
     CHAT = "chat"
 
 
 class AliasId(NamedTuple):
-    """What an alias row is found by."""
+    """The primary key of an alias row."""
 
     platform: str
     account: str
@@ -75,7 +75,7 @@ class AliasId(NamedTuple):
 
 
 class AliasRow(NamedTuple):
-    """One known id and the canonical one it leads to.
+    """One known id and the canonical id that it maps to.
 
     Attributes:
         alias: Normal form of a person's id, or `chat_alias` of a chat.
@@ -83,10 +83,10 @@ class AliasRow(NamedTuple):
         partner: The id of another form it was last seen together with.
         first_seen_at: When the canonical id was first seen.
         was_canonical: Lanes may exist under the alias: it was a canonical id itself before
-            the two were found to be one.
-        held_since: When the id came to this person; None if it never was another one's.
+            the two were merged.
+        held_since: When the id came to this person; None if it never belonged to another one.
         taken_from: The identity that had it before: known to be another person.
-        former: The identities that had it, as far as `FormerId` says; not written with the row.
+        former: Its former identities, from `FormerId`; not written with the row.
     """
 
     platform: str
@@ -103,36 +103,36 @@ class AliasRow(NamedTuple):
 
     @property
     def id(self) -> AliasId:
-        """What the row is found by."""
+        """Return the primary key of the row."""
         return AliasId(self.platform, self.account, self.kind, self.alias)
 
     def former_holder(self, at: datetime | None) -> Holder | None:
-        """Return who had the id at a time, where that is not who has it now."""
+        """Return the holder of the id at a time, if it was not the present one."""
         if at is None or self.held_since is None or at >= self.held_since:
             return None
         return next(
             (
-                one
-                for one in self.former
-                if (one.since is None or one.since <= at) and at < one.until
+                holder
+                for holder in self.former
+                if (holder.since is None or holder.since <= at) and at < holder.until
             ),
             None,
         )
 
     @property
     def begins_at(self) -> datetime:
-        """Since when this account knows the present holder."""
+        """Return since when this account knows the present holder."""
         return self.held_since or self.first_seen_at
 
     def is_handed_on(self, at: datetime | None) -> bool:
-        """Return whether somebody else had the id before whoever had it at a time."""
+        """Return whether the holder of the id at a time had a predecessor."""
         before = self.former_holder(at)
         since = self.held_since if before is None else before.since
         return since is not None
 
 
 class FormerId(NamedTuple):
-    """A time, now over, in which an id belonged to an identity; `since` None for always."""
+    """A past span in which an id belonged to an identity; `since` is None if it has no begin."""
 
     platform: str
     account: str
@@ -153,11 +153,11 @@ class Merge(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What an event taught.
+    """The knowledge gained from one event.
 
     Attributes:
-        merges: Canonical ids that are no more.
-        refused_move: A migration to an id that is known as another chat's; nothing changed.
+        merges: Canonical ids that were merged into others.
+        refused_move: The event is a migration to the known id of another chat; nothing changed.
     """
 
     merges: tuple[Merge, ...] = ()
@@ -165,11 +165,11 @@ class Learned(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a batch writes: each row once, as it is at the end; updates with what was read.
+    """The writes of a batch: the final state of each row; for updates with the state that was read.
 
     Attributes:
-        merges: Of persons, in order: what was recorded of the newer is the older's.
-        former: Times that are over, each with the identity that it is of at the end.
+        merges: Of persons, in order: records of the newer id now belong to the older one.
+        former: Past spans, each with its identity at the end of the batch.
     """
 
     inserted: tuple[AliasRow, ...] = ()
@@ -182,11 +182,11 @@ class Resolved(NamedTuple):
     """An address with canonical ids.
 
     Attributes:
-        address: What the key is built from.
+        address: Input of the session key.
         person: Canonical id of the person whose DM it is, for the second digest.
         former: Addresses under which the same conversation may have begun.
-        is_handed_on: Whether somebody else had the DM's id before. Then the platform's numbers of
-            messages there may be of that person's messages.
+        is_handed_on: Whether the id of the DM had another holder before. Then the platform's
+            message numbers there may belong to messages of that person.
     """
 
     address: Address
@@ -196,12 +196,12 @@ class Resolved(NamedTuple):
 
 
 _NOTHING_LEARNED: Final = Learned()
-# What a time in the database can tell apart.
+# The resolution of timestamps in the database.
 _INSTANT: Final = timedelta(microseconds=1)
 
 
 def chat_alias(chat_id: str, scope: str | None) -> str:
-    """Return a chat id as alias; with the scope, without which it is not unique."""
+    """Return the alias of a chat id; it includes the scope, without which the id is not unique."""
     return escaped(chat_id) if scope is None else f"{escaped(chat_id)}:{escaped(scope)}"
 
 
@@ -218,8 +218,8 @@ def lookups(address: Address, *, persons: bool) -> set[AliasId]:
 
     Args:
         address: Of the event, not resolved.
-        persons: Whether the platform knows one person under several ids. Where it does not, ids
-            of people are looked up only if `are_handed_over` says that there are any.
+        persons: Whether the platform has several ids for one person. If not, ids of people are
+            looked up only if `are_handed_over` returns any.
     """
     platform, account = address.platform, address.account
     if persons:
@@ -238,37 +238,38 @@ def lookups(address: Address, *, persons: bool) -> set[AliasId]:
 
 @lru_cache(maxsize=1024)
 def _handed_over_mark(platform: str, account: str) -> AliasId:
-    """Return what is known of an account on which an operator has handed an id over."""
+    """Return the id of the row that marks an account on which an operator handed an id over."""
     return AliasId(platform, account, AliasKind.PERSON, "")
 
 
 def are_handed_over(rows: Iterable[AliasRow]) -> set[tuple[str, str]]:
-    """Return the accounts, with their platforms, on which ids have been handed over."""
+    """Return the accounts, with their platforms, on which ids were handed over."""
     return {(row.platform, row.account) for row in rows if not row.alias}
 
 
 def person_lookups(address: Address) -> set[AliasId]:
-    """Return the aliases of the people of an event, where an id names one person."""
+    """Return the aliases of the people in an event, on a platform with one id per person."""
     # A DM may come without a sender.
     dm_chat = address.chat_id if address.chat_class == "dm" else None
     ids = {address.sender_alt_id, address.sender_id, *address.sender_aliases, dm_chat}
     return {AliasId(address.platform, address.account, AliasKind.PERSON, raw) for raw in ids if raw}
 
 
-def _took_from(ours: Iterable[AliasRow], theirs: Sequence[AliasRow]) -> bool:
-    """Return whether an id of one identity is known to have been the other's before."""
-    names = {row.canonical for row in theirs}
-    names |= {row.alias for row in theirs if row.held_since is None}
+def _took_from(newer: Iterable[AliasRow], older: Sequence[AliasRow]) -> bool:
+    """Return whether an id of the first identity is known to have belonged to the second one before."""
+    names = {row.canonical for row in older}
+    names |= {row.alias for row in older if row.held_since is None}
     return any(
-        row.taken_from in names or any(one.identity in names for one in row.former) for row in ours
+        row.taken_from in names or any(holder.identity in names for holder in row.former)
+        for row in newer
     )
 
 
 class AliasBook:
-    """The alias rows a batch has read, and what it learns on the way.
+    """The alias rows that a batch has read, with what it learns.
 
     Args:
-        rows: The whole groups of every alias that was looked up; of people, on all accounts.
+        rows: The complete groups of every alias that was looked up; of people, on all accounts.
     """
 
     def __init__(self, rows: Iterable[AliasRow] = ()) -> None:
@@ -277,7 +278,7 @@ class AliasBook:
         self._read: dict[AliasId, AliasRow | None] = {}
         self._merges: list[Merge] = []
         self._former_ids: list[FormerId] = []
-        # By platform and id of a person: where the id is known.
+        # By platform and id of a person: the rows of the id on all accounts.
         self._accounts: dict[tuple[str, str], dict[AliasId, None]] = {}
         for row in rows:
             self._put(row)
@@ -291,15 +292,15 @@ class AliasBook:
         persons: bool,
         own_ids: frozenset[str] = frozenset(),
     ) -> Learned:
-        """Take in what an event says about ids.
+        """Learn from an event which ids belong together.
 
         Learning the same again changes nothing.
 
         Args:
             address: Of the event, not resolved.
             at: When the event was stored.
-            persons: Whether the platform knows one person under several ids.
-            own_ids: Sender ids of our own: their messages do not link us with the other end.
+            persons: Whether the platform has several ids for one person.
+            own_ids: Sender ids of the bot: its messages do not link it with the peer.
         """
         if address.migrate_to is not None:
             return self._learn_move(address, address.migrate_to, at)
@@ -348,21 +349,21 @@ class AliasBook:
             return False
         known = [row] if row is not None else []
         return any(
-            contradicts(one.platform, one.alias, one.partner, forms)
-            for one in [*known, *self._elsewhere(alias_id)]
+            contradicts(other.platform, other.alias, other.partner, forms)
+            for other in [*known, *self._elsewhere(alias_id)]
         )
 
     def _elsewhere(self, alias_id: AliasId) -> list[AliasRow]:
-        """Return what other accounts know of an id of a person."""
+        """Return the rows of a person's id on other accounts."""
         known = self._accounts.get((alias_id.platform, alias_id.alias), {})
         return [self._rows[other] for other in known if other.account != alias_id.account]
 
     def _adopt_changes(self, alias_id: AliasId, forms: Sequence[str], at: datetime) -> None:
-        """Take over when a number changed hands, where only other accounts know that.
+        """Adopt changes of hands of a number that only other accounts know about.
 
         Args:
             alias_id: Of a person on the account of an event.
-            forms: All ids that came.
+            forms: All ids in the event.
             at: When the event was stored.
         """
         others = self._elsewhere(alias_id)
@@ -395,14 +396,14 @@ class AliasBook:
     ) -> None:
         """Hand a number over on the other accounts that know it.
 
-        There it becomes the number of a new identity, also if that account knows the id that it
-        came with: an adapter may say who reads a conversation on its own account only.
+        There it goes to a new identity, even if that account knows the id that it came with: an
+        adapter may decide who reads a conversation on its own account only.
 
         Args:
             alias_id: Of a person on the account of an event.
-            forms: All ids that came.
+            forms: All ids in the event.
             at: When the event was stored.
-            is_change: Whether the event told that an id changed hands.
+            is_change: Whether the event reveals that an id changed hands.
         """
         partner = partner_in(alias_id.platform, alias_id.alias, forms)
         if partner is None or is_lasting(alias_id.platform, alias_id.alias):
@@ -412,21 +413,21 @@ class AliasBook:
                 row.canonical == self._canonical(row.id._replace(alias=partner))
             )
             if is_known or (row.partner is None and not is_change) or row.begins_at >= at:
-                # The last one is of an account that knows a later holder.
+                # The last case: that account knows a later holder.
                 continue
             handed_over = self._hand_over(row, self._name(row.id, row.alias, at), at, at)
             self._put(handed_over._replace(partner=partner))
 
     def _learn_late(self, ids: Sequence[AliasId], forms: Sequence[str], at: datetime) -> None:
-        """Take in an event of before one of its ids was handed on: nothing of who has it now.
+        """Learn from an event older than a hand-over of one of its ids; never touch the new holder.
 
-        Partitions are read independently of each other, so another one may tell of the change
-        first. An account that is not known yet is a person of its own, and not who had the number.
+        Partitions are read independently, so another one may reveal the change first. An unknown
+        account id is a separate person and not the former holder of the number.
         """
-        for one in ids:
-            if one not in self._rows and is_lasting(one.platform, one.alias):
-                partner = partner_in(one.platform, one.alias, forms)
-                self._put(AliasRow(*one, one.alias, at, partner))
+        for alias_id in ids:
+            if alias_id not in self._rows and is_lasting(alias_id.platform, alias_id.alias):
+                partner = partner_in(alias_id.platform, alias_id.alias, forms)
+                self._put(AliasRow(*alias_id, alias_id.alias, at, partner))
 
     def _prove_a_person(
         self,
@@ -436,14 +437,14 @@ class AliasBook:
         *,
         is_contradicted: bool,
     ) -> bool:
-        """Return whether ids that came together are those of one known person.
+        """Return whether ids that came together belong to one known person.
 
         Args:
             rows: Of the ids that were not known with other partners.
-            ids: Those ids, also where this account does not know them.
-            forms: All ids that came.
-            is_contradicted: Whether another of them was. Then a number that was never seen
-                with a partner may be the former number of somebody else.
+            ids: Those ids, including those that this account does not know.
+            forms: All ids in the event.
+            is_contradicted: Whether another one of the ids was known with another partner. Then a
+                number that was never seen with a partner may be the former number of another person.
         """
         if len(rows) == len(forms) and len({row.canonical for row in rows}) == 1:
             return True
@@ -458,7 +459,7 @@ class AliasBook:
         return not self._are_apart(rows) and not any(map(self._are_apart, elsewhere.values()))
 
     def _is_back(self, row: AliasRow, forms: Sequence[str]) -> bool:
-        """Return whether an account comes with the number that it had here, as others tell, too."""
+        """Return whether a person came with the number that they had here, which its row confirms."""
         if row.partner is None or row.partner not in forms:
             return False
         if not is_lasting(row.platform, row.alias):
@@ -467,28 +468,28 @@ class AliasBook:
         return number is not None and number.partner == row.alias
 
     def _are_apart(self, rows: Sequence[AliasRow]) -> bool:
-        """Return whether ids on one account are known to be those of different people."""
+        """Return whether ids on one account are known to belong to different people."""
         groups = {
             row.canonical: [self._rows[member] for member in self._members(row.id, row.canonical)]
             for row in rows
         }
         return any(
-            _took_from(ours, theirs)
-            for ours in groups.values()
-            for theirs in groups.values()
-            if ours is not theirs
+            _took_from(group, other)
+            for group in groups.values()
+            for other in groups.values()
+            if group is not other
         )
 
     def _new_canonical(self, ids: Sequence[AliasId], at: datetime) -> str:
-        """Return a name for a person never seen: one that never named anybody else."""
+        """Return a name for a new person; it never named another one."""
         for alias_id in ids:
             if alias_id not in self._rows:
                 return alias_id.alias
-        # All ids are known from other people, as when numbers change hands in a circle.
+        # All ids are known from other people, for example when numbers change hands in a circle.
         return self._name(ids[0], "~".join(sorted(alias_id.alias for alias_id in ids)), at)
 
     def _name(self, of: AliasId, forms: str, at: datetime) -> str:
-        """Return a name that is no id, with a row of its own as every other name has."""
+        """Return a generated name, and add a row for it as for every other name."""
         name = f"{forms}~{at:%Y%m%dT%H%M%S.%f}"
         self._put(AliasRow(*of._replace(alias=name), name, at))
         return name
@@ -496,7 +497,7 @@ class AliasBook:
     def _link(
         self, alias_id: AliasId, canonical: str, since: datetime, forms: Sequence[str], at: datetime
     ) -> bool:
-        """Let an id lead to an identity, and return whether it belonged to another one."""
+        """Map an id to an identity, and return whether it belonged to another one."""
         row = self._rows.get(alias_id)
         if row is not None and row.canonical == canonical and row.partner in forms:
             return False
@@ -507,7 +508,7 @@ class AliasBook:
         if row.canonical == canonical:
             self._put(row._replace(partner=partner or row.partner))
             return False
-        # Another person's from now on; what was said under it stays where it is.
+        # From now on it belongs to another person; its messages stay with the old one.
         self._put(self._hand_over(row, canonical, since, at)._replace(partner=partner))
         return True
 
@@ -537,25 +538,25 @@ class AliasBook:
         """Give an id on one account to a new identity, and return its row.
 
         Args:
-            alias_id: Of a person; its group, if it has one, was read, and that of `lookups` for
-                an event that names nobody.
-            at: Since when it is another person's.
+            alias_id: Of a person. Its group, if any, was read, and so was that of `lookups` for an
+                event that names no person.
+            at: Since when it belongs to another person.
         """
         mark = _handed_over_mark(alias_id.platform, alias_id.account)
         if mark not in self._rows:
             self._put(AliasRow(*mark, mark.alias, at))
         row = self._rows.get(alias_id)
         if row is None:
-            # An id without a row is its own identity's.
+            # An id without a row belongs to the identity of that name.
             row = AliasRow(*alias_id, alias_id.alias, at)
             self._put(row)
         return self._hand_over(row, self._name(alias_id, alias_id.alias, at), at, at)
 
     def split(self, alias_id: AliasId, at: datetime) -> AliasRow | None:
-        """Take an id out of an identity that it was merged into wrongly, and return its row.
+        """Split an id off an identity that it was merged into wrongly, and return its row.
 
-        Its person gets back what was theirs before the two were found to be one; what was said
-        since stays with the other one. None if the identity is named by this id, or not merged.
+        The person of the id gets back what belonged to them before the merge. Later messages stay with
+        the other one. None if the identity is named by this id, or if the id was not merged.
 
         Args:
             alias_id: Of a person; its group was read.
@@ -565,7 +566,7 @@ class AliasBook:
         if row is None or row.canonical == row.alias:
             return None
         if row.held_since is not None:
-            # The name of its first identity is somebody else's.
+            # The name of its first identity belongs to another person.
             self._hand_over(row, self._name(alias_id, alias_id.alias, at), at, at)
         else:
             self._put(AliasRow(*alias_id, row.alias, row.first_seen_at, taken_from=row.canonical))
@@ -595,7 +596,7 @@ class AliasBook:
         return Learned((self._merge(before, known, canonical, since),))
 
     def _merge(self, of: AliasId, newer: str, older: str, since: datetime) -> Merge:
-        """Lead everything that led to the newer canonical id to the older one."""
+        """Map every id of the newer canonical id to the older one."""
         merge = Merge(of.platform, of.account, of.kind, newer, older)
         if of.kind is AliasKind.PERSON:
             self._merges.append(merge)
@@ -615,12 +616,12 @@ class AliasBook:
         return merge
 
     def resolve(self, address: Address, *, persons: bool, at: datetime | None = None) -> Resolved:
-        """Return an address with canonical ids; the same object where there are no aliases.
+        """Return an address with canonical ids; the same object if it has no aliases.
 
         Args:
             address: Of the event.
-            persons: Whether the platform knows one person under several ids.
-            at: When the event was stored: an id is of whoever had it then. None for now.
+            persons: Whether the platform has several ids for one person.
+            at: When the event was stored, to find the holder of an id at that time. None for now.
         """
         if not persons and not self._rows:
             return Resolved(address)
@@ -657,7 +658,7 @@ class AliasBook:
             return ids[0]
         named = known[0]
         if any(row.former_holder(at) for row in known):
-            # Nothing was learned, so they may lead to several people. A number proves the least.
+            # Nothing was learned, so the ids may map to several people. A number is the weakest evidence.
             lasting = (row for row in known if is_lasting(row.platform, row.alias))
             named = next(lasting, named)
         return ids[0]._replace(alias=self._holder(named, at))
@@ -706,7 +707,7 @@ class AliasBook:
     def _with_former_senders(
         self, resolved: Resolved, sender: AliasId, *, is_handed_on: bool
     ) -> Resolved:
-        """Add the addresses under former ids of the sender, in the chat and in former ones."""
+        """Add the addresses under former ids of the sender, in the chat and in its former ids."""
         chats = (resolved.address, *resolved.former)
         former = tuple(
             chat.with_ids(chat.chat_id, alias, None)
@@ -718,7 +719,7 @@ class AliasBook:
         return Resolved(resolved.address, sender.alias, resolved.former + former, is_handed_on)
 
     def changes(self) -> Changes:
-        """Return what the batch has to write, sorted by id."""
+        """Return the writes of the batch, sorted by id."""
         inserted, updated = [], []
         for alias_id in sorted(self._read):
             before, row = self._read[alias_id], self._rows[alias_id]

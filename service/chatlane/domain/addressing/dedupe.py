@@ -1,6 +1,7 @@
-"""What makes an event a repeat: digests over its identity, never over its place in the log.
+"""Compute the digests by which repeated events are recognized.
 
-Fields are length-prefixed, so no two lists of fields read alike.
+A digest covers the identity of an event and not its place in the log. Fields are length-prefixed, so
+two different lists of fields never give the same input.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ DIGEST_VERSION: Final = "1"
 def digests(event: InboundEvent, address: Address, person: str | None = None) -> tuple[bytes, ...]:
     """Return the digests of an event; it is a repeat if any of them was seen.
 
-    The first is over ids as they came. A platform that knows one person under several ids
-    may repeat a message under another one of them, so there is a second with the canonical
-    id. Chats that moved have none: their new id starts to count from 1 again. A message to two
-    profiles of one account is one of each.
+    The first covers the ids as received. A platform with several ids for one person may repeat a
+    message under another one of them, so there is a second digest with the canonical id. Chats that
+    moved have no second digest: their new id restarts the message numbers from 1. A message to two
+    profiles of one account counts once for each.
 
     Args:
         event: The decoded event.
@@ -37,7 +38,7 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
     """
     chat = address.chat_or_sender
     if not event.message_id:
-        # Events without a number are never copies of each other; only a retried publish is.
+        # Events without a message id are never copies of each other; only a retried publish is a repeat.
         return (_digest(address.platform, address.account, "", "", "", "", event.id),)
     first = _message_digest(event, address, chat)
     if person is None or person == chat:
@@ -48,9 +49,9 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
 def former_digests(
     event: InboundEvent, address: Address, person: str | None = None
 ) -> tuple[bytes, ...]:
-    """Return the digests that an event had while profiles did not count; none of the main one.
+    """Return the digests of an event from before profiles counted; none for the main profile.
 
-    A mark under one of them is of any profile.
+    A mark under one of them may belong to any profile.
     """
     if address.profile == MAIN_PROFILE:
         return ()
@@ -58,7 +59,7 @@ def former_digests(
 
 
 def unheard_digests(marks: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return what marks a message of a bot that was not heard, given its digests.
+    """Return the digests for an ignored message of a bot, given its regular digests.
 
     It is a repeat of itself, and no message of a person is a repeat of it.
     """
@@ -68,18 +69,18 @@ def unheard_digests(marks: Iterable[bytes]) -> tuple[bytes, ...]:
 def digests_of_message(
     message_id: str | None, event: InboundEvent, address: Address, person: str | None = None
 ) -> tuple[bytes, ...]:
-    """Return the digests of a message that an event in the same chat is about.
+    """Return the digests of the message that an event in the same chat refers to.
 
     Args:
-        message_id: The platform's id of the message; none has no digest.
+        message_id: The platform's id of the message; an empty one has no digest.
         event: The decoded event.
         address: Its address, aliases *not* resolved.
         person: Canonical id of the person whose DM this is (`Resolved.person`).
     """
     if not message_id:
         return ()
-    said = {"kind": Kind.MESSAGE, "message_id": message_id}
-    return digests(event.model_copy(update=said), address, person)
+    changes = {"kind": Kind.MESSAGE, "message_id": message_id}
+    return digests(event.model_copy(update=changes), address, person)
 
 
 def digest_of(source: Source) -> bytes:
@@ -113,7 +114,7 @@ def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> 
 
 
 def _discriminator(event: InboundEvent) -> str:
-    """Return what tells two events about one message apart."""
+    """Return the text that distinguishes two events on one message."""
     if event.kind == "message":
         return ""
     if event.event_id:
@@ -133,9 +134,9 @@ def _digest(  # noqa: PLR0917 - of every message
     which: str,
     profile: str = MAIN_PROFILE,
 ) -> bytes:
-    # The main profile is left out, so that its messages have the digests that they always had.
+    # The main profile is left out, so that the digests of its messages never changed.
     end = "" if profile == MAIN_PROFILE else f"{len(profile)}:{profile}"
-    # Of every message: a loop over the fields would take twice as long.
+    # Runs for every message: a loop over the fields would take twice as long.
     return sha256(
         f"{len(DIGEST_VERSION)}:{DIGEST_VERSION}{len(platform)}:{platform}{len(account)}:{account}"
         f"{len(scope)}:{scope}{len(chat)}:{chat}{len(kind)}:{kind}"
@@ -144,7 +145,7 @@ def _digest(  # noqa: PLR0917 - of every message
 
 
 def undecodable_digest(body: bytes, stored_at: datetime) -> bytes:
-    """Return the digest of a body that cannot be read: itself and when it was stored."""
+    """Return the digest of an undecodable body, over the body and its storage time."""
     parts = (DIGEST_VERSION, "undecodable", stored_at.isoformat())
     head = "".join(f"{len(part)}:{part}" for part in parts)
     return sha256(head.encode() + body).digest()

@@ -1,12 +1,12 @@
-"""Identities: who a person is to us, and which ids belonged to them when.
+"""Represent a person as an identity, with the ids that belonged to it over time.
 
-An identity is ours and has a name that is given once. It begins as the first id that it was seen
-under, and keeps that name when the id is handed on: the next person with that id gets another
-one (`aliases`). Sessions name the identity as their owner (`owners`), never an id.
+An identity is defined by the service and has a name that is never reused. The name is the first id
+that the identity was seen under. It keeps the name when the id is handed on: the next person with that
+id gets another name (`aliases`). Sessions name the identity as their owner (`owners`), never an id.
 
-An id belongs to one identity at a time, from `since` up to, not including, `until`. An id that
-never was another person's needs no row: its identity has its name. Identities that turned out to
-be one keep all their names, so that sessions owned under any of them stay their person's.
+An id belongs to one identity at a time, from `since` up to, not including, `until`. An id with only one
+person so far needs no row: it is the name of its identity. Identities that were merged keep all their
+names, so that sessions owned under any of them still belong to the person.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A time in which an id belonged to an identity.
+    """A span of time in which an id belonged to an identity.
 
     Attributes:
         form: Normal form of the id.
-        since: Part of it; None if the identity was the first one to have the id.
-        until: Not part of it; None if it lasts.
+        since: Inclusive begin; None if the identity was the first one to have the id.
+        until: Exclusive end; None if it lasts.
     """
 
     form: str
@@ -36,7 +36,7 @@ class Span(NamedTuple):
     until: datetime | None = None
 
     def covers(self, at: datetime) -> bool:
-        """Return whether a time is in it."""
+        """Return whether a time is within the span."""
         is_begun = self.since is None or self.since <= at
         return is_begun and (self.until is None or at < self.until)
 
@@ -46,9 +46,9 @@ class Identity:
     """One person on one account of a platform.
 
     Attributes:
-        name: Of the identity; what keys of their conversations are made of.
-        names: This one, and those of identities that turned out to be this one.
-        spans: Their ids; several for an id that came back to them.
+        name: Of the identity; used in the keys of their conversations.
+        names: This name, and those of identities that were merged into this one.
+        spans: Their ids; an id that came back to them has several.
     """
 
     platform: str
@@ -60,46 +60,46 @@ class Identity:
 
     @property
     def owners(self) -> frozenset[str]:
-        """What sessions of this person name as their owner."""
+        """Return the owner names in sessions of this person."""
         return frozenset(
             owner_text(self.platform, self.account, self.scope, name) for name in self.names
         )
 
     @property
     def owner(self) -> str:
-        """What a new session of this person names as its owner."""
+        """Return the owner name for new sessions of this person."""
         return owner_text(self.platform, self.account, self.scope, self.name)
 
     @property
     def forms(self) -> frozenset[str]:
-        """All ids they ever had."""
+        """Return all ids that the person ever had."""
         return frozenset(span.form for span in self.spans)
 
     def spans_of(self, raw: str) -> list[Span]:
-        """Return when an id, as an event may spell it, was theirs."""
+        """Return when an id, in any spelling of an event, belonged to the person."""
         form = person_form(self.platform, raw)
         return [span for span in self.spans if span.form in {raw, form}]
 
     def has(self, raw: str, at: datetime) -> bool:
-        """Return whether an id, as an event may spell it, was theirs at a time."""
+        """Return whether an id, in any spelling of an event, belonged to the person at a time."""
         return any(span.covers(at) for span in self.spans_of(raw))
 
     def has_any(self, at: datetime) -> bool:
-        """Return whether any id was theirs at a time."""
+        """Return whether any id belonged to the person at a time."""
         return any(span.covers(at) for span in self.spans)
 
 
 def identity_with(
     platform: str, account: str, scope: str | None, name: str, spans: Iterable[Span]
 ) -> Identity:
-    """Return an identity from what is recorded of it.
+    """Build an identity from its records.
 
     Args:
         name: Its name.
-        spans: All of its spans, past ones included; without any, the name is the one id.
+        spans: All of its spans, past ones included; without any, the name is its only id.
     """
     known = tuple(spans) or (Span(name),)
-    # The name of an id's first identity is the id. Whoever was the first to have an id is that
-    # identity, or another one that it turned out to be.
+    # The first identity of an id is named by the id. So the first holder of an id is the identity of
+    # that name, or another one that it was merged into.
     names = {span.form for span in known if span.since is None}
     return Identity(platform, account, scope, name, frozenset({name, *names}), known)

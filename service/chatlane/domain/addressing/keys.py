@@ -1,17 +1,17 @@
-"""The session key: deterministic text that names one conversation.
+"""Build and parse the session key: deterministic text that names one conversation.
 
     agent:<profile>:<platform>:<account>:<class>:<chat>[:thread=<t>][:user=<u>][:scope=<s>]
 
 Every value is percent-encoded (UTF-8, upper-case hex) outside `[A-Za-z0-9._@+!$~-]`, so a
-colon or an equals sign in a key is always ours. A missing chat leaves its place empty; no id
-can, since ids are not empty.
+colon or an equals sign in a key always belongs to the grammar. A missing chat leaves its place
+empty, which is unambiguous because ids are not empty.
 
-Two addresses get the same key exactly if they have the same *identity* (`identity_of`):
+Two addresses have the same key exactly if they have the same *identity* (`identity_of`):
 profile, platform, account, class, scope, the chat, and the thread and user that count under
-the rules in force. In a DM the identity is the other end of the line: the chat id, or the id
-of the sender where no chat id came. The two share one namespace on purpose. A platform that
-omits the chat id of a DM knows the chat by its person, so an adapter that starts to send that
-id later finds the conversation again.
+the rules in force. In a DM the identity is the peer: the chat id, or the id of the sender if no
+chat id came. The two share one namespace on purpose. A platform that omits the chat id of a DM
+identifies the chat by its person, so an adapter that starts to send that id later finds the
+conversation again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 GRAMMAR_VERSION: Final = 1
 
-# Postgres refuses index rows above 2,704 bytes. Only four ids at once, each long and hardly
-# one of them ASCII, come near: a dead letter then, before the database says no to a batch.
+# Postgres refuses index rows above 2,704 bytes. Only four ids at once, each long and with hardly any
+# ASCII, come near. Such an event becomes a dead letter here, before the database refuses a batch.
 MAX_KEY_BYTES: Final = 2600
 
 # Accounts that stand for several people: anonymous admins, channels, the platform itself.
@@ -50,7 +50,7 @@ _KEY: Final = re.compile(
 
 
 class MalformedKeyError(ValueError):
-    """Text that this grammar never writes."""
+    """Raised for text that this grammar never writes."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -59,14 +59,14 @@ class MalformedKeyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NoConversation:
-    """Why an address leads to no conversation; what its dead letter says."""
+    """The reason why an address has no conversation; becomes the detail of its dead letter."""
 
     reason: DeadReason
     detail: str
 
 
 class ParsedKey(NamedTuple):
-    """What a key says; the identity of a conversation."""
+    """The parts of a key; the identity of a conversation."""
 
     profile: str
     platform: str
@@ -83,19 +83,19 @@ _TOO_LONG: Final = NoConversation(DeadReason.BAD_ID, f"session key above {MAX_KE
 
 
 def escaped(text: str) -> str:
-    """Return a value as it stands in a key; injective."""
+    """Escape a value for a key; injective."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe="@+!$")
 
 
 def unescaped(text: str) -> str:
-    """Return the value that was escaped; UnicodeDecodeError if there is none."""
+    """Return the original of an escaped value; raise UnicodeDecodeError if there is none."""
     return unquote_to_bytes(text).decode() if "%" in text else text
 
 
 def session_key(address: Address, rules: KeyRules) -> str | NoConversation:
-    """Return the key of the conversation an event belongs to, or why there is none.
+    """Return the key of the conversation of an event, or why there is none.
 
-    Aliases must be resolved before.
+    The caller has resolved aliases.
     """
     identity = identity_of(address, rules)
     if isinstance(identity, NoConversation):
@@ -105,7 +105,7 @@ def session_key(address: Address, rules: KeyRules) -> str | NoConversation:
 
 
 def identity_of(address: Address, rules: KeyRules) -> ParsedKey | NoConversation:
-    """Return what makes a conversation this one and no other.
+    """Return the identity of the conversation at an address.
 
     Source: docs/adr/0002-give-session-keys-one-escaped-grammar.md.
     """
@@ -139,7 +139,7 @@ def _thread_in_key(address: Address, chat_class: ChatClass) -> str | None:
 
 
 def key_text(identity: ParsedKey) -> str:
-    """Return an identity as text; `parse_session_key` is its inverse."""
+    """Return an identity as text; `parse_session_key` is the inverse."""
     profile, platform, account, chat_class, chat, thread, user, scope = identity
     key = _prefix(profile, platform, account, chat_class)
     if chat is not None:
@@ -160,7 +160,7 @@ def _prefix(profile: str, platform: str, account: str, chat_class: str) -> str:
 
 
 def parse_session_key(text: str) -> ParsedKey:
-    """Return the identity that a key of this grammar was written from.
+    """Return the identity of a key of this grammar.
 
     Raises:
         MalformedKeyError: The text is no key, or not in the one form this grammar writes.
@@ -179,27 +179,27 @@ def parse_session_key(text: str) -> ParsedKey:
 
 
 def may_go_on_in(thread_key: str, key: str) -> bool:
-    """Whether a thread may go on with the session of a message that was written in its chat.
+    """Return whether a thread may use the session of the chat message that it was opened on.
 
-    Both speak to one profile; a private conversation that was taken along to a chat of many
-    stays where it is; and where people have threads of their own, only the one who asked goes
-    on in it.
+    Both have to address the same profile. A private conversation that was moved to a group chat does
+    not continue in its threads. Where each person has a separate thread session, only the author of
+    the message continues the session.
     """
-    thread, asked = parse_session_key(thread_key), parse_session_key(key)
-    if thread.profile != asked.profile:
+    thread, chat = parse_session_key(thread_key), parse_session_key(key)
+    if thread.profile != chat.profile:
         return False
-    if thread.chat_class == "group" and asked.chat_class == "dm":
+    if thread.chat_class == "group" and chat.chat_class == "dm":
         return False
-    return thread.user is None or thread.user == asked.user
+    return thread.user is None or thread.user == chat.user
 
 
 def is_placeholder(platform: str, sender: str) -> bool:
-    """Whether an id stands for several people of a platform."""
+    """Return whether an id stands for several people of a platform."""
     return sender in _PLACEHOLDER_SENDERS.get(platform, ())
 
 
 def is_shared(key: ParsedKey) -> bool:
-    """Whether several people may speak under this key."""
+    """Return whether several people may write under this key."""
     if key.chat_class == "dm":
         return key.chat is None
     return key.user is None or is_placeholder(key.platform, key.user)

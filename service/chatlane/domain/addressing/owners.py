@@ -1,4 +1,4 @@
-"""Whose session it is: the identity of the one person behind its key; none where several talk.
+"""Determine the owner of a session: the identity of its only person, or None if it is shared.
 
 The owner of a session is an identity (`identities`), never an id: an id can be handed on.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def owner_text(platform: str, account: str, scope: str | None, name: str) -> str:
-    """Return an identity as a session names its owner; injective.
+    """Return an identity in the form in which sessions store their owner; injective.
 
     Args:
         name: Of the identity.
@@ -42,7 +42,7 @@ def parse_owner_text(owner: str) -> tuple[str, str, str | None, str]:
     return platform, account, scope[0] if scope else None, name
 
 
-# Asked several times for every message.
+# Runs several times for every message.
 @lru_cache(maxsize=8192)
 def owner_of(session_key: str, person: str | None) -> str | None:
     """Return the owner of a session in which a person was the first to write.
@@ -63,12 +63,12 @@ def is_shared_lane(session_key: str) -> bool:
 
 
 def shared_key(session_id: UUID, session_key: str, lane_keys: Iterable[str]) -> str:
-    """Return a key for a session of one person that others wrote in; it names no person.
+    """Return a key without a person for a session of one person in which others wrote.
 
     Args:
         session_id: Of the session.
-        session_key: Key that it has.
-        lane_keys: Keys of the lanes that lead to it.
+        session_key: Its current key.
+        lane_keys: Keys of the lanes that point to it.
     """
     shared = next(filter(is_shared_lane, lane_keys), None)
     if shared is not None:
@@ -78,7 +78,7 @@ def shared_key(session_id: UUID, session_key: str, lane_keys: Iterable[str]) -> 
     return key_text(key._replace(chat_class="group", chat=chat, user=None))
 
 
-# Asked for every message.
+# Runs for every message.
 @lru_cache(maxsize=8192)
 def _unshared(session_key: str) -> ParsedKey | None:
     key = parse_session_key(session_key)
@@ -86,7 +86,7 @@ def _unshared(session_key: str) -> ParsedKey | None:
 
 
 def alias_of(person: Person) -> AliasId | None:
-    """Return where all ids of a person are found; None if theirs is the id of no person."""
+    """Return the alias under which all ids of a person are found; None if the id is not a person's."""
     form = person_form(person.platform, person.id)
     if form is None:
         return None

@@ -1,4 +1,4 @@
-"""Ids of people: the normal form of each, and which ids of an event belong to one person."""
+"""Normalize ids of people, and find the ids in an event that belong to one person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WHATSAPP: Final = "whatsapp"
 _SIGNAL: Final = "signal"
-# Where people are known under ids of several kinds.
+# Platforms on which people have ids of several kinds.
 _SEVERAL_IDS: Final = frozenset((_WHATSAPP, _SIGNAL))
 
 _JID: Final = re.compile(
@@ -28,7 +28,7 @@ def person_form(platform: str, raw: str) -> str | None:
     """Return the normal form of a person's id; None if it is not one.
 
     WhatsApp: `N` for the phone and `N@lid` for the hidden id, without device. Signal: `+N`
-    or a lower-case UUID. On other platforms an id is its own and only form.
+    or a lower-case UUID. On other platforms an id is its only form.
     """
     if platform == _WHATSAPP:
         match = _JID.fullmatch(raw)
@@ -41,7 +41,7 @@ def person_form(platform: str, raw: str) -> str | None:
 
 
 def _form_kind(platform: str, form: str) -> str:
-    """Return which of a person's ids a form is; a person has one of each."""
+    """Return the kind of id that a form is; a person has one id of each kind."""
     if platform == _WHATSAPP:
         return "lid" if form.endswith("@lid") else "phone"
     if platform == _SIGNAL:
@@ -50,29 +50,29 @@ def _form_kind(platform: str, form: str) -> str:
 
 
 def is_lasting(platform: str, form: str) -> bool:
-    """Return whether an id is the platform's own for an account, and no number that is handed on."""
+    """Return whether an id is permanent for an account, unlike a number, which may change hands."""
     return _form_kind(platform, form) in {"lid", "uuid"}
 
 
 class People(NamedTuple):
-    """The forms of the ids in an event: of a DM's other end, and of the sender."""
+    """The forms of the ids in an event: of the peer of a DM, and of the sender."""
 
     peer: str | None
     sender: tuple[str, ...]
 
 
 def people_in(address: Address) -> People:
-    """Return who an event names; elsewhere than on two platforms each id is its own only form."""
+    """Return the people that an event names; only two platforms have several forms of an id."""
     dm_chat = address.chat_id if address.chat_class == "dm" else None
     sender_ids = (address.sender_alt_id, address.sender_id, *address.sender_aliases)
     if address.platform in _SEVERAL_IDS:
         return _people(address.platform, dm_chat, sender_ids)
     sender = tuple(dict.fromkeys(filter(None, sender_ids)))
-    # The id of a DM is the chat's own, unless it is the person's as well.
+    # The id of a DM identifies the chat only, unless it is the person's as well.
     return People(dm_chat if dm_chat in sender else None, sender)
 
 
-# Asked three times for every event: what to look up, to learn and to resolve.
+# Runs three times for every event: to look up, to learn and to resolve.
 @lru_cache(maxsize=8192)
 def _people(platform: str, dm_chat: str | None, sender_ids: tuple[str | None, ...]) -> People:
     forms = (person_form(platform, raw) for raw in sender_ids if raw)
@@ -95,7 +95,7 @@ def belonging_together(
 def _is_sender(
     platform: str, peer: str, sender_forms: Sequence[str], own_ids: frozenset[str]
 ) -> bool:
-    """Return whether the other end of a DM wrote the message, and not we ourselves."""
+    """Return whether the peer of a DM wrote the message, and not the bot."""
     own_forms = {person_form(platform, raw) for raw in own_ids}
     kind = _form_kind(platform, peer)
     return own_forms.isdisjoint(sender_forms) and all(
@@ -113,7 +113,7 @@ def partner_in(platform: str, form: str, forms: Sequence[str]) -> str | None:
 
 
 def contradicts(platform: str, alias: str, partner: str | None, forms: Sequence[str]) -> bool:
-    """Return whether an id turned up with a partner that is not the known one."""
+    """Return whether an id came with another partner than the known one."""
     if partner is None or partner in forms:
         return False
     kind = _form_kind(platform, partner)
@@ -121,5 +121,5 @@ def contradicts(platform: str, alias: str, partner: str | None, forms: Sequence[
 
 
 def names_nobody(platform: str, chat_id: str) -> bool:
-    """Return whether a chat id is the shell of one, such as `@lid`."""
+    """Return whether a chat id has no name in it, such as `@lid`."""
     return platform == _WHATSAPP and chat_id.startswith("@")

@@ -1,7 +1,7 @@
-"""The address of an inbound event, as the rules for keys, aliases and dedupe read it.
+"""Represent the address of an inbound event for the rules on keys, aliases and dedupe.
 
-What is sent back to the platform is the contract's `Source`, which keeps what came; an
-`Address` is what is left of it once every spelling of "none" is None.
+Answers go to the contract's `Source`, which keeps the received values. An `Address` is the same with
+every spelling of "none" replaced by None.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NO_THREAD: Final = frozenset({None, "", "0"})
 
 
 def class_of(chat_kind: str) -> ChatClass:
-    """Return `dm` or, for every many-person kind, `group`.
+    """Return `dm` or, for every kind with several people, `group`.
 
-    A kind nobody declared counts as many-person: it can only split a conversation per
-    sender, never show one person's direct messages to another.
+    An unknown kind counts as `group`: that can only split a conversation per sender, and never
+    shows one person's direct messages to another.
     """
     return "dm" if chat_kind.lower() == _DM else "group"
 
 
 class Address(NamedTuple):
-    """Where an event happened, who did it and which profile it speaks to.
+    """The place, the people and the profile of an event.
 
-    Ids are None or not empty; they are opaque, and nothing is trimmed or folded. `migrate_to`
+    Ids are None or not empty; they are opaque, and never trimmed or folded. `migrate_to`
     is set for migrations only.
     """
 
@@ -52,23 +52,23 @@ class Address(NamedTuple):
 
     @property
     def chat_class(self) -> ChatClass:
-        """Whether one person or many can write here."""
+        """Return whether one person or several can write here."""
         return class_of(self.chat_kind)
 
     @property
     def participant(self) -> str | None:
-        """The sender's id: the more stable one where there are two."""
+        """Return the sender's id, the more stable one if there are two."""
         return self.sender_alt_id or self.sender_id
 
     @property
     def chat_or_sender(self) -> str | None:
-        """The chat, or the sender standing in for it where no chat id came."""
+        """Return the chat id, or the sender's id if no chat id came."""
         return self.chat_id or self.sender_alt_id or self.sender_id
 
     def with_ids(
         self, chat_id: str | None, sender_id: str | None, sender_alt_id: str | None
     ) -> Address:
-        """Return the address with other ids in it; `_replace` takes twice as long."""
+        """Return the address with other ids; `_replace` takes twice as long."""
         return Address(
             self.platform,
             self.account,
@@ -94,7 +94,7 @@ def is_bot(sender: Sender) -> bool:
 
 
 def is_of_person(kind: str | None, source: Source) -> bool:
-    """Return whether a stored message is one that a person wrote: no timer and no other bot."""
+    """Return whether a person wrote a stored message, and not a timer or another bot."""
     return kind == Kind.MESSAGE and not (source.sender is not None and is_bot(source.sender))
 
 
@@ -104,18 +104,18 @@ def address_of(event: InboundEvent) -> Address:
 
 
 def address_of_source(source: Source) -> Address:
-    """Return the address of the event that a source was kept of."""
+    """Return the address of the event that a source was stored for."""
     return _address(source, None)
 
 
-def _address(one: InboundEvent | Source, migrate_to: str | None) -> Address:
-    chat, sender = one.chat, one.sender
-    thread_id = one.thread_id
+def _address(event: InboundEvent | Source, migrate_to: str | None) -> Address:
+    chat, sender = event.chat, event.sender
+    thread_id = event.thread_id
     return Address(
-        one.platform,
-        one.account,
-        one.scope or None,
-        canonical_profile(one.profile),
+        event.platform,
+        event.account,
+        event.scope or None,
+        canonical_profile(event.profile),
         (chat.id or None) if chat else None,
         chat.kind if chat else _DM,
         chat.is_forum if chat else None,
