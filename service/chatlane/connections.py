@@ -87,9 +87,9 @@ def bus_options(settings: Settings, name: str) -> BusOptions:
     return BusOptions(
         url=nats.url,
         name=name,
-        user=told(lambda its: its.user),
-        password=told(lambda its: its.password),
-        token=told(lambda its: its.token),
+        user=told(lambda nats_settings: nats_settings.user),
+        password=told(lambda nats_settings: nats_settings.password),
+        token=told(lambda nats_settings: nats_settings.token),
         creds_file=nats.creds_file,
         nkey_seed_file=nats.nkey_seed_file,
         tls_ca_file=nats.tls_ca_file,

@@ -255,8 +255,8 @@ class Cluster:
 
     async def _write_to(self, feed: StreamWriter) -> None:
         while True:
-            said = await self._said.get()
-            feed.write(json.dumps(said).encode() + b"\n")
+            line = await self._said.get()
+            feed.write(json.dumps(line).encode() + b"\n")
             # The feed may have ended with an error, which its exit code shows.
             with suppress(ConnectionError):
                 await feed.drain()
@@ -277,11 +277,11 @@ class Cluster:
         """Return the nats-server that leads a stream."""
         first = await self.compose.container(NATS[0])
         address = "http://127.0.0.1:8222/jsz?accounts=true&streams=true"
-        told = json.loads(await first.executed("wget", "-q", "-O", "-", address))
-        for account in told["account_details"]:
-            for its in account["stream_detail"]:
-                if its["name"] == stream:
-                    return str(its["cluster"]["leader"])
+        account_info = json.loads(await first.executed("wget", "-q", "-O", "-", address))
+        for account in account_info["account_details"]:
+            for detail in account["stream_detail"]:
+                if detail["name"] == stream:
+                    return str(detail["cluster"]["leader"])
         raise EngineError(f"nobody leads {stream}")
 
     async def _query(self, service: str, statement: str) -> str:
@@ -289,12 +289,12 @@ class Cluster:
         return (await queried(container, statement)).strip()
 
     async def _state(self, service: str) -> dict[str, Any]:
-        its = await (await self.compose.container(service)).state()
-        return dict(its["State"])
+        state = await (await self.compose.container(service)).state()
+        return dict(state["State"])
 
     async def _are_in_order(self, services: tuple[str, ...]) -> bool:
         states = [await self._state(service) for service in services]
-        return all(its["Running"] and its["Health"]["Status"] == "healthy" for its in states)
+        return all(state["Running"] and state["Health"]["Status"] == "healthy" for state in states)
 
 
 async def queried(container: Container, statements: str, database: str = _DATABASE) -> str:

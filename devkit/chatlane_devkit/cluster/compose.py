@@ -174,7 +174,7 @@ class Compose:
     async def _listed(self, *command: str) -> list[str]:
         *kind, label = command if "=" in command[-1] else (*command, "")
         labels = [f"{_PROJECT_LABEL}={self.project}", *([label] if label else [])]
-        filters = [word for its in labels for word in ("--filter", f"label={its}")]
+        filters = [word for label in labels for word in ("--filter", f"label={label}")]
         return (await ran("docker", *kind, "--quiet", *filters)).split()
 
 

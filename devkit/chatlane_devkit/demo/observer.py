@@ -116,27 +116,27 @@ class Observer:
         """Return all sessions, oldest first."""
         return [
             Session(
-                id=its["id"],
-                key=its["session_key"],
-                agent=its["agent"],
-                end_reason=its["end_reason"] or "",
-                started_at=its["started_at"],
+                id=row["id"],
+                key=row["session_key"],
+                agent=row["agent"],
+                end_reason=row["end_reason"] or "",
+                started_at=row["started_at"],
             )
-            for its in await self._fetch(SESSIONS_SQL)
+            for row in await self._fetch(SESSIONS_SQL)
         ]
 
     async def rows(self) -> list[Row]:
         """Return all transcripts, each in its order."""
         return [
-            Row(its["session_id"], its["seq"], its["role"], its["content"], its["message_id"])
-            for its in await self._fetch(ROWS_SQL)
+            Row(row["session_id"], row["seq"], row["role"], row["content"], row["message_id"])
+            for row in await self._fetch(ROWS_SQL)
         ]
 
     async def dead_letters(self) -> list[DeadLetter]:
         """Return all dead letters, oldest first."""
         return [
-            DeadLetter(its["digest"], its["reason"], its["size_bytes"], its["detail"])
-            for its in await self._fetch(DEAD_LETTERS_SQL)
+            DeadLetter(row["digest"], row["reason"], row["size_bytes"], row["detail"])
+            for row in await self._fetch(DEAD_LETTERS_SQL)
         ]
 
     async def left_over(self) -> dict[str, int]:
@@ -180,10 +180,12 @@ async def read_log(client: Client) -> list[LogEntry]:
 
 async def read_dead_notices(client: Client) -> list[DeadLetter]:
     """Return all messages that DEAD keeps."""
-    notices = [json.loads(its.data or b"") for its in await _read_stream(client, "DEAD")]
+    notices = [json.loads(message.data or b"") for message in await _read_stream(client, "DEAD")]
     return [
-        DeadLetter(its["digest"], its["reason"], its["size_bytes"], its.get("detail", ""))
-        for its in notices
+        DeadLetter(
+            notice["digest"], notice["reason"], notice["size_bytes"], notice.get("detail", "")
+        )
+        for notice in notices
     ]
 
 
@@ -220,4 +222,4 @@ async def _read_stream(client: Client, stream: str) -> list[RawStreamMsg]:
             return None
 
     numbers = range(max(state.first_seq, 1), state.last_seq + 1)
-    return [its for its in await asyncio.gather(*map(read, numbers)) if its is not None]
+    return [message for message in await asyncio.gather(*map(read, numbers)) if message is not None]

@@ -241,9 +241,9 @@ class Player:
     async def _receive(self, message: OutboundMessage) -> None:
         answer = answer_of(message)
         self.score.answers.append(answer)
-        heard = sum(1 for _ in answer.heard_messages())
-        self.score.heard += heard
-        self.score.silence.end(heard)
+        heard_count = sum(1 for _ in answer.heard_messages())
+        self.score.heard += heard_count
+        self.score.silence.end(heard_count)
         if message.kind is OutboundKind.NOTICE and message.reply_to is not None:
             self.score.told.add(message.reply_to)
         self.score.last_answer_at = monotonic()

@@ -40,16 +40,16 @@ def _platform(session: Session) -> str:
 def copy_rows(feed: Sequence[Publication], history: History) -> list[tuple[object, ...]]:
     """Return the repeated publishes, and how often each was stored."""
     stored = Counter(entry.nats_id for entry in history.log)
-    copies = [its for its in feed if its.expect == "duplicate"]
-    originals = {its.nats_id for its in feed if its.expect == "accepted"}
-    same = [its for its in copies if its.nats_id in originals]
-    other = [its for its in copies if its.nats_id not in originals]
+    copies = [publication for publication in feed if publication.expect == "duplicate"]
+    originals = {publication.nats_id for publication in feed if publication.expect == "accepted"}
+    same = [copy for copy in copies if copy.nats_id in originals]
+    other = [copy for copy in copies if copy.nats_id not in originals]
     return [
         ("the same envelope again", len(same), 0, "NATS, by its message id"),
         (
             "the same message in a new envelope",
             len(other),
-            sum(stored[its.nats_id] for its in other),
+            sum(stored[copy.nats_id] for copy in other),
             "the router, by its digest",
         ),
     ]
@@ -76,13 +76,13 @@ def one_conversation(
     session = _telling_session(history)
     if session is None:
         return "nobody was answered", []
-    said = {
-        Said(its.message_id, its.text): (_author(its), its.hears)
-        for its in feed
-        if its.expect == "accepted"
+    messages = {
+        Said(publication.message_id, publication.text): (_author(publication), publication.hears)
+        for publication in feed
+        if publication.expect == "accepted"
     }
     lines = [
-        said.get(Said(row.message_id, row.text), ("", row.text))
+        messages.get(Said(row.message_id, row.text), ("", row.text))
         for row in history.rows
         if row.session_id == session.id
     ]
@@ -102,7 +102,9 @@ def _telling_session(history: History) -> Session | None:
     lengths = Counter(row.session_id for row in history.rows)
     foreign = Counter(row.session_id for row in history.rows if not row.text.isascii())
     collected = {
-        its.session_id for its in history.received if sum(1 for _ in its.heard_messages()) > 1
+        received.session_id
+        for received in history.received
+        if sum(1 for _ in received.heard_messages()) > 1
     }
     telling = [
         session
@@ -131,7 +133,7 @@ def as_json(
             }
             for check in verdict.checks
         ],
-        "feed": dict(Counter(its.expect for its in feed)),
+        "feed": dict(Counter(publication.expect for publication in feed)),
         "sessions": len(history.sessions),
         "transcript_rows": len(history.rows),
         "answers": len(history.received),

@@ -51,17 +51,17 @@ def accounts_of(settings: Settings) -> list[Account]:
     """Return every declared platform and account."""
     return [
         (platform, account)
-        for platform, its in settings.platforms.items()
-        for account in its.accounts
+        for platform, declared in settings.platforms.items()
+        for account in declared.accounts
     ]
 
 
 def idle_after(settings: Settings) -> dict[str, timedelta]:
     """Return by platform the silence after which a session ends."""
     return {
-        name: its.reset.idle
-        for name, its in settings.platforms.items()
-        if its.reset and its.reset.mode == "idle"
+        name: platform.reset.idle
+        for name, platform in settings.platforms.items()
+        if platform.reset and platform.reset.mode == "idle"
     }
 
 
@@ -174,7 +174,7 @@ async def _show_progress(progress: PlayProgress, score: Score) -> None:
 
 
 def _accepted(feed: Sequence[Publication]) -> int:
-    return sum(its.expect == "accepted" for its in feed)
+    return sum(publication.expect == "accepted" for publication in feed)
 
 
 def log_to(path: Path) -> None:

@@ -279,7 +279,7 @@ async def _start_programs(stack: Stack, tell: Tell) -> None:
 async def _stop_programs(stack: Stack) -> None:
     """Stop workers before routers, so that no worker waits for an answer that cannot come."""
     routers = [stack.programs[name] for name in stack.health_ports]
-    others = [its for its in stack.programs.values() if its not in routers]
+    others = [program for program in stack.programs.values() if program not in routers]
     for group in (others, routers):
         await asyncio.gather(*(program.stop() for program in group))
 

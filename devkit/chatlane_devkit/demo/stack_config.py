@@ -40,7 +40,7 @@ def toml_text(tables: Mapping[str, object]) -> str:
 def _toml_value(value: object) -> str:
     match value:
         case dict():
-            pairs = (f"{_toml_string(key)} = {_toml_value(its)}" for key, its in value.items())
+            pairs = (f"{_toml_string(key)} = {_toml_value(item)}" for key, item in value.items())
             return f"{{{', '.join(pairs)}}}"
         case list():
             return f"[{', '.join(map(_toml_value, value))}]"

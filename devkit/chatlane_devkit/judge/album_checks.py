@@ -10,9 +10,9 @@ from chatlane_devkit.scenario.feed import Publication
 def albums_in(feed: Sequence[Publication]) -> dict[tuple[str, str], list[str]]:
     """Return the message ids of each album, by conversation and album."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for its in feed:
-        if its.expect == "accepted" and its.album:
-            found[its.talk, its.album].append(its.message_id)
+    for publication in feed:
+        if publication.expect == "accepted" and publication.album:
+            found[publication.talk, publication.album].append(publication.message_id)
     return found
 
 
@@ -25,13 +25,18 @@ def album_problems(
         found: The sessions of each conversation.
     """
     message_ids = {(row.session_id, row.seq): row.message_id for row in history.rows}
-    heard: dict[str, list[set[str]]] = defaultdict(list)
+    reported: dict[str, list[set[str]]] = defaultdict(list)
     for answer in history.received:
-        said = {
-            message_ids.get((answer.session_id, its.seq), "") for its in answer.heard_messages()
+        answered_ids = {
+            message_ids.get((answer.session_id, message.seq), "")
+            for message in answer.heard_messages()
         }
-        heard[answer.session_id].append(said)
+        reported[answer.session_id].append(answered_ids)
     for (talk, album), wanted in albums_in(feed).items():
-        answers = [said for session in found.get(talk, ()) for said in heard[session.id]]
-        if not any(said.issuperset(wanted) for said in answers):
+        answers = [
+            message_ids_of_answer
+            for session in found.get(talk, ())
+            for message_ids_of_answer in reported[session.id]
+        ]
+        if not any(answered.issuperset(wanted) for answered in answers):
             yield f"{talk}: album {album} was not answered as one"

@@ -13,7 +13,7 @@ NEW_AFTER_SILENCE: Final = "This is a new conversation: the last one ended after
 
 def commands_in(feed: Sequence[Publication]) -> list[Publication]:
     """Return the commands of a feed that the router must execute."""
-    return [its for its in feed if its.expect == "obeyed"]
+    return [publication for publication in feed if publication.expect == "obeyed"]
 
 
 def beginnings(
@@ -21,9 +21,9 @@ def beginnings(
 ) -> dict[str, list[int]]:
     """Return by conversation the log positions of requests for a new session."""
     found: dict[str, list[int]] = defaultdict(list)
-    for its in commands_in(feed):
-        if its.begins and its.nats_id in entries:
-            found[its.talk].append(entries[its.nats_id].sequence)
+    for command in commands_in(feed):
+        if command.begins and command.nats_id in entries:
+            found[command.talk].append(entries[command.nats_id].sequence)
     return found
 
 
@@ -35,15 +35,17 @@ def notice_problems(
     Args:
         found: The sessions of each conversation, oldest first.
     """
-    notices = [its for its in history.received if its.kind == "notice"]
-    due = Counter((its.message_id, its.reply) for its in commands_in(feed))
+    notices = [message for message in history.received if message.kind == "notice"]
+    due = Counter((command.message_id, command.reply) for command in commands_in(feed))
     due.update((session_id, NEW_AFTER_SILENCE) for session_id in _begun_after_silence(found))
     told = Counter(
         (
-            its.session_id if its.text == NEW_AFTER_SILENCE else its.cause.removeprefix("message "),
-            its.text,
+            notice.session_id
+            if notice.text == NEW_AFTER_SILENCE
+            else notice.cause.removeprefix("message "),
+            notice.text,
         )
-        for its in notices
+        for notice in notices
     )
     for (what, text), count in (due - told).items():
         yield f"{count} times not told: {text!r} to {what}"
@@ -61,8 +63,8 @@ def _begun_after_silence(found: Mapping[str, Sequence[Session]]) -> Iterator[str
 
 def _misled(feed: Sequence[Publication], history: History) -> Iterator[str]:
     """Describe answers to commands that went to another place than the command came from."""
-    places = {(its.message_id, its.reply): its.address for its in commands_in(feed)}
-    for its in history.received:
-        place = places.get((its.cause.removeprefix("message "), its.text))
-        if its.kind == "notice" and place is not None and place != its.address:
-            yield f"told in the wrong place: {its.text!r}"
+    places = {(command.message_id, command.reply): command.address for command in commands_in(feed)}
+    for message in history.received:
+        place = places.get((message.cause.removeprefix("message "), message.text))
+        if message.kind == "notice" and place is not None and place != message.address:
+            yield f"told in the wrong place: {message.text!r}"

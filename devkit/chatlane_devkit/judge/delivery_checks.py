@@ -32,9 +32,9 @@ def numbering_problems(rows: Sequence[Row], names: Mapping[str, str]) -> Iterato
         rows: The rows of all transcripts.
         names: Names of sessions by id, for the problem text.
     """
-    for session_id, its in grouped(rows, lambda row: row.session_id).items():
-        numbers = sorted(row.seq for row in its)
-        if numbers != list(range(1, len(its) + 1)):
+    for session_id, session_rows in grouped(rows, lambda row: row.session_id).items():
+        numbers = sorted(row.seq for row in session_rows)
+        if numbers != list(range(1, len(session_rows) + 1)):
             yield f"gap: {names.get(session_id, session_id)} is numbered {shown(numbers)}"
 
 
@@ -47,9 +47,9 @@ def delivery_order_problems(
         received: What the adapters received, in the order of arrival.
         names: Names of sessions by id, for the problem text.
     """
-    for session_id, its in grouped(received, lambda message: message.session_id).items():
+    for session_id, messages in grouped(received, lambda message: message.session_id).items():
         name = names.get(session_id, session_id)
-        numbers = [message.out_seq for message in its]
+        numbers = [message.out_seq for message in messages]
         missing = set(range(1, max(numbers) + 1)) - set(numbers)
         if len(set(numbers)) < len(numbers):
             yield f"doubled: {name} received {shown(numbers)}"
@@ -65,14 +65,17 @@ def answer_text_problems(rows: Sequence[Row], received: Sequence[Received]) -> I
     written = grouped(
         (row for row in ordered if row.role == "assistant"), lambda row: row.session_id
     )
-    told = grouped((its for its in received if its.kind == "answer"), lambda its: its.session_id)
-    for session_id in sorted(written.keys() | told.keys()):
+    answers = grouped(
+        (message for message in received if message.kind == "answer"),
+        lambda message: message.session_id,
+    )
+    for session_id in sorted(written.keys() | answers.keys()):
         expected = [row.text for row in written.get(session_id, ())]
-        actual = [message.text for message in told.get(session_id, ())]
+        actual = [message.text for message in answers.get(session_id, ())]
         if expected != actual:
             pairs = zip(expected, actual, strict=False)
             shorter = min(len(expected), len(actual))
-            place = next((n for n, (one, other) in enumerate(pairs) if one != other), shorter)
+            place = next((n for n, (item, other) in enumerate(pairs) if item != other), shorter)
             yield (
                 f"told otherwise: answer {place + 1} of {session_id} is "
                 f"{expected[place : place + 1]}, its chat was told {actual[place : place + 1]}"

@@ -312,7 +312,7 @@ def shown(items: Sequence[object]) -> str:
         return str(list(items))
     numbers = [it if isinstance(it, int) else n for n, it in enumerate(items)]
     steps = enumerate(pairwise(numbers), start=1)
-    place = next((n for n, (one, other) in steps if other != one + 1), 0)
+    place = next((n for n, (item, other) in steps if other != item + 1), 0)
     begin = max(0, place - _MOST_SHOWN // 2)
     part = ", ".join(repr(it) for it in items[begin : begin + _MOST_SHOWN])
     return f"[... {part} ...] ({len(items)})"

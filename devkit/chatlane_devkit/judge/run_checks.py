@@ -71,7 +71,7 @@ def unwatched(history: History) -> list[str]:
 
     For runs in which every part is observed.
     """
-    told: dict[str, Collection[object]] = {
+    watched: dict[str, Collection[object]] = {
         "was sent": history.sent,
         "the logs hold": history.log,
         "was published to stream agents": history.routed,
@@ -83,7 +83,7 @@ def unwatched(history: History) -> list[str]:
         "sessions began": history.started,
         "people waited for": history.waits,
     }
-    return [f"unwatched: nobody tells what {what}" for what, its in told.items() if not its]
+    return [f"unwatched: nobody tells what {what}" for what, items in watched.items() if not items]
 
 
 def _log_problems(history: History) -> Iterator[str]:
@@ -106,21 +106,21 @@ def _session_problems(history: History) -> Iterator[str]:
             yield f"misrouted: {it.key} is with agent {it.agent}"
         if it.end_reason:
             yield f"lost: the session of {it.key} ended ({it.end_reason})"
-    told = Counter(history.started)
-    for it in history.sessions if told else ():
-        if told[it.id] != 1:
-            yield f"doubled or lost: the beginning of {it.key} was told {told[it.id]} times"
+    announced = Counter(history.started)
+    for it in history.sessions if announced else ():
+        if announced[it.id] != 1:
+            yield f"doubled or lost: the beginning of {it.key} was told {announced[it.id]} times"
 
 
 def _counter_problems(history: History) -> Iterator[str]:
     """Compare the counters of sessions with the rows."""
     rows = Counter(row.session_id for row in history.rows)
-    said = Counter(it.session_id for it in history.received)
+    received = Counter(it.session_id for it in history.received)
     for it in history.sessions:
         if it.next_seq and it.next_seq != rows[it.id] + 1:
             yield f"counted: {it.key} has {rows[it.id]} rows, the next is {it.next_seq}"
-        if it.next_out_seq and it.next_out_seq != said[it.id] + 1:
-            yield f"counted: {it.key} was told {said[it.id]} times, next {it.next_out_seq}"
+        if it.next_out_seq and it.next_out_seq != received[it.id] + 1:
+            yield f"counted: {it.key} was told {received[it.id]} times, next {it.next_out_seq}"
 
 
 def _transcript_problems(history: History) -> Iterator[str]:
@@ -186,10 +186,10 @@ def _answer_problems(turn: Turn, rows: Sequence[Row]) -> Iterator[str]:
     """Compare the answer of each turn with the messages of the turn."""
     if any(row.session_id != turn.session_id for row in rows):
         yield f"misrouted: turn {turn.id} of {turn.session_id} has rows elsewhere"
-    asked = [row.text for row in rows if row.role == "user"]
+    user_texts = [row.text for row in rows if row.role == "user"]
     for row in rows:
-        if row.role == "assistant" and row.heard != asked:
-            yield f"changed: turn {turn.id} was asked {asked} and answers {row.text!r}"
+        if row.role == "assistant" and row.heard != user_texts:
+            yield f"changed: turn {turn.id} was asked {user_texts} and answers {row.text!r}"
 
 
 def _result_problems(history: History) -> Iterator[str]:
@@ -226,12 +226,14 @@ def _turn_order_problems(history: History) -> Iterator[str]:
         if session_id in stream:
             continue
         ordered = sorted(rows, key=lambda row: row.seq)
-        runs = [(turn, list(its)) for turn, its in groupby(ordered, lambda row: row.turn_id)]
+        runs = [
+            (turn, list(turn_rows)) for turn, turn_rows in groupby(ordered, lambda row: row.turn_id)
+        ]
         for turn, count in Counter(turn for turn, _ in runs).items():
             if count > 1:
                 yield f"inverted: the rows of turn {turn} are in {count} places of {session_id}"
-        for turn, its in runs:
-            if "user" in [row.role for row in its[_first_answer(its) :]]:
+        for turn, turn_rows in runs:
+            if "user" in [row.role for row in turn_rows[_first_answer(turn_rows) :]]:
                 yield f"inverted: turn {turn} of {session_id} was answered before it was asked"
 
 
@@ -241,7 +243,7 @@ def _first_answer(rows: Sequence[Row]) -> int:
 
 def _stream_answer_problems(history: History) -> Iterator[str]:
     stream = stream_sessions(history)
-    asked = {row.id: row for row in users(history.rows)}
+    user_rows = {row.id: row for row in users(history.rows)}
     answers = Counter((row.reply_to, row.part) for row in history.rows if row.reply_to)
     for (reply_to, part), count in answers.items():
         if count > 1:
@@ -250,7 +252,7 @@ def _stream_answer_problems(history: History) -> Iterator[str]:
         if row.session_id in stream and not answers[row.id, 0]:
             yield f"unanswered: {row.message_id} has no answer in its transcript"
     for row in history.rows:
-        question = asked.get(row.reply_to)
+        question = user_rows.get(row.reply_to)
         if row.session_id not in stream or row.role != "assistant":
             continue
         if question is None or question.session_id != row.session_id:
@@ -269,8 +271,8 @@ def _dead_problems(history: History, dead: Iterable[str]) -> Iterator[str]:
 
 def _spell_problems(spells: Sequence[Spell]) -> Iterator[str]:
     """Find concurrent work on two turns of a session, or on two attempts of a turn."""
-    for session_id, its in grouped(spells, lambda it: it.session_id).items():
-        in_order = sorted(its, key=lambda it: it.begin)
+    for session_id, session_spells in grouped(spells, lambda it: it.session_id).items():
+        in_order = sorted(session_spells, key=lambda it: it.begin)
         for earlier, later in zip(accumulate(in_order, _longer), in_order[1:], strict=False):
             together = min(earlier.end, later.end) - later.begin
             if together > _TOLD_LATE_SECONDS:

@@ -33,7 +33,7 @@ def overlaps(handed: Sequence[Handed]) -> Iterator[str]:
     """Yield every message that was handed over before its predecessor was acknowledged."""
     given: dict[str, dict[int, float]] = defaultdict(dict)
     acknowledged: dict[tuple[str, int], float] = {}
-    for note in sorted(handed, key=lambda its: its.at):
+    for note in sorted(handed, key=lambda note: note.at):
         if note.what == "given":
             given[note.session_id].setdefault(note.seq, note.at)
         else:
@@ -58,9 +58,9 @@ def _published_problems(
     for message_id, count in Counter(it.id for it in messages).items():
         if count > 1:
             yield f"doubled: {message_id} is {count} times on {name}"
-    for session_id, its in grouped(messages, lambda it: it.session_id).items():
-        numbers = [it.number for it in its]
-        if len({it.subject for it in its}) > 1:
+    for session_id, session_messages in grouped(messages, lambda it: it.session_id).items():
+        numbers = [it.number for it in session_messages]
+        if len({it.subject for it in session_messages}) > 1:
             yield f"split: {name} of {session_id} is on several subjects"
         if any(later <= earlier for earlier, later in pairwise(numbers)):
             yield f"inverted: {name} of {session_id} has {shown(numbers)}"
@@ -117,27 +117,27 @@ def _delivery_problems(history: History) -> Iterator[str]:
 def _answer_problems(history: History) -> Iterator[str]:
     """Compare the answers that each chat received with the transcript."""
     yield from answer_text_problems(history.rows, history.received)
-    asked = {(sent.key, sent.message_id) for sent in history.sent}
+    sent_ids = {(sent.key, sent.message_id) for sent in history.sent}
     for it in history.received:
-        if it.kind == "answer" and (it.key, it.reply_to) not in asked:
+        if it.kind == "answer" and (it.key, it.reply_to) not in sent_ids:
             yield f"misrouted: {it.id} replies to {it.reply_to!r}, which {it.key} never wrote"
 
 
 def _hearing_problems(history: History) -> Iterator[str]:
     """Compare the messages that agents report to each chat with the messages of that chat."""
-    heard: dict[str, list[str]] = defaultdict(list)
+    heard_texts: dict[str, list[str]] = defaultdict(list)
     for it in history.received:
-        heard[it.key] += it.heard
-    said = grouped(firsts(history.sent), lambda sent: sent.key)
-    for key in heard.keys() | said.keys():
-        wanted = [sent.text for sent in said.get(key, [])]
+        heard_texts[it.key] += it.heard
+    sent_messages = grouped(firsts(history.sent), lambda sent: sent.key)
+    for key in heard_texts.keys() | sent_messages.keys():
+        wanted = [sent.text for sent in sent_messages.get(key, [])]
         missing, extra = (
-            Counter(wanted) - Counter(heard[key]),
-            Counter(heard[key]) - Counter(wanted),
+            Counter(wanted) - Counter(heard_texts[key]),
+            Counter(heard_texts[key]) - Counter(wanted),
         )
         yield from (f"unanswered: nobody heard {text!r}" for text in missing)
         for text in extra:
             kind = "answered twice" if text in wanted else "misrouted"
             yield f"{kind}: {key} was told of {text!r}"
-        if not missing and not extra and heard[key] != wanted:
-            yield f"inverted: {key} was heard as {shown(heard[key])}"
+        if not missing and not extra and heard_texts[key] != wanted:
+            yield f"inverted: {key} was heard as {shown(heard_texts[key])}"

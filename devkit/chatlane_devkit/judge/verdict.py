@@ -114,7 +114,7 @@ def judge(
             len(feed), _log_problems(feed, history.log)
         ),
         _Judgement("every accepted message is in its conversation once, in order").on(
-            sum(len(its.messages) for its in expected.values()),
+            sum(len(conversation.messages) for conversation in expected.values()),
             _conversation_problems(expected, found, history),
         ),
         _Judgement("the agents heard every message once, in order").on(
@@ -131,7 +131,7 @@ def judge(
             len(history.received), _answer_problems(history)
         ),
         _Judgement("commands and new beginnings were told once, in their chat").on(
-            sum(its.kind == "notice" for its in history.received),
+            sum(received.kind == "notice" for received in history.received),
             notice_problems(feed, found, history),
         ),
         _Judgement("every album was answered as one").on(
@@ -167,8 +167,10 @@ def conversations(
             by_talk[publication.talk].append(publication)
     begins = beginnings(feed, entries)
     return {
-        talk: _conversation(said, entries, idle_after.get(said[0].platform), begins.get(talk, []))
-        for talk, said in by_talk.items()
+        talk: _conversation(
+            publications, entries, idle_after.get(publications[0].platform), begins.get(talk, [])
+        )
+        for talk, publications in by_talk.items()
     }
 
 
@@ -180,7 +182,10 @@ def _conversation(
 ) -> Conversation:
     last = max((entry.sequence for entry in entries.values()), default=0) + 1
     in_order = sorted(
-        said, key=lambda its: entries[its.nats_id].sequence if its.nats_id in entries else last
+        said,
+        key=lambda publication: (
+            entries[publication.nats_id].sequence if publication.nats_id in entries else last
+        ),
     )
     strands: dict[str, list[Said]] = defaultdict(list)
     for publication in in_order:
@@ -206,17 +211,17 @@ def _cuts(
     """
     last_activity: datetime | None = None
     settles = last_place = 0
-    for its in said:
-        entry = entries.get(its.nats_id)
+    for publication in said:
+        entry = entries.get(publication.nats_id)
         place = entry.sequence if entry else last_place
-        spoke_at = entry.stored_at if entry and its.is_from_person else None
-        if last_place and any(last_place < asked < place for asked in begins):
+        spoke_at = entry.stored_at if entry and publication.is_from_person else None
+        if last_place and any(last_place < position < place for position in begins):
             yield Cut.YES
         elif not (idle and spoke_at and last_activity) or spoke_at - last_activity <= idle:
             yield Cut.NO
         else:
-            yield Cut.YES if its.settles > settles else Cut.EITHER
-        last_activity, settles, last_place = spoke_at or last_activity, its.settles, place
+            yield Cut.YES if publication.settles > settles else Cut.EITHER
+        last_activity, settles, last_place = spoke_at or last_activity, publication.settles, place
 
 
 def _said(publication: Publication) -> Said:
@@ -231,7 +236,11 @@ def _place(address: Address) -> Address:
 
 
 def _talks_by_place(feed: Sequence[Publication]) -> dict[Address, str]:
-    return {_place(its.address): its.talk for its in feed if its.expect == "accepted"}
+    return {
+        _place(publication.address): publication.talk
+        for publication in feed
+        if publication.expect == "accepted"
+    }
 
 
 def _talks_by_session(feed: Sequence[Publication], history: History) -> dict[str, set[str]]:
@@ -247,7 +256,7 @@ def _sessions_by_talk(feed: Sequence[Publication], history: History) -> dict[str
     """Return the sessions of each conversation, oldest first."""
     found: dict[str, list[Session]] = defaultdict(list)
     talks = _talks_by_session(feed, history)
-    for session in sorted(history.sessions, key=lambda its: its.started_at):
+    for session in sorted(history.sessions, key=lambda session: session.started_at):
         for talk in talks.get(session.id, {"nobody"}):
             found[talk].append(session)
     return found
@@ -266,7 +275,7 @@ def _log_order_problems(feed: Sequence[Publication], log: Sequence[LogEntry]) ->
     for publication in feed:
         numbers.setdefault(publication.nats_id, publication.number)
     last: dict[str, int] = {}
-    for entry in sorted(log, key=lambda its: its.sequence):
+    for entry in sorted(log, key=lambda entry: entry.sequence):
         number = numbers.get(entry.nats_id, 0)
         if number < last.get(entry.chat, 0):
             yield f"line {number} was stored after line {last[entry.chat]} of the same chat"
@@ -289,12 +298,12 @@ def _conversation_problems(
 def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]]) -> Iterator[str]:
     """Describe how the sessions of one conversation differ from the expectation."""
     expected = conversation.messages
-    actual = [said for session in sessions for said in session]
+    actual = [message for session in sessions for message in session]
     missing, extra = Counter(expected) - Counter(actual), Counter(actual) - Counter(expected)
-    for said in missing:
-        yield f"lost: {said}"
-    for said in extra:
-        yield f"doubled: {said}" if said in expected else f"does not belong here: {said}"
+    for message in missing:
+        yield f"lost: {message}"
+    for message in extra:
+        yield f"doubled: {message}" if message in expected else f"does not belong here: {message}"
     if missing or extra:
         return
     if not is_interleaving(actual, conversation.strands):
@@ -310,13 +319,13 @@ def _cut_problems(
 ) -> Iterator[str]:
     """Describe messages in the wrong session, given that all arrived in order."""
     begins = set(accumulate(map(len, sessions)))
-    for number, (said, cut) in enumerate(
+    for number, (message, cut) in enumerate(
         zip(conversation.messages, conversation.cuts, strict=True)
     ):
         if cut is Cut.NO and number in begins:
-            yield f"in the wrong session: {said} began a new one"
+            yield f"in the wrong session: {message} began a new one"
         if cut is Cut.YES and number not in begins:
-            yield f"in the wrong session: {said} did not begin a new one"
+            yield f"in the wrong session: {message} did not begin a new one"
 
 
 def is_interleaving(merged: Sequence[Said], strands: Sequence[Sequence[Said]]) -> bool:
@@ -324,12 +333,12 @@ def is_interleaving(merged: Sequence[Said], strands: Sequence[Sequence[Said]]) -
     if len(merged) != sum(len(strand) for strand in strands):
         return False
     reached = {(0,) * len(strands)}
-    for said in merged:
+    for message in merged:
         reached = {
             (*positions[:which], positions[which] + 1, *positions[which + 1 :])
             for positions in reached
             for which, strand in enumerate(strands)
-            if positions[which] < len(strand) and strand[positions[which]] == said
+            if positions[which] < len(strand) and strand[positions[which]] == message
         }
     return bool(reached)
 
@@ -348,7 +357,11 @@ def _hearing_problems(
     for answer in history.received:
         heard[answer.session_id].extend(answer.heard_messages())
     rows = _heard_rows(history.rows)
-    hears = {(its.talk, _said(its)): its.hears for its in feed if its.expect == "accepted"}
+    hears = {
+        (publication.talk, _said(publication)): publication.hears
+        for publication in feed
+        if publication.expect == "accepted"
+    }
     for talk, sessions in found.items():
         for session in sessions:
             problems = _heard_differences(rows[session.id], heard[session.id])
@@ -359,7 +372,7 @@ def _hearing_problems(
 
 
 def _heard_differences(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[str]:
-    numbers, heard_numbers = [row.seq for row in rows], [its.seq for its in heard]
+    numbers, heard_numbers = [row.seq for row in rows], [reported.seq for reported in heard]
     for seq in sorted((Counter(numbers) - Counter(heard_numbers)).keys()):
         yield f"number {seq} was never heard"
     for seq in sorted((Counter(heard_numbers) - Counter(numbers)).keys()):
@@ -370,7 +383,7 @@ def _heard_differences(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[
 
 def _misheard(rows: Sequence[Row], heard: Sequence[Heard]) -> Iterator[tuple[Row, str]]:
     """Yield rows that the agent reports with another text; file names follow the text."""
-    texts = {its.seq: its.text for its in heard}
+    texts = {reported.seq: reported.text for reported in heard}
     yield from ((row, texts[row.seq]) for row in rows if texts.get(row.seq, row.text) != row.text)
 
 
@@ -402,33 +415,39 @@ def _ending_problems(
     The last session of a conversation may have ended by silence, which needs no message.
     """
     due = sum(len(sessions) - 1 for sessions in found.values())
-    silent = {its[-1].id for its in found.values() if its and its[-1].end_reason == "idle"}
-    reasons = (its.end_reason for its in history.sessions if its.id not in silent)
+    silent = {
+        sessions[-1].id
+        for sessions in found.values()
+        if sessions and sessions[-1].end_reason == "idle"
+    }
+    reasons = (session.end_reason for session in history.sessions if session.id not in silent)
     ended = Counter(filter(None, reasons))
-    asked = sum(its.begins for its in commands_in(feed))
-    if ended != +Counter({"idle": due - asked, "requested": asked}):
+    requested = sum(command.begins for command in commands_in(feed))
+    if ended != +Counter({"idle": due - requested, "requested": requested}):
         yield f"{due} sessions were followed by another; ended were: {dict(ended)}"
 
 
 def _answer_problems(history: History) -> Iterator[str]:
     yield from delivery_order_problems(history.received, {})
-    parts = Counter((its.session_id, its.cause, its.part) for its in history.received)
+    parts = Counter(
+        (received.session_id, received.cause, received.part) for received in history.received
+    )
     for (session_id, cause, part), count in parts.items():
         if count > 1:
             yield f"session {session_id}: part {part} of {cause} came {count} times"
     yield from (
-        f"session {its.session_id}: a {its.kind} came: {shortened(its.text)!r}"
-        for its in history.received
-        if its.kind not in {"answer", "notice"}
+        f"session {received.session_id}: a {received.kind} came: {shortened(received.text)!r}"
+        for received in history.received
+        if received.kind not in {"answer", "notice"}
     )
     yield from answer_text_problems(history.rows, history.received)
 
 
 def _dead_letter_problems(feed: Sequence[Publication], history: History) -> Iterator[str]:
     expected = Counter(
-        (hashlib.sha256(its.body).hexdigest(), its.reason)
-        for its in feed
-        if its.expect == "dead" and its.body is not None
+        (hashlib.sha256(publication.body).hexdigest(), publication.reason)
+        for publication in feed
+        if publication.expect == "dead" and publication.body is not None
     )
     for source, letters in (("row", history.dead_letters), ("notice", history.dead_notices)):
         actual = Counter((letter.digest, letter.reason) for letter in letters)
@@ -439,7 +458,7 @@ def _dead_letter_problems(feed: Sequence[Publication], history: History) -> Iter
 
 
 def _detail(letters: Sequence[DeadLetter], digest: str) -> str:
-    detail = next((its.detail for its in letters if its.digest == digest), "")
+    detail = next((letter.detail for letter in letters if letter.digest == digest), "")
     return f" ({detail})" if detail else ""
 
 
@@ -447,10 +466,10 @@ def _heard_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows that agents had to receive, by session, in order."""
     by_session: dict[str, list[Row]] = defaultdict(list)
     chosen = (row for row in rows if row.role in _HEARD_ROLES)
-    for session_id, its in groupby(
+    for session_id, session_rows in groupby(
         sorted(chosen, key=lambda row: (row.session_id, row.seq)), key=lambda row: row.session_id
     ):
-        by_session[session_id] = list(its)
+        by_session[session_id] = list(session_rows)
     return by_session
 
 

@@ -19,8 +19,8 @@ _REPLAYED: Final = 8
 
 def add_copies(diary: EventBuilder) -> None:
     """Add copies of messages: the same envelope twice, or the same message in a new envelope."""
-    said = [entry for entry in diary.entries if _has_message_id(entry)]
-    chosen = diary.chance.shuffled(said)[: _COPIED_ENVELOPES + _COPIED_MESSAGES]
+    messages = [entry for entry in diary.entries if _has_message_id(entry)]
+    chosen = diary.chance.shuffled(messages)[: _COPIED_ENVELOPES + _COPIED_MESSAGES]
     for number, entry in enumerate(chosen):
         is_same_envelope = number < _COPIED_ENVELOPES
         delay = diary.chance.between(0.2, 3) if is_same_envelope else diary.chance.between(0.3, 240)
@@ -29,13 +29,13 @@ def add_copies(diary: EventBuilder) -> None:
 
 def add_replay(diary: EventBuilder, room_label: str, at: float) -> None:
     """Publish the last messages of a chat again, as an adapter does that lost its position."""
-    said = [
+    messages = [
         entry
         for entry in sorted(diary.entries, key=lambda entry: entry.at)
         # A timer has no message number, so no platform could send it again.
         if entry.line.get("talk") == room_label and entry.at < at and "message_id" in entry.event
     ]
-    for number, entry in enumerate(said[-_REPLAYED:]):
+    for number, entry in enumerate(messages[-_REPLAYED:]):
         _copy(diary, entry, at + number / 10, is_same_envelope=False)
 
 
@@ -58,13 +58,13 @@ def add_edits(diary: EventBuilder) -> None:
     The first two come when all is answered: a message that is still pending would reach the agent
     in its edited form, or not at all.
     """
-    said = [
+    messages = [
         entry
         for entry in diary.entries
         if entry.line.get("expect") == "accepted" and "text" in entry.event
     ]
     kinds = ("edit",) * 4 + ("delete",) * 3 + ("reaction",) * 6
-    for kind, entry in zip(kinds, diary.chance.shuffled(said), strict=False):
+    for kind, entry in zip(kinds, diary.chance.shuffled(messages), strict=False):
         if entry.room is None:
             continue
         fields: dict[str, object] = {"kind": kind, "message_id": entry.event.get("message_id")}

@@ -85,8 +85,8 @@ class Phrases:
             kind: Kind of the subject.
             told: Scripts that were used in the same place; the chosen one is added.
         """
-        fresh = [its for its in self._of(language, kind) if its not in told]
-        fresh = fresh or [its for its in self._of("en", kind) if its not in told]
+        fresh = [script for script in self._of(language, kind) if script not in told]
+        fresh = fresh or [script for script in self._of("en", kind) if script not in told]
         chosen = chance.pick(fresh or self._of("en", kind))
         told.add(chosen)
         return [self._filled(chance, line) for line in chosen.lines]
@@ -96,7 +96,9 @@ class Phrases:
         return chance.pick(self._small_talk[language])
 
     def _of(self, language: str, kind: Kind) -> list[Script]:
-        return [its for its in self._scripts if (its.language, its.kind) == (language, kind)]
+        return [
+            script for script in self._scripts if (script.language, script.kind) == (language, kind)
+        ]
 
     def _filled(self, chance: Chance, line: str) -> str:
         return _SLOT.sub(lambda slot: chance.pick(self._slots[slot[1]]), line)
@@ -109,6 +111,7 @@ def read_phrases() -> Phrases:
     )
     content: dict[str, Any] = tomllib.loads(text)
     scripts = [
-        Script(its["language"], its["kind"], tuple(its["lines"])) for its in content["scripts"]
+        Script(script["language"], script["kind"], tuple(script["lines"]))
+        for script in content["scripts"]
     ]
     return Phrases(scripts, content["small_talk"], content["slots"])

@@ -106,7 +106,7 @@ def _with_hears(entry: Entry) -> Line:
     line = dict(entry.line)
     event = line.get("event")
     if line.get("expect") == "accepted" and isinstance(event, dict) and "attachments" in event:
-        files = [f"[{its['name']}]" for its in event["attachments"]]
+        files = [f"[{attachment['name']}]" for attachment in event["attachments"]]
         line["hears"] = " ".join([*([event["text"]] if "text" in event else []), *files])
     return line
 

@@ -113,8 +113,8 @@ class Answering:
         async def act(decoded: RequestT) -> Envelope:
             # The same id for two kinds of request is as wrong as for two bodies. The time of
             # sending may differ, so that a caller can repeat a request after a restart.
-            said = decoded.model_dump_json(exclude={"at"}).encode()
-            digest = sha256(method.encode() + b"\0" + said).digest()
+            content = decoded.model_dump_json(exclude={"at"}).encode()
+            digest = sha256(method.encode() + b"\0" + content).digest()
             who = asked.principal if asked.is_bound else Operator(asked.principal, method)
             return await decide(who, decoded, digest)
 

@@ -49,9 +49,9 @@ async def answering_turns(client: Client, turns: Iterable[TurnHandlers]) -> Asyn
         turns: The handlers of each agent.
     """
     responders = [
-        Responder(client, f"turn.{verb}.{one.agent}", handle)
-        for one in turns
-        for verb, handle in one.requests().items()
+        Responder(client, f"turn.{verb}.{agent_turns.agent}", handle)
+        for agent_turns in turns
+        for verb, handle in agent_turns.requests().items()
     ]
     for responder in responders:
         await responder.begin()

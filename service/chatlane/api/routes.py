@@ -48,8 +48,8 @@ def build_router(handlers: Iterable[Handlers]) -> NatsRouter:
     requests of workers are answered in `direct`.
     """
     router = NatsRouter()
-    for one in handlers:
-        for method, handle in one.requests().items():
+    for table in handlers:
+        for method, handle in table.requests().items():
             _bind_request(router, method, handle)
     return router
 

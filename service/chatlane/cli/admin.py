@@ -44,8 +44,8 @@ def migrate(config: Config = None) -> None:
         # Before the first migration there is no audit table.
         if not await _is_audited(settings):
             await run_migrations(settings.postgres.address())
-        async with store_of(settings) as store, audited(store, "admin migrate") as told:
-            told["version"] = version
+        async with store_of(settings) as store, audited(store, "admin migrate") as details:
+            details["version"] = version
             await run_migrations(settings.postgres.address())
 
     asyncio.run(migrated())
@@ -139,11 +139,11 @@ def apply(config: Config = None) -> None:
         async with (
             open_nats(settings, "chatlane-admin") as client,
             store_of(settings) as store,
-            audited(store, "admin apply") as told,
+            audited(store, "admin apply") as details,
         ):
             jetstream = JetStream(client)
             done = await topology.apply(jetstream, declared.streams, declared.durables)
-            told["done"] = done
+            details["done"] = done
             for sentence in done:
                 typer.echo(sentence)
             return await topology.verify(jetstream, declared.streams, declared.durables)
@@ -192,15 +192,17 @@ def retain(config: Config = None) -> None:
     delete their own short-lived data.
     """
     settings = read_settings(config)
-    its = settings.retention
+    retention = settings.retention
     from chatlane.privacy.row_retention import Ages, Retaining
 
-    ages = Ages(its.sessions, its.archive, its.revisions, its.turns, its.audit)
+    ages = Ages(
+        retention.sessions, retention.archive, retention.revisions, retention.turns, retention.audit
+    )
 
     async def retained() -> dict[str, int]:
-        async with open_patient_store(settings) as store, audited(store, "admin retain") as told:
+        async with open_patient_store(settings) as store, audited(store, "admin retain") as details:
             done = dict(await Retaining(store, ages).run())
-            told["deleted"] = done
+            details["deleted"] = done
             return done
 
     for table, count in asyncio.run(retained()).items():

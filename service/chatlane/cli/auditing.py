@@ -34,16 +34,16 @@ async def audited(
     """
     from chatlane.store import audit
 
-    told = dict(detail or {})
+    details = dict(detail or {})
 
     async def note(outcome: str) -> None:
         async with store.transaction() as connection:
-            await audit.write(connection, action, None, told, actor=actor(), outcome=outcome)
+            await audit.write(connection, action, None, details, actor=actor(), outcome=outcome)
 
     await note("begun")
     try:
-        yield told
+        yield details
     except BaseException as error:
         await note(type(error).__name__)
         raise
-    await note(str(told.pop("outcome", "done")))
+    await note(str(details.pop("outcome", "done")))

@@ -217,8 +217,10 @@ async def _chosen(
             letters = await dead_letters.list_oldest(connection, reason, limit)
         else:
             wanted = {await _find_id(connection, text) for text in ids or ()}
-            asked = [await dead_letters.lock(connection, letter_id) for letter_id in sorted(wanted)]
-            letters = [letter for letter in asked if letter is not None]
+            locked = [
+                await dead_letters.lock(connection, letter_id) for letter_id in sorted(wanted)
+            ]
+            letters = [letter for letter in locked if letter is not None]
             if missing := wanted - {letter.id for letter in letters}:
                 raise _no_such(min(missing))
     oldest = datetime.min.replace(tzinfo=UTC)

@@ -18,13 +18,13 @@ from chatlane_schemas import Attachment, TurnMessage
 
 def heard(seq: int, text: str | None, attachments: Iterable[Attachment] = ()) -> str:
     """Return the answer to one message; files are listed by name."""
-    files = [f"[{its.name or its.media_type}]" for its in attachments]
+    files = [f"[{attachment.name or attachment.media_type}]" for attachment in attachments]
     return f"#{seq} heard: {' '.join([*([text] if text else []), *files])}"
 
 
 def echo(messages: Iterable[TurnMessage]) -> str:
     """Return the answer to a turn, one line or more per message."""
-    return "\n".join(heard(its.seq, its.text, its.attachments) for its in messages)
+    return "\n".join(heard(message.seq, message.text, message.attachments) for message in messages)
 
 
 async def think_and_echo(think: timedelta, turn: Turn) -> str:

@@ -152,13 +152,13 @@ async def _imported(
             async with store.transaction() as connection:
                 await verify_schema(connection)
             adoption = Adoption(opened, store, catalog, report, accounts=accounts, profile=profile)
-            async with audited(store, "import") as told:
+            async with audited(store, "import") as details:
                 with bar:
                     task = bar.add_task("sessions", total=None)
                     await adoption.run(
                         lambda done, total: bar.update(task, completed=done, total=total)
                     )
-                told["imported"] = dict(report.done)
+                details["imported"] = dict(report.done)
     return report
 
 
@@ -175,8 +175,8 @@ def _print_json(report: "Report") -> None:
         for omission, count in report.omitted.counts.most_common()
     ]
     done = dict(sorted(report.done.items()))
-    told = json.dumps({"imported": done, "left_out": omitted}, ensure_ascii=False)
-    typer.echo(json_line(told))
+    summary = json.dumps({"imported": done, "left_out": omitted}, ensure_ascii=False)
+    typer.echo(json_line(summary))
 
 
 def _print_report(report: "Report") -> None:

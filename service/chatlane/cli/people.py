@@ -202,8 +202,8 @@ def erase(
 
 
 async def _erase(config: Path | None, person: Person, how: _How, at: datetime | None) -> "Erased":
-    async with _opened(config) as its:
-        return await _erase_one(its, person, how, at=at)
+    async with _opened(config) as opened:
+        return await _erase_one(opened, person, how, at=at)
 
 
 async def _erase_one(
@@ -230,11 +230,11 @@ async def _erase_one(
     )
     # Without the id: the audit log must not keep what this command deletes.
     detail: dict[str, object] = {"platform": person.platform, "account": person.account}
-    async with audited(its.store, "people erase", detail) as told:
+    async with audited(its.store, "people erase", detail) as details:
         erased = await erasing.erase(person, until, at=at, since=since)
-        told["erasure"] = erased.id
+        details["erasure"] = erased.id
         if erased.left:
-            told["outcome"] = "left"
+            details["outcome"] = "left"
     return erased
 
 
@@ -263,15 +263,15 @@ async def _export(
     from chatlane.privacy.export import Export
     from chatlane.privacy.person_data import Finder
 
-    async with _opened(config) as its:
-        finder = Finder(its.store.transaction, its.streams)
+    async with _opened(config) as opened:
+        finder = Finder(opened.store.transaction, opened.streams)
         where: dict[str, object] = {"platform": person.platform, "account": person.account}
-        async with audited(its.store, "people export", where) as told:
+        async with audited(opened.store, "people export", where) as details:
             count = 0
-            async for record in Export(its.store, finder).run(person, at):
+            async for record in Export(opened.store, finder).run(person, at):
                 written.write(json_line(record.model_dump_json(exclude_none=True)) + "\n")
                 count += 1
-            told["records"] = count
+            details["records"] = count
 
 
 @contextmanager
@@ -389,12 +389,15 @@ async def _split_chat(config: Path | None, chat: Person) -> bool:
     from chatlane.store.addressing import aliases
 
     where: dict[str, object] = {"platform": chat.platform, "account": chat.account}
-    async with _opened(config) as its, audited(its.store, "people split-chat", where) as told:
-        async with its.store.transaction() as connection:
+    async with (
+        _opened(config) as opened,
+        audited(opened.store, "people split-chat", where) as details,
+    ):
+        async with opened.store.transaction() as connection:
             is_split = await aliases.split_chat(
                 connection, chat.platform, chat.account, chat_alias(chat.id, chat.scope)
             )
-        told["outcome"] = "changed" if is_split else "unchanged"
+        details["outcome"] = "changed" if is_split else "unchanged"
     return is_split
 
 
@@ -406,17 +409,17 @@ async def _change(
 
     change = identities.split if action == "people split" else identities.hand_over
     where: dict[str, object] = {"platform": person.platform, "account": person.account}
-    async with _opened(config) as its, audited(its.store, action, where) as told:
-        platform = its.settings.catalog().platforms.get(person.platform)
+    async with _opened(config) as opened, audited(opened.store, action, where) as details:
+        platform = opened.settings.catalog().platforms.get(person.platform)
         accounts = None if this_account else platform.accounts if platform else ()
         for _ in range(_MAX_CONFLICT_RETRIES):
-            at = await its.streams.clock()
+            at = await opened.streams.clock()
             try:
-                async with its.store.transaction() as connection:
+                async with opened.store.transaction() as connection:
                     identity = await change(connection, person, at, accounts)
             except SupersededError:
                 continue
-            told["outcome"] = "unchanged" if identity is None else "changed"
+            details["outcome"] = "unchanged" if identity is None else "changed"
             return identity
     raise CommandError("routers keep changing this identity; try again")
 
@@ -469,20 +472,20 @@ async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: 
     from chatlane.privacy import erasure_list_sql
     from chatlane.privacy.erasure_replay import Replay
 
-    async with _opened(config) as its:
+    async with _opened(config) as opened:
         try:
             known = [erasure_list_sql.parsed_line(line) for line in lines]
         except ValueError as exc:
             raise CommandError(f"the file is no erasure list: {exc}") from exc
-        async with its.store.transaction() as connection:
+        async with opened.store.transaction() as connection:
             await erasure_list_sql.restore_list(connection, known)
-        found = await Replay(its.store, its.streams, its.get_key()).find()
-        async with audited(its.store, "people replay-erasures", {"found": len(found)}):
-            for one in found:
+        found = await Replay(opened.store, opened.streams, opened.get_key()).find()
+        async with audited(opened.store, "people replay-erasures", {"found": len(found)}):
+            for erasure in found:
                 # The id may belong to another person again, or for the first time.
-                at = one.until if one.since is not None or one.is_past else None
+                at = erasure.until if erasure.since is not None or erasure.is_past else None
                 erased = await _erase_one(
-                    its, one.person, how, until=one.until, at=at, since=one.since
+                    opened, erasure.person, how, until=erasure.until, at=at, since=erasure.since
                 )
                 _print_receipt(erased, as_json=as_json)
                 if erased.left:
@@ -518,7 +521,7 @@ async def _list(config: Path | None) -> str:
                 some = await erasure_list_sql.read_list(connection, place, 1000)
             if not some:
                 break
-            lines += [one.text() for one in some]
+            lines += [entry.text() for entry in some]
             place = some[-1]
         last: erasure_list_sql.Position | None = None
         while True:
@@ -526,7 +529,7 @@ async def _list(config: Path | None) -> str:
                 positions = await erasure_list_sql.read_positions(connection, last, 1000)
             if not positions:
                 return "".join(f"{line}\n" for line in lines)
-            lines += [one.text() for one in positions]
+            lines += [position.text() for position in positions]
             last = positions[-1]
 
 
@@ -542,22 +545,24 @@ def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = Fals
         async with open_patient_store(settings) as store, store.transaction() as connection:
             return [
                 (
-                    Erased(one.id, one.until, await stored.receipts(connection, one.id)),
-                    one.begun_at,
-                    one.finished_at,
+                    Erased(
+                        erasure.id, erasure.until, await stored.receipts(connection, erasure.id)
+                    ),
+                    erasure.begun_at,
+                    erasure.finished_at,
                 )
-                for one in await stored.recent(connection, limit)
+                for erasure in await stored.recent(connection, limit)
             ]
 
-    every = asyncio.run(found())
+    recent = asyncio.run(found())
     if as_json:
-        for erased, begun_at, finished_at in every:
+        for erased, begun_at, finished_at in recent:
             shown = {**_receipt(erased), "begun_at": begun_at, "finished_at": finished_at}
             typer.echo(json_line(to_json(shown).decode()))
         return
     listed = table("id", "age", "deleted", "up to", "finished")
-    for erased, begun_at, finished_at in every:
-        deleted = sum(one.deleted for one in erased.receipt.values())
+    for erased, begun_at, finished_at in recent:
+        deleted = sum(store_receipt.deleted for store_receipt in erased.receipt.values())
         finished = local_time(finished_at) if finished_at else "no: run it again"
         until = local_time(erased.until)
         add_row(listed, [short_id(erased.id), age(begun_at), str(deleted), until, finished])
@@ -570,7 +575,8 @@ def _receipt(erased: "Erased") -> dict[str, object]:
         "until": erased.until,
         "left": dict(erased.left),
         "receipt": {
-            one.store: {"deleted": one.deleted, "ids": one.ids} for one in erased.receipt.values()
+            store_receipt.store: {"deleted": store_receipt.deleted, "ids": store_receipt.ids}
+            for store_receipt in erased.receipt.values()
         },
     }
 
@@ -580,7 +586,7 @@ def _print_receipt(erased: "Erased", *, as_json: bool) -> None:
         typer.echo(json_line(to_json(_receipt(erased)).decode()))
         return
     listed = table("store", "deleted")
-    for one in erased.receipt.values():
-        listed.add_row(one.store, str(one.deleted))
+    for store_receipt in erased.receipt.values():
+        listed.add_row(store_receipt.store, str(store_receipt.deleted))
     open_console().print(listed)
     typer.echo(f"erasure {erased.id}, up to {erased.until.isoformat()}")

@@ -126,10 +126,10 @@ async def _echo(
 
 def log_as_set(settings: "Settings") -> None:
     """Log to standard error in the format of the settings."""
-    its = settings.log
-    is_json = its.format == "json" or (its.format == "auto" and not sys.stderr.isatty())
-    key = its.digest_key.get_secret_value().encode() if its.digest_key else None
-    configure_logging(its.level, json=is_json, digest_key=key)
+    log = settings.log
+    is_json = log.format == "json" or (log.format == "auto" and not sys.stderr.isatty())
+    key = log.digest_key.get_secret_value().encode() if log.digest_key else None
+    configure_logging(log.level, json=is_json, digest_key=key)
     log_uncaught()
 
 

@@ -50,9 +50,9 @@ def person_named(text: str) -> Person:
     parts = text.split("/", 2)
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - platform, account and id
         raise typer.BadParameter("write it as PLATFORM/ACCOUNT/ID, such as telegram/bot/701")
-    platform, account, one = parts
+    platform, account, person_id = parts
     try:
-        return Person(platform=platform, account=account, id=one)
+        return Person(platform=platform, account=account, id=person_id)
     except ValidationError as exc:
         raise typer.BadParameter(complaint(exc)) from exc
 

@@ -55,7 +55,10 @@ def _who(row: TranscriptEntry) -> str:
 
 def _words(row: TranscriptEntry) -> str:
     parts = [row.content] if row.content else []
-    parts += [f"[file: {its.name or its.url or its.key}]" for its in row.attachments]
+    parts += [
+        f"[file: {attachment.name or attachment.url or attachment.key}]"
+        for attachment in row.attachments
+    ]
     parts += [f"[calls a tool: {len(row.tool_calls)}]"] if row.tool_calls else []
     return "\n".join(parts)
 
@@ -185,8 +188,8 @@ def _section(row: TranscriptEntry) -> str:
     """Return a row in Markdown; its text is quoted, so that it cannot look like another row."""
     at = row.created_at.isoformat(timespec="seconds")
     who = one_line(_who(row))
-    said = without_controls(_words(row), keep="\n\t").splitlines()
-    quotation = "".join(f"> {line}\n" for line in said)
+    text_lines = without_controls(_words(row), keep="\n\t").splitlines()
+    quotation = "".join(f"> {line}\n" for line in text_lines)
     calls = "".join(
         _fenced(json_line(to_json(call, indent=2).decode())) for call in row.tool_calls or ()
     )

@@ -248,7 +248,7 @@ def _by_name(
     access: Mapping[AccessName, frozenset[str]], platform: str
 ) -> dict[str, frozenset[str]]:
     return {
-        str(name): ids | {form for one in ids if (form := person_form(platform, one))}
+        str(name): ids | {form for user_id in ids if (form := person_form(platform, user_id))}
         for name, ids in access.items()
     }
 
@@ -391,8 +391,13 @@ class PlatformSettings(KeySettings):
             name=name,
             keys=_key_rules(self, defaults),
             reset=None if self.reset is None else self.reset.policy(),
-            class_reset={klass: its.reset.policy() for klass, its in self.classes.items()},
-            accounts={account: its.account(account) for account, its in self.accounts.items()},
+            class_reset={
+                klass: class_settings.reset.policy()
+                for klass, class_settings in self.classes.items()
+            },
+            accounts={
+                account: settings.account(account) for account, settings in self.accounts.items()
+            },
             person_aliases=known_for_aliases
             if self.person_aliases is None
             else self.person_aliases,

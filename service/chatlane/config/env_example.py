@@ -54,12 +54,12 @@ def _group(name: str, field: FieldInfo) -> str:
     model = field.annotation
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise TypeError(f"settings.{name} is not a group of settings")
-    told = cleandoc(model.__doc__ or "")
-    lines = [f"# {line}".rstrip() for line in f"[{name}] {told}".splitlines()]
-    for setting, its in model.model_fields.items():
+    description = cleandoc(model.__doc__ or "")
+    lines = [f"# {line}".rstrip() for line in f"[{name}] {description}".splitlines()]
+    for setting, setting_field in model.model_fields.items():
         # A table does not fit in one line.
-        if its.default_factory is None or setting == "own_ids":
-            lines += ("", *_setting(f"{ENV_PREFIX}{name}__{setting}".upper(), its))
+        if setting_field.default_factory is None or setting == "own_ids":
+            lines += ("", *_setting(f"{ENV_PREFIX}{name}__{setting}".upper(), setting_field))
     return "\n".join((*lines, ""))
 
 

@@ -208,8 +208,8 @@ class BusUsers(ClosedModel):
     def places(self) -> Iterator[tuple[str, User]]:
         """Yield every user with its place in the file: `production/router`."""
         yield from ((f"{SYSTEM_ACCOUNT}/{name}", user) for name, user in self.system.items())
-        for environment, its in self.environments.items():
-            yield from ((f"{environment}/{name}", user) for name, user in its.users.items())
+        for environment, declared in self.environments.items():
+            yield from ((f"{environment}/{name}", user) for name, user in declared.users.items())
 
     def with_keys(self, keys: Mapping[str, str]) -> Self:
         """Return the same users with these public keys, by place, instead of their own."""
@@ -217,8 +217,8 @@ class BusUsers(ClosedModel):
         system: dict[str, dict[str, object]] = document["system"]
         for name, user in system.items():
             user["nkeys"] = (keys[f"{SYSTEM_ACCOUNT}/{name}"],)
-        for environment, its in document["environments"].items():
-            for name, user in its["users"].items():
+        for environment, declared in document["environments"].items():
+            for name, user in declared["users"].items():
                 user["nkeys"] = (keys[f"{environment}/{name}"],)
         return type(self).model_validate(document)
 
@@ -318,9 +318,9 @@ def server_config(users: BusUsers, day: date) -> str:
 def _config(users: BusUsers, day: date) -> Iterator[str]:
     yield "# Who may connect to NATS, and what each may say and hear. Made by `chatlane admin"
     yield "# nats-config` from the reviewed file of users: change that, make this anew, reload."
-    gone = [(place, user.until) for place, user in users.places() if not user.is_current(day)]
+    expired = [(place, user.until) for place, user in users.places() if not user.is_current(day)]
     yield from (
-        f"# Left out, for its time is over: {place} (until {until})" for place, until in gone
+        f"# Left out, for its time is over: {place} (until {until})" for place, until in expired
     )
     if users.tls is not None:
         yield "tls {"
@@ -360,9 +360,9 @@ def _environment(name: str, environment: Environment, day: date) -> Iterator[str
     yield f"  {_quoted(name)}: {{"
     yield f"    jetstream: {_jetstream(environment)}"
     yield "    exports: ["
-    yield from _exports("service", _importers(principals, lambda its: its.services))
-    yield from _exports("stream", _importers(principals, lambda its: its.streams))
-    listed = ", ".join(_quoted(its.account) for its in principals)
+    yield from _exports("service", _importers(principals, lambda allowed: allowed.services))
+    yield from _exports("stream", _importers(principals, lambda allowed: allowed.streams))
+    listed = ", ".join(_quoted(principal.account) for principal in principals)
     yield f"      {{ service: {_quoted(_NOTHING)}, accounts: [{listed}] }}"
     yield "    ]"
     yield from _users(

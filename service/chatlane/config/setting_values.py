@@ -45,8 +45,8 @@ def plainly_written(annotation: Any, value: ValueT) -> ValueT:  # noqa: ANN401 -
     """
     if isinstance(value, dict):
         inner = _kinds_of_values(annotation)
-        for each in value.values():
-            _require_plain(inner, each)
+        for item in value.values():
+            _require_plain(inner, item)
     else:
         _require_plain(_kinds(annotation), value)
     return value
@@ -82,7 +82,7 @@ def _kinds(annotation: Any) -> frozenset[type]:  # noqa: ANN401 - any type of a 
 def _kinds_of_values(annotation: Any) -> frozenset[type]:  # noqa: ANN401 - any type of a field
     if get_origin(annotation) is dict:
         return _kinds(get_args(annotation)[1])
-    found = (_kinds_of_values(one) for one in get_args(annotation))
+    found = (_kinds_of_values(argument) for argument in get_args(annotation))
     return frozenset().union(*found)
 
 

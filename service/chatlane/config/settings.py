@@ -233,9 +233,13 @@ class PostgresSettings(Group):
         parameters = self._parameters()
         if self.password is not None:
             place = _with_password(place, self.password.get_secret_value())
-            parameters = [its for its in parameters if its[0] != "password"]
+            parameters = [parameter for parameter in parameters if parameter[0] != "password"]
         if self.tls_ca_file is not None:
-            parameters = [its for its in parameters if its[0] not in {"sslmode", "sslrootcert"}]
+            parameters = [
+                parameter
+                for parameter in parameters
+                if parameter[0] not in {"sslmode", "sslrootcert"}
+            ]
             parameters += [("sslmode", _VERIFIED), ("sslrootcert", str(self.tls_ca_file))]
         return f"{place}?{urlencode(parameters)}" if parameters else place
 
@@ -586,8 +590,8 @@ class Settings(BaseSettings):
                     f"profile {profile!r} is served by agent {agent!r}, which is not declared: "
                     f"add [agents.{agent}] or set profiles.{profile}.agent"
                 )
-        for platform, its in self.platforms.items():
-            for account, allowed in its.accounts.items():
+        for platform, declared in self.platforms.items():
+            for account, allowed in declared.accounts.items():
                 unknown = {canonical_profile(name) for name in allowed.profiles} - agents.keys()
                 for profile in sorted(unknown):
                     yield (
@@ -597,10 +601,12 @@ class Settings(BaseSettings):
 
     def _bot_problems(self) -> Iterator[str]:
         """Yield accounts that allow other bots and could not recognise our own messages."""
-        for platform, its in self.platforms.items():
-            for account, declared in its.accounts.items():
+        for platform, platform_settings in self.platforms.items():
+            for account, declared in platform_settings.accounts.items():
                 own = declared.bots_allowed
-                if (its.bots_allowed if own is None else own) and not declared.own_ids:
+                if (
+                    platform_settings.bots_allowed if own is None else own
+                ) and not declared.own_ids:
                     yield (
                         f"platforms.{platform}.accounts.{account} allows bots, and without own_ids "
                         "our own messages would run as those of another bot: set own_ids to the "
@@ -608,8 +614,8 @@ class Settings(BaseSettings):
                     )
 
     def _prompt_problems(self) -> Iterator[str]:
-        for name, its in self.platforms.items():
-            if its.has_tools and its.hides_ids(name, default=self.prompt.redact_ids):
+        for name, platform in self.platforms.items():
+            if platform.has_tools and platform.hides_ids(name, default=self.prompt.redact_ids):
                 yield (
                     f"platforms.{name}.has_tools needs the ids that redact_ids hides: set "
                     f"platforms.{name}.redact_ids = false or has_tools = false"
@@ -617,20 +623,20 @@ class Settings(BaseSettings):
 
     def _patience_problems(self) -> Iterator[str]:
         """Yield problems of debounce settings: an agent's, as each platform overrides them."""
-        for agent, its in self.agents.items():
-            if its.debounce > its.debounce_cap:
+        for agent, agent_settings in self.agents.items():
+            if agent_settings.debounce > agent_settings.debounce_cap:
                 yield _cap_problem(f"agents.{agent}")
-            for platform, theirs in self.platforms.items():
-                own = (theirs.debounce, theirs.debounce_cap)
-                debounce = its.debounce if own[0] is None else own[0]
-                cap = its.debounce_cap if own[1] is None else own[1]
+            for platform, platform_settings in self.platforms.items():
+                own = (platform_settings.debounce, platform_settings.debounce_cap)
+                debounce = agent_settings.debounce if own[0] is None else own[0]
+                cap = agent_settings.debounce_cap if own[1] is None else own[1]
                 if own != (None, None) and debounce > cap:
                     yield _cap_problem(f"platforms.{platform} (with agents.{agent})")
 
     def _agents_of_profiles(self) -> Mapping[str, str]:
         declared = {
-            canonical_profile(name): its.agent or canonical_profile(name)
-            for name, its in self.profiles.items()
+            canonical_profile(name): profile.agent or canonical_profile(name)
+            for name, profile in self.profiles.items()
         }
         return {MAIN_PROFILE: MAIN_PROFILE, **declared}
 
@@ -647,17 +653,17 @@ class Settings(BaseSettings):
                 f"and name it with --config or {CONFIG_VARIABLE}"
             )
         platforms = {
-            name: its.platform(name, self.keys, self.limits, redact_ids=self.prompt.redact_ids)
-            for name, its in self.platforms.items()
+            name: platform.platform(name, self.keys, self.limits, redact_ids=self.prompt.redact_ids)
+            for name, platform in self.platforms.items()
         }
         profiles = self._agents_of_profiles()
         prompts = Prompts(platforms, profiles, self._redaction_key(platforms.values()))
         return Catalog(
             platforms=platforms,
             profiles=profiles,
-            agents={name: its.agent(name, prompts) for name, its in self.agents.items()},
+            agents={name: agent.agent(name, prompts) for name, agent in self.agents.items()},
             default_reset=self.reset.policy(),
-            class_reset={klass: its.policy() for klass, its in self.reset.classes.items()},
+            class_reset={klass: reset.policy() for klass, reset in self.reset.classes.items()},
         )
 
     def erasure_key(self) -> ErasureKey | None:
@@ -837,8 +843,8 @@ def _name_of_a_setting(name: str) -> str | None:
 
 
 def _secret_settings() -> Iterator[str]:
-    for group, its in Settings.model_fields.items():
-        for name, field in getattr(its.annotation, "model_fields", {}).items():
+    for group, group_field in Settings.model_fields.items():
+        for name, field in getattr(group_field.annotation, "model_fields", {}).items():
             if field.annotation in {SecretStr, SecretStr | None}:
                 yield f"{ENV_PREFIX}{group}__{name}".upper()
 

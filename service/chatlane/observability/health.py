@@ -134,7 +134,7 @@ def build_asgi(metrics: Metrics | None, probes: Probes, *brokers: NatsBroker) ->
         del scope
         checks = await probes.readiness()
         complaints = list(probes.complaints())
-        said = {
+        content = {
             "ready": all(checks.values()),
             "state": _state(checks, complaints),
             "checks": checks,
@@ -142,7 +142,7 @@ def build_asgi(metrics: Metrics | None, probes: Probes, *brokers: NatsBroker) ->
             "notices": list(probes.notices()),
             "streams": dict(probes.streams()),
         }
-        body = json.dumps(said).encode()
+        body = json.dumps(content).encode()
         headers = {"content-type": "application/json", "cache-control": "no-store"}
         return AsgiResponse(body, 200 if all(checks.values()) else 503, headers)
 
@@ -265,8 +265,8 @@ async def open_worker_health(
     try:
         async with open_http(
             build_asgi(None, Probes(heartbeat, is_bus_connected)), host, port
-        ) as its:
-            yield its
+        ) as served_port:
+            yield served_port
     finally:
         beating.cancel()
         await asyncio.wait([beating])

@@ -181,8 +181,9 @@ def _exception_as_lines(
     if isinstance(described, dict):
         causes = described.get("causes", ())
         event_dict["exception"] = "\n".join(
-            f"  {one['type']}: {one.get('says', '')}\n    " + "\n    ".join(one.get("frames", ()))
-            for one in (described, *causes)
+            f"  {error['type']}: {error.get('says', '')}\n    "
+            + "\n    ".join(error.get("frames", ()))
+            for error in (described, *causes)
         )
     return event_dict
 

@@ -60,7 +60,7 @@ def batch_committed(messages: Iterable[LogMessage], began_ns: int) -> None:
     traced = [message for message in messages if message.trace is not None]
     if not traced:
         return
-    contexts = [context for one in traced if (context := _sampled(one.trace)) is not None]
+    contexts = [context for message in traced if (context := _sampled(message.trace)) is not None]
     if not contexts:
         return
     first, *others = contexts[: _MOST_LINKS + 1]
