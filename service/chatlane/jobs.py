@@ -1,4 +1,4 @@
-"""Periodic jobs: what the maintenance loop runs in every router."""
+"""Periodic jobs, which the maintenance loop runs in every router."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long a message waited for its answer."""
+    """The time that a message waited for its answer."""
 
     text: str
     seconds: float
@@ -232,7 +232,7 @@ class DeadLetter:
 class History:
     """One run. Sequences are in the order in which the system stored or delivered their items.
 
-    An observer leaves empty what it does not watch.
+    An observer leaves the fields empty that it does not watch.
 
     Attributes:
         sent: Publishes of simulated users that the server acknowledged.

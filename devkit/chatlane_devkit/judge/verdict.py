@@ -43,7 +43,7 @@ class Check:
 
     @property
     def is_kept(self) -> bool:
-        """True if there is no problem."""
+        """The check found no problem."""
         return not self.problems
 
 
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """True if every check has passed."""
+        """Every check has passed."""
         return all(check.is_kept for check in self.checks)
 
 

@@ -96,7 +96,7 @@ class KeySettings(Group):
 
 
 class ResetSettings(Group):
-    """When a conversation is reset; a policy replaces a less specific one as a whole."""
+    """Conditions for a reset of a conversation; a policy replaces a less specific one as a whole."""
 
     mode: ResetMode = Field(
         default="none",
