@@ -1,4 +1,4 @@
-"""What an adapter or an agent worker needs to talk to chatlane."""
+"""Client library of chatlane for adapters and agent workers."""
 
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.adapter_events import deleted, edited, reacted, thread_opened

@@ -1,4 +1,4 @@
-"""The two sides of a platform adapter: publish what people write, deliver what is answered."""
+"""Publish the events of a platform account and deliver its outbound messages."""
 
 import asyncio
 from datetime import timedelta
@@ -18,12 +18,12 @@ from chatlane_schemas import InboundEvent, subjects
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How long senders are asked to wait while the log is full.
+# Initial and longest delay that senders are asked to wait while the log is full.
 _FULL: Final = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 
 
 class AdapterClient:
-    """Speaks for one account of one platform."""
+    """Publishes and delivers for one account of one platform."""
 
     def __init__(
         self,
@@ -33,25 +33,25 @@ class AdapterClient:
         account: str,
         gap_patience: timedelta = GAP_PATIENCE,
     ) -> None:
-        """Make a client.
+        """Create the client.
 
         Args:
             client: An open connection.
             platform: Declared name of the platform.
             account: Declared name of the account; only one process at a time delivers for it.
-            gap_patience: How long a message waits for the one before it.
+            gap_patience: How long a message waits for missing earlier messages.
 
         Raises:
-            SubjectError: A name that cannot be declared: its events would be in no partition.
+            SubjectError: The name cannot be declared, so no partition would receive its events.
         """
         self._client = client
         self._platform = subjects.declared_name(platform.lower())
         self._account = subjects.declared_name(account)
         self._gap_patience = gap_patience
         self._stopping = asyncio.Event()
-        # Set while the log is full: how long the next sender is asked to wait.
+        # Set while the log is full: the delay that the next sender is asked to wait.
         self._waits: Iterator[float] | None = None
-        # A chat's lock lives as long as somebody publishes to it.
+        # The lock of a chat lives as long as a caller publishes to the chat.
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def publish(
@@ -59,25 +59,24 @@ class AdapterClient:
     ) -> Stored:
         """Publish an event and return once it is stored.
 
-        Events of one chat are published in the order of the calls, one at a
-        time: order that is lost before the log cannot be restored. The same
-        event may be published again, also by another process, as long as it
-        keeps its id.
+        Events of one chat are published in the order of the calls, one at a time: the service
+        cannot restore an order that is lost before the log. A caller, also in another process, may
+        publish the same event again if it keeps the id of the event.
 
         Args:
             event: An event of this account.
-            give_up_after: None tries for ever, unless the log is full.
+            give_up_after: None retries without a limit, unless the log is full.
 
         Raises:
-            RetryLaterError: The log is full. Tell whoever sent this to try again (an
-                HTTP 503 with `Retry-After`), or keep it and publish this event
-                again after the time it says, before the next of its chat.
-            UnconfirmedPublishError: Not confirmed in time; it may be stored all
-                the same, so publish this event again before the next of its chat.
-            OversizedMessageError: Nothing was sent.
-            ForeignEventError: It is of another account.
-            RefusedPublishError: The log will never take it.
-            ConnectionClosedError: The connection is gone for good.
+            RetryLaterError: The log is full. Ask the sender to try again (an HTTP 503
+                with `Retry-After`), or keep the event and publish it again after the
+                delay in the error, before the next event of its chat.
+            UnconfirmedPublishError: Not confirmed in time. The event may be stored
+                anyway, so publish it again before the next event of its chat.
+            OversizedMessageError: The event was not sent.
+            ForeignEventError: The event is of another account.
+            RefusedPublishError: The log will never accept the event.
+            ConnectionClosedError: The connection is closed for good.
         """
         self._check_account(event)
         subject = subjects.inbound_for(event)
@@ -102,13 +101,13 @@ class AdapterClient:
         return stored
 
     async def deliver(self, handler: Deliver) -> None:
-        """Give every outbound message of the account to a handler, until stopped.
+        """Pass every outbound message of the account to a handler, until stopped.
 
-        Messages of one chat come one after the other and in order; chats do not
-        wait for each other.
+        Delivers the messages of one chat one at a time and in order; chats do not wait for each
+        other.
 
         Raises:
-            ConnectionClosedError: The connection is gone for good.
+            ConnectionClosedError: The connection is closed for good.
         """
         reader = OutboundReader(
             self._client,
@@ -121,7 +120,7 @@ class AdapterClient:
         await reader.run()
 
     def stop(self) -> None:
-        """End `deliver` once the handlers that run have returned."""
+        """End `deliver` once the running handlers have returned."""
         self._stopping.set()
 
     def _check_account(self, event: InboundEvent) -> None:

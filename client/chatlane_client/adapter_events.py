@@ -1,4 +1,4 @@
-"""What happens to messages and answers later, as events an adapter publishes."""
+"""Build events about existing messages: edits, deletes, reactions, opened threads."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from chatlane_schemas import Attachment, InboundEvent, Kind, OutboundMessage, new_envelope_id
 
-# What says where a message is; the rest is about what it says and when.
+# Fields that locate a message; the other fields hold its content and time.
 _ADDRESS: Final = (
     "platform",
     "account",
@@ -29,12 +29,12 @@ def edited(
     """Return the edit of a message.
 
     Args:
-        message: The message as it is *now*, made like the event of a new one: its text and its
-            attachments replace what was there.
-        version: Which edit it is, where the platform numbers them or tells the time of each.
-        event_id: The platform's id of this edit, so that it is known when it comes again.
-        counts_as_new: Whether it is to run if the message itself was never published, as when
-            somebody adds the mention of a bot that hears nothing else.
+        message: The message as it is *now*, built like the event of a new message: its text
+            and attachments replace the earlier ones.
+        version: Number or time of the edit, if the platform has one.
+        event_id: The platform's id of this edit, by which a duplicate is recognised.
+        counts_as_new: Whether the edit starts a turn if the message was never published, for
+            example when an edit adds the mention that a bot requires.
     """
     return _about(
         message,
@@ -51,8 +51,8 @@ def deleted(message: InboundEvent, *, event_id: str | int | None = None) -> Inbo
     """Return the delete of a message.
 
     Args:
-        message: Where it was: of its fields only the address and `message_id` count. The chat
-            has to be the one it was published with, and where that had no id, the sender.
+        message: Location of the message: only its address and `message_id` count. The chat must
+            be the one it was published with, and where that had no id, the sender as well.
         event_id: The platform's id of this event, if it has one.
     """
     return _about(message, Kind.DELETE, event_id=event_id)
@@ -61,10 +61,10 @@ def deleted(message: InboundEvent, *, event_id: str | int | None = None) -> Inbo
 def reacted(
     message: InboundEvent, reaction: str, *, event_id: str | int | None = None
 ) -> InboundEvent:
-    """Return a reaction to a message, which starts nothing.
+    """Return a reaction to a message, which starts no turn.
 
     Args:
-        message: Where it is, with who reacted as its sender.
+        message: Location of the message, with the author of the reaction as its sender.
         reaction: An emoji, or the platform's name of one.
         event_id: The platform's id of this event, if it has one.
     """
@@ -72,16 +72,16 @@ def reacted(
 
 
 def thread_opened(answer: OutboundMessage, thread_id: str | int) -> InboundEvent:
-    """Return the report that an answer went into a thread of its own.
+    """Return the event that the platform opened a separate thread for an answer.
 
-    What is said in the thread then goes on with the conversation of the message that was
-    answered, instead of beginning another one. Publish it before anything that is said there.
-    Not needed where the thread is that of the message, or where our own answers are published
-    as they come back, with their `thread_id` and `reply_to`.
+    Messages in the thread then continue the conversation of the answered message instead of
+    starting a new one. Publish this event before any message of the thread. It is not needed if the
+    thread is that of the answered message, or if the adapter publishes the bot's own answers when
+    the platform echoes them, with their `thread_id` and `reply_to`.
 
     Args:
-        answer: What was delivered.
-        thread_id: Where the platform put it.
+        answer: The delivered message.
+        thread_id: The platform's id of the thread.
     """
     target = answer.target
     return InboundEvent(

@@ -1,4 +1,4 @@
-"""The requests by which a worker holds a turn: claim, renew, and take in what came since."""
+"""Send the requests by which a worker holds a turn: claim, renew, and take new messages."""
 
 import asyncio
 import contextlib
@@ -41,9 +41,9 @@ from chatlane_schemas.turns import TakeReply, TurnTake
 
 _log = logging.getLogger("chatlane_client")
 
-# Little at first: when only the reply was lost, the lease is running.
+# Short at first: if only the reply was lost, the lease is already running.
 _PATIENCE: Final = Backoff(timedelta(seconds=1), timedelta(seconds=4))
-# What is not claimed is what people wait for when the service is back.
+# Short at most: people wait for unclaimed turns when the service is back.
 _PAUSES: Final = Backoff(longest=timedelta(seconds=1))
 _SENT_WITHIN_SECONDS: Final = 1
 
@@ -53,9 +53,9 @@ class Grant:
     """A claimed turn.
 
     Attributes:
-        asked_at: Monotonic time from which the lease counts: just before the
-            first request that may have been heard.
-        taken_in: Messages that came since, and that it has taken in.
+        asked_at: Monotonic time from which the lease counts: just before the first request that
+            the service may have received.
+        taken_in: Messages that arrived during the turn and that the turn has taken in.
     """
 
     turn_id: UUID
@@ -80,9 +80,9 @@ class Grant:
 
     @property
     def message_ids(self) -> tuple[UUID, ...]:
-        """Ids of all that the turn answers."""
-        every = (*self.messages, *self.taken_in)
-        return tuple(one.id for one in every if one.id is not None)
+        """Ids of all messages that the turn answers."""
+        messages = (*self.messages, *self.taken_in)
+        return tuple(message.id for message in messages if message.id is not None)
 
 
 class ClaimClient:
@@ -96,14 +96,14 @@ class ClaimClient:
         self._requests = Requests(client, principal=principal, agent=agent, patience=None)
 
     async def claim(self, turn_id: UUID, *, stopping: asyncio.Event) -> Grant | ClaimStatus | None:
-        """Ask for a turn until there is an answer; None when stopped before.
+        """Request a turn until there is a reply; None if stopped before.
 
-        Every try carries the same claim id and the same id gets the same
-        answer, so a reply that was lost costs nothing.
+        Every attempt carries the same claim id, and the same id gets the same reply, so a lost
+        reply costs nothing.
 
         Raises:
             InvalidAnswerError: The answer does not follow the contract.
-            RefusedRequestError: The request is not understood.
+            RefusedRequestError: The service does not understand the request.
         """
         request = ClaimRequest(
             id=new_envelope_id(),
@@ -141,17 +141,17 @@ class ClaimClient:
     async def renew(
         self, grant: Grant, answer_within: timedelta, *, has_begun: bool = True
     ) -> RenewReply:
-        """Ask for more time, once.
+        """Request a renewal of the lease once.
 
         Args:
-            grant: What is held.
-            answer_within: For how long to wait.
-            has_begun: Whether there is work to lose.
+            grant: The claimed turn.
+            answer_within: How long to wait for the reply.
+            has_begun: Whether work has begun that a lost lease would lose.
 
         Raises:
             TransientError: Ask again while the lease lasts.
             InvalidAnswerError: The answer does not follow the contract.
-            RefusedRequestError: The request is not understood.
+            RefusedRequestError: The service does not understand the request.
         """
         request = _renewal(grant, has_begun=has_begun)
         return await ask(
@@ -159,26 +159,26 @@ class ClaimClient:
         )
 
     async def tell_begin(self, grant: Grant) -> None:
-        """Say that work on a turn begins now; what is lost with it counts from here on.
+        """Report that work on a turn begins now, so that losing it counts as an attempt.
 
         Raises:
-            ConnectionClosedError: Nothing will ever be sent again.
+            ConnectionClosedError: The client can never send again.
         """
         await self._tell(self._renew_subject, _renewal(grant, has_begun=True))
 
     async def _tell_unusable(self, claim: ClaimRequest) -> None:
-        """Let an attempt count that may have been granted by an answer we can do nothing with.
+        """Count an attempt that an unreadable reply may have granted.
 
-        It would come back for ever, with everything behind it waiting.
+        Otherwise the service would offer the turn for ever and block the messages behind it.
         """
         await self._tell(self._claim_subject, claim.model_copy(update={"tells_begin": False}))
 
     async def _tell(self, subject: str, request: ClaimRequest | RenewRequest) -> None:
-        """Send a request without waiting for its answer, which would change nothing.
+        """Send a request without waiting for its reply, which would change nothing.
 
-        It has left this process when this returns, unless there is no connection.
+        The request has left this process when this method returns, unless the connection is down.
         """
-        # Routers answer only where somebody could be waiting.
+        # Routers process a request only if it has a reply subject.
         await publish_unstored(self._client, subject, request, reply=self._client.new_inbox())
         guard = CancellationGuard()
         with contextlib.suppress(nats.errors.Error, TimeoutError):
@@ -186,11 +186,11 @@ class ClaimClient:
         guard.check()
 
     async def take(self, grant: Grant, after_seq: int) -> TakeReply:
-        """Ask for what a running turn may take in, until there is an answer.
+        """Request the new messages for a running turn until there is a reply.
 
         Raises:
             InvalidAnswerError: The answer does not follow the contract.
-            RefusedRequestError: The request is not understood.
+            RefusedRequestError: The service does not understand the request.
         """
         request = TurnTake(
             id=new_envelope_id(),
@@ -222,7 +222,7 @@ def _renewal(grant: Grant, *, has_begun: bool) -> RenewRequest:
 
 
 def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
-    """Return what was granted, or None when the reply is incomplete."""
+    """Return the granted turn, or None if the reply is incomplete."""
     if (
         reply.session_id is None
         or reply.session_key is None

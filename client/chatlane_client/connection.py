@@ -1,4 +1,4 @@
-"""A NATS connection that waits for its server for ever and tells the log what happens to it."""
+"""Open NATS connections that wait for their server without a limit and log their state."""
 
 import asyncio
 import logging
@@ -30,14 +30,14 @@ _log = logging.getLogger("chatlane_client")
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 _RECONNECT_PAUSE: Final = timedelta(milliseconds=250)
-# A connection whose other end is gone without a word is found after two unanswered pings.
-# A worker or an adapter may have nothing to say for hours that would show it.
+# Two unanswered pings reveal a connection whose peer vanished. Workers and adapters may be idle for
+# hours and would not notice otherwise.
 _PING_SECONDS: Final = 5
 _MAX_OUTSTANDING_PINGS: Final = 2
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
 _DRAIN_PATIENCE: Final = timedelta(seconds=5)
 _PENDING_BYTES: Final = 8 * 1024 * 1024
-# Longer than a cluster takes to elect another leader, or all clients would run about meanwhile.
+# Longer than a leader election in a cluster, so that clients do not all reconnect during one.
 _MOVES_AFTER: Final = timedelta(seconds=6)
 
 _silent_since: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
@@ -55,21 +55,21 @@ async def open_connection(
     tls_ca_file: str | None = None,
     on_refused: OnRefused | None = None,
 ) -> AsyncIterator[Client]:
-    """Open a connection that reconnects without end, and drain it at the end.
+    """Open a connection that reconnects without a limit, and drain it at the end.
 
     Args:
         servers: One URL or several of the same cluster.
-        name: Shown by the server's monitoring.
-        principal: The name that the permissions of this connection are bound to; answers
-            then arrive where only it may listen.
+        name: Name of the connection in the server's monitoring.
+        principal: The name that the permissions of this connection are bound to; replies
+            then arrive on subjects that only this principal may subscribe to.
         credentials_file: Path of a `.creds` file.
         nkey_seed_file: Path of the seed of an nkey; read again at every reconnect.
         tls: Context for an encrypted connection.
-        tls_ca_file: Path of the certificates of the authority that the servers' are checked
-            against, in the place of a context. With either, or an address that begins with
-            `tls://`, a server that does not encrypt is left alone.
-        on_refused: Called with what NATS does not let this connection do, such as to count it.
-            A refused publish shows nowhere else than here and in the log.
+        tls_ca_file: Path of the certificates of the authority that verifies the servers,
+            instead of a context. With either, or an address that begins with `tls://`, the
+            client does not use a server without encryption.
+        on_refused: Called with each operation that NATS denies, for example to count it. A
+            denied publish appears only here and in the log.
     """
     client = SecuredClient()
     log = ConnectionLog(name, servers)
@@ -102,13 +102,13 @@ async def open_connection(
 async def open_subscription(
     client: Client, subject: str, heard: Callable[[Msg], Awaitable[None]], *, queue: str = ""
 ) -> AsyncIterator[None]:
-    """Hear what is said on a subject for the length of the block.
+    """Subscribe to a subject for the length of the block.
 
     Args:
         client: An open connection.
         subject: Subject or wildcard.
-        heard: Called with each message, one after the other.
-        queue: Of those that share a name, one hears a message; all do without one.
+        heard: Called with each message, one at a time.
+        queue: Queue group, of which one member receives a message; None receives all messages.
     """
     subscription = await client.subscribe(subject, queue=queue, cb=heard)
     try:
@@ -121,11 +121,11 @@ async def open_subscription(
 async def until_connected(client: Client) -> None:
     """Return once the connection is usable.
 
-    What is published while it is not piles up in the client and reaches the
-    server much later, so everybody here waits first.
+    Messages that are published while it is down pile up in the client and reach the server much
+    later, so callers wait here first.
 
     Raises:
-        ConnectionClosedError: It never will be.
+        ConnectionClosedError: The connection is closed for good.
     """
     while not client.is_connected:
         if client.is_closed or client.is_draining:
@@ -134,12 +134,12 @@ async def until_connected(client: Client) -> None:
 
 
 def note_answer(client: Client) -> None:
-    """Note that a stream answered over this connection."""
+    """Record that a stream replied over this connection."""
     _silent_since.pop(client, None)
 
 
 async def note_silence(client: Client) -> None:
-    """Note that no stream answered; where that goes on, connect to another server.
+    """Record that no stream replied; connect to another server if that continues.
 
     A server that is cut off from the rest of its cluster keeps its clients and stores nothing.
     """
@@ -153,7 +153,7 @@ async def note_silence(client: Client) -> None:
 
 @contextmanager
 def closed_error_first() -> Iterator[None]:
-    """Raise a closed connection as itself when a group of tasks ends with it."""
+    """Raise only `ConnectionClosedError` if it is among the errors of a task group."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -163,7 +163,7 @@ def closed_error_first() -> Iterator[None]:
 
 
 def _seconds(span: timedelta) -> int:
-    # nats-py is annotated with int but takes what asyncio takes.
+    # nats-py annotates an int but accepts every value that asyncio accepts.
     return span.total_seconds()  # type: ignore[return-value]
 
 

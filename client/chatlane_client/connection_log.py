@@ -1,4 +1,4 @@
-"""Log lines about a connection that a person can read: which server, and what is wrong."""
+"""Log connection events readably: which server, and what is wrong."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ REPEAT_INTERVAL: Final = timedelta(minutes=1)
 
 
 class RepeatLimit:
-    """Lets each text pass once per interval, so that a lasting fault does not flood the log."""
+    """Allows each text once per interval, so that a lasting fault does not flood the log."""
 
     def __init__(
         self, interval: timedelta = REPEAT_INTERVAL, clock: Callable[[], float] = monotonic
@@ -26,7 +26,7 @@ class RepeatLimit:
         self._logged_at: dict[str, float] = {}
 
     def allows(self, text: str) -> bool:
-        """Return whether a text may be logged now, and remember it if so."""
+        """Return whether a text may be logged now; if so, record it."""
         now = self._clock()
         logged_at = self._logged_at.get(text)
         if logged_at is not None and now - logged_at < self._interval:
@@ -38,19 +38,19 @@ class RepeatLimit:
         return True
 
     def clear(self) -> None:
-        """Let every text pass again, because the fault is over."""
+        """Allow every text again, because the fault is over."""
         self._logged_at.clear()
 
 
 class ConnectionLog:
-    """Logs what happens to one connection.
+    """Logs the events of one connection.
 
     Attributes:
-        is_closing: Whether our side closes the connection; its end is then no event.
+        is_closing: Whether this process closes the connection, in which case its end is not logged.
     """
 
     def __init__(self, name: str, servers: str | list[str]) -> None:
-        """Make the log of a connection.
+        """Create the log of a connection.
 
         Args:
             name: Name of the connection.
@@ -63,7 +63,7 @@ class ConnectionLog:
         self.is_closing = False
 
     def refused(self, refusal: Refusal) -> None:
-        """Log what NATS does not permit."""
+        """Log an operation that NATS denies."""
         detail = without_chats(refusal.detail)
         if self._limit.allows(detail):
             about = {"connection": self._name, "what": refusal.what, "error": detail}
@@ -74,7 +74,7 @@ class ConnectionLog:
     def failed(self, error: Exception, *, is_connected: bool) -> None:
         """Log an error of the connection, or of an attempt to connect."""
         text = f"{type(error).__name__}: {without_chats(str(error))}".removesuffix(": ")
-        # A server that hangs gives attempts of different errors; one line is enough for all.
+        # A hanging server causes different errors at each attempt; one line is enough for all.
         kind = text if is_connected else type(error).__name__
         if self.is_closing or isinstance(error, asyncio.CancelledError):
             return
@@ -84,7 +84,7 @@ class ConnectionLog:
             _log.warning(f"{event}: %s: %s", self._servers, text, extra=about)
 
     def disconnected(self) -> None:
-        """Log the loss of the connection, unless our side closes it."""
+        """Log the loss of the connection, unless this process closes it."""
         if not self.is_closing:
             about = {"connection": self._name}
             _log.warning("nats_disconnected, reconnecting: %s", self._servers, extra=about)
@@ -95,12 +95,12 @@ class ConnectionLog:
         _log.info("nats_reconnected: %s", self._servers, extra={"connection": self._name})
 
     def key_unreadable(self, error: Exception) -> None:
-        """Log that the file of the key cannot be read."""
+        """Log that the key file cannot be read."""
         about = {"connection": self._name, "error": type(error).__name__}
         _log.warning("nats_key_unreadable: %s", type(error).__name__, extra=about)
 
     def closed(self) -> None:
-        """Log the end of the connection, if our side did not close it."""
+        """Log the end of the connection, unless this process closed it."""
         if not self.is_closing:
             _log.warning("nats_closed: %s", self._servers, extra={"connection": self._name})
 

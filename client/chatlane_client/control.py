@@ -1,4 +1,4 @@
-"""What the worker of a running turn is told from outside: to end it, or to take something in."""
+"""Receive control messages for running turns: cancel the turn, or take in new messages."""
 
 import asyncio
 import logging
@@ -24,15 +24,15 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Signals:
-    """What one turn was told.
+    """Control state of one turn.
 
     Attributes:
-        cancel_reason: Why it is to end before it is answered; None while it is not.
-        has_news: Set when there may be something to take in.
+        cancel_reason: Why the turn is to end before its answer; None while it may go on.
+        has_news: Set when there may be messages to take in.
     """
 
     def __init__(self, wind_down: timedelta = WIND_DOWN) -> None:
-        """Make signals of one turn.
+        """Create the control state of one turn.
 
         Args:
             wind_down: How long a handler may take to end before it is cancelled again.
@@ -44,7 +44,7 @@ class Signals:
         self._ending: asyncio.Task[None] | None = None
 
     def tell(self, cancel: CancelReason | None, *, steer: bool) -> None:
-        """Take note; once told to end, the handler is cancelled, and again if it does not end."""
+        """Record a control message; cancel the handler, repeatedly, if the turn is to end."""
         if steer:
             self.has_news.set()
         if cancel is not None:
@@ -52,7 +52,7 @@ class Signals:
             self._end()
 
     async def obeyed_by(self, work: Awaitable[_AnswerT]) -> _AnswerT:
-        """Return what a handler answers; once the turn is to end, the handler is cancelled."""
+        """Return the answer of a handler, which is cancelled once the turn is to end."""
         self._working = working = asyncio.ensure_future(work)
         if self.cancel_reason is not None:
             self._end()
@@ -70,7 +70,7 @@ class Signals:
 
 
 class Controls:
-    """Hears what is told of the turns of one agent, and passes on what is ours.
+    """Receives the control messages of one agent and passes them to the turns of this process.
 
     Args:
         wind_down: How long a handler may take to end before it is cancelled again.
@@ -82,13 +82,13 @@ class Controls:
 
     @asynccontextmanager
     async def listening(self, client: Client, agent: str) -> AsyncIterator[None]:
-        """Hear for the length of the block."""
+        """Subscribe to control messages for the length of the block."""
         async with open_subscription(client, subjects.control_filter(agent), self._hear):
             yield
 
     @contextmanager
     def watching(self, turn_id: UUID) -> Iterator[Signals]:
-        """Yield what a turn is told during the block."""
+        """Yield the control state of a turn, which is updated during the block."""
         signals = Signals(self._wind_down)
         self._watched.setdefault(turn_id, []).append(signals)
         try:
@@ -100,10 +100,10 @@ class Controls:
 
     async def _hear(self, message: Msg) -> None:
         try:
-            told = decode(TurnControl, message.data)
+            control = decode(TurnControl, message.data)
         except DecodeError as exc:
-            # Perhaps of a newer release; the renewal says what counts.
+            # The message may be of a newer release; the reply to the next renewal decides.
             _log.warning("control_not_understood", extra={"error": str(exc)})
             return
-        for signals in self._watched.get(told.turn_id, ()):
-            signals.tell(told.cancel, steer=told.steer)
+        for signals in self._watched.get(control.turn_id, ()):
+            signals.tell(control.cancel, steer=control.steer)

@@ -1,8 +1,7 @@
-"""Brings the outbound messages of an account to their chats, in order and without repeats.
+"""Deliver the outbound messages of an account to their chats, in order and without duplicates.
 
-The stream gives every message at least once. What was given before is dropped
-by its id, what is missing in the numbers of a session is waited for, and a message
-is acknowledged when the platform has it.
+The stream delivers every message at least once. The reader drops duplicates by id, waits for
+missing numbers of a session, and acknowledges a message once the platform has it.
 """
 
 import asyncio
@@ -34,20 +33,20 @@ from chatlane_schemas.streams import StreamName, outbound_durable
 _log = logging.getLogger("chatlane_client")
 
 Deliver = Callable[[OutboundMessage], Awaitable[None]]
-"""Brings a message to its platform; returning means it is there.
+"""Sends a message to its platform and returns once the platform has it.
 
-Whatever it raises is tried again, for ever, while other chats go on; only
-`UndeliverableError` drops the message.
+After any other exception than `UndeliverableError` the reader retries without a limit, while other
+chats go on. `UndeliverableError` drops the message.
 """
 
 GAP_PATIENCE: Final = timedelta(seconds=5)
-# What is on its way when a connection breaks comes again only after `ack_wait`, so it is little.
+# Messages in flight when a connection breaks return only after `ack_wait`, so few are in flight.
 _AT_ONCE: Final = 1
 _PULL_FOR: Final = timedelta(seconds=1)
 _SHORTEST_PULL: Final = timedelta(milliseconds=50)
 _SET_BACK_FOR: Final = timedelta(seconds=30)
 _LOOK_FOR: Final = timedelta(seconds=2)
-# A request of a connection that is gone may still be given a message, by a cluster.
+# A cluster may still give messages to a request of a lost connection.
 _FORMER_REQUESTS_LAST: Final = timedelta(seconds=2)
 _SETTLE_MARGIN: Final = timedelta(seconds=1)
 _SHARING_SAID_EVERY: Final = timedelta(minutes=1)
@@ -56,7 +55,7 @@ _DELIVERY_BACKOFF: Final = Backoff(timedelta(milliseconds=200), timedelta(second
 
 @dataclass(slots=True)
 class _Delivery:
-    """A message on its way; `raw` is the newest copy, which is the one to acknowledge."""
+    """A message in delivery; `raw` is the newest copy, which is the one to acknowledge."""
 
     message: OutboundMessage
     raw: Msg
@@ -64,15 +63,15 @@ class _Delivery:
 
 @dataclass(frozen=True, slots=True)
 class _Orphans:
-    """Messages that the server gave to somebody who will never acknowledge them.
+    """Messages that the server gave to a reader that will never acknowledge them.
 
-    A process that died, or our own connection that broke. They come again when
-    their time to be acknowledged is over, later than newer ones.
+    That reader is a process that died, or a broken connection of this process. The server
+    redelivers these messages after `ack_wait`, later than newer messages.
 
     Attributes:
         through: Stream sequence of the newest of them.
-        count: How many are still to come.
-        until: Monotonic time when they must have come.
+        count: How many have not arrived yet.
+        until: Monotonic time when all must have arrived.
     """
 
     through: int = 0
@@ -84,12 +83,12 @@ class _Orphans:
         return self.count > 0 and raw.metadata.sequence.stream <= self.through
 
     def less_one(self) -> "_Orphans":
-        """Return what is left when one has come."""
+        """Return the state after one of them has arrived."""
         return replace(self, count=max(0, self.count - 1))
 
 
 class OutboundReader:
-    """Reads the durable of one account; only one process at a time may."""
+    """Reads the durable of one account; only one process at a time may do so."""
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class OutboundReader:
         self._chats: dict[str, deque[_Delivery]] = {}
         self._orphans = _Orphans()
         self._numbers = DeliveryNumbers()
-        # Until a message that was not acknowledged must have come again; known from the durable.
+        # Longest time until the server redelivers an unacknowledged message; read from the durable.
         self._redelivered_within = 0.0
         self._looked_at = self._connected_at = float("-inf")
         self._reconnects_seen: int | None = None
@@ -125,7 +124,7 @@ class OutboundReader:
         """Deliver until stopped.
 
         Raises:
-            ConnectionClosedError: The connection is gone for good.
+            ConnectionClosedError: The connection is closed for good.
         """
         guard = CancellationGuard()
         with closed_error_first():
@@ -142,7 +141,7 @@ class OutboundReader:
             await self._set_back_held()
 
     async def _read(self, source: Pull, tasks: asyncio.TaskGroup) -> bool:
-        """Take one message, or none in time; return whether there was anything to read from."""
+        """Take at most one message; return whether the durable could be read."""
         try:
             await until_connected(self._client)
             await self._look_for_orphans(source)
@@ -167,17 +166,17 @@ class OutboundReader:
         return True
 
     async def _arrive(self, raw: Msg, source: Pull) -> tuple[_Delivery, ...]:
-        """Return what may go to its chat now that this message is here."""
+        """Return the deliveries that may go to their chat after the arrival of this message."""
         self._watch_for_others(raw)
         try:
             message = decode(OutboundMessage, raw.data)
         except DecodeError as exc:
-            # Perhaps of a newer release: kept for an adapter that understands it.
+            # The message may be of a newer release: kept for an adapter that understands it.
             _log.error("outbound_not_understood", extra={"error": str(exc)})
             await raw.nak(delay=_SET_BACK_FOR.total_seconds())
             return ()
         if (message.target.platform, message.target.account) != self._account:
-            # No permission keeps JetStream from putting here what is for another account.
+            # No permission keeps JetStream from storing messages of another account here.
             _log.error("outbound_foreign", extra=_about(message))
             await raw.term()
             return ()
@@ -193,7 +192,7 @@ class OutboundReader:
     def _watch_for_others(self, raw: Msg) -> None:
         """Warn when the server gave deliveries of this account to another process.
 
-        It numbers them, so over one connection a single reader gets every number.
+        The server numbers the deliveries, so over one connection a single reader gets every number.
         """
         skipped = self._numbers.count(raw.metadata.sequence.consumer)
         before, self._delivered_on = self._delivered_on, self._client.stats["reconnects"]
@@ -235,16 +234,16 @@ class OutboundReader:
         if place is Place.LATE:
             _log.warning("outbound_late", extra=_about(message))
         if place is Place.REUSED:
-            # The database of the routers went back to an earlier moment.
+            # The database of the routers was restored to an earlier time.
             _log.warning("outbound_number_reused", extra=_about(message))
         self._held[message.id] = delivery
         return ready
 
     async def _overdue(self, source: Pull) -> tuple[_Delivery, ...]:
-        """Return what has waited long enough for what is missing before it.
+        """Return the deliveries that have waited long enough for missing messages before them.
 
-        What is kept waits at most once more for what has to come again, also where there is always
-        some of it, as with another process that reads this durable.
+        A delivery waits at most once more for redelivered messages. The limit also holds if there
+        are always more of them, as with another process that reads this durable.
         """
         now = monotonic()
         if now >= self._orphans.until:
@@ -263,11 +262,11 @@ class OutboundReader:
         return tuple(delivery for gap in passed for delivery in gap.ready)
 
     async def _is_given_up(self, source: Pull, deadline: float) -> bool:
-        """Return whether what was missing at a deadline is not with somebody who is gone.
+        """Return whether no lost reader holds the messages that were missing at a deadline.
 
-        The servers of a cluster may give a message to a request of a connection that was lost, as
-        long as the request lasts: then it comes again, later than what follows it. It is waited
-        for once.
+        The servers of a cluster may give a message to a request of a lost connection for as long as
+        the request lasts. The message is then redelivered later than its successors. The reader
+        waits once for it.
         """
         if self._looked_at < deadline:
             with contextlib.suppress(nats.errors.Error):
@@ -284,7 +283,7 @@ class OutboundReader:
                 tasks.create_task(self._serve(chat))
 
     async def _serve(self, chat: str) -> None:
-        """Work off what is queued for a chat, until there is nothing left."""
+        """Deliver the queued messages of a chat until the queue is empty."""
         queue = self._chats[chat]
         guard = CancellationGuard()
         while queue and await self._was_delivered(queue[0], guard):
@@ -292,7 +291,7 @@ class OutboundReader:
         del self._chats[chat]
 
     async def _was_delivered(self, delivery: _Delivery, guard: CancellationGuard) -> bool:
-        """Try until the platform has it; False when stopped before."""
+        """Retry until the platform has the message; return False if stopped before."""
         for pause in _DELIVERY_BACKOFF.pauses():
             guard.check()
             if self._stopping.is_set():
@@ -304,7 +303,7 @@ class OutboundReader:
                 extra = _about(delivery.message) | {"reason": exc.reason}
                 _log.error("outbound_dropped", extra=extra)
                 return True
-            except Exception:  # noqa: BLE001 - whatever it was, this chat waits
+            except Exception:  # noqa: BLE001 - on any error this chat waits
                 _log.exception("outbound_delivery_failed", extra=_about(delivery.message))
             else:
                 return True
@@ -329,18 +328,18 @@ class OutboundReader:
         except nats.errors.ConnectionClosedError as exc:
             raise ConnectionClosedError from exc
         except nats.errors.Error as exc:
-            # It comes again and is dropped as a repeat.
+            # The server redelivers the message, and the reader drops it as a duplicate.
             _log.warning("outbound_unacknowledged", extra={"error": str(exc)})
 
     async def _set_back_held(self) -> None:
-        """Give back what was not delivered, for whoever comes next."""
+        """Return undelivered messages to the server for the next reader."""
         held = sorted(self._held.values(), key=lambda it: it.raw.metadata.sequence.stream)
         for delivery in held:
             with contextlib.suppress(nats.errors.Error):
                 await delivery.raw.nak()
 
     async def _look_for_orphans(self, source: Pull) -> None:
-        """After every connect, find out how many messages are out that nobody will acknowledge."""
+        """Count the messages of lost readers after every connect."""
         reconnects = self._client.stats["reconnects"]
         if reconnects != self._reconnects_seen:
             await self._count_orphans(source)
@@ -360,17 +359,17 @@ class OutboundReader:
             _log.info("outbound_orphans_expected", extra={"count": count})
 
     async def _count_missed(self, source: Pull, newest: Msg) -> None:
-        """Find out how many messages that other requests were given are not acknowledged.
+        """Count the unacknowledged messages that the server gave to other requests.
 
         Args:
-            source: What came in and was not taken.
-            newest: The message that came last, and is not held yet.
+            source: The pull, with messages that arrived and were not taken.
+            newest: The message that arrived last, and is not held yet.
         """
         count = self._orphans.count + self._numbers.missed
         with contextlib.suppress(nats.errors.Error):
             info = await self._find_consumer()
             if info is not None and info.delivered is not None:
-                # What is still on its way to us is in the second number only.
+                # Only the second number includes messages that are still in flight to this process.
                 count = min(count, self._count_foreign(info, source) - 1)
         self._numbers.missed = 0
         if count > 0:
@@ -384,14 +383,14 @@ class OutboundReader:
             self._orphans = _Orphans()
 
     def _count_foreign(self, info: ConsumerInfo, source: Pull) -> int:
-        """Return how many messages are out that this process has not got."""
+        """Return how many unacknowledged messages this process does not have."""
         self._redelivered_within = (info.config.ack_wait or 0) + _SETTLE_MARGIN.total_seconds()
         through = info.delivered.consumer_seq if info.delivered else 0
         arrived = sum(it.metadata.sequence.consumer <= through for it in source.arrived)
         return (info.num_ack_pending or 0) - len(self._held) - arrived
 
     async def _find_consumer(self) -> ConsumerInfo | None:
-        """Return the state of our durable, or None when we are not permitted to see it."""
+        """Return the state of the durable, or None if this process may not see it."""
         try:
             info: ConsumerInfo = await self._jetstream.consumer_info(
                 StreamName.OUTBOUND, self._durable, timeout=_LOOK_FOR.total_seconds()

@@ -1,4 +1,4 @@
-"""Lets an agent write down what matters before a conversation is closed by time."""
+"""Leave notes for the next session before sessions reach a timed end."""
 
 import asyncio
 import logging
@@ -19,28 +19,28 @@ from chatlane_schemas import DecodeError, SessionEnding, decode, subjects
 _log = logging.getLogger("chatlane_client")
 
 WriteNote: TypeAlias = Callable[[SessionEnding], Awaitable[str | None]]
-"""From an announced end to the note for the next session; None or `""` leaves none."""
+"""Returns the note for the next session after an announcement; None or `""` leaves none."""
 
-# Sessions end by the thousand at one hour; who writes summaries slower than that skips some.
+# Thousands of sessions may end within one hour; a slow writer skips some.
 _WAITING: Final = 10_000
 _LOOK_AGAIN: Final = timedelta(seconds=1)
 
 
 class NoteWriter:
-    """Leaves notes for the sessions that follow those which are about to end by time.
+    """Leaves notes for the sessions that follow sessions with an announced end.
 
-    The announcement goes to one process of the agent, at most once: a note is a courtesy, and
-    a conversation that gets none loses nothing of its transcript.
+    The announcement goes to one process of the agent, at most once. A note is optional: a
+    conversation without one loses nothing of its transcript.
     """
 
     def __init__(self, client: Client, agent: str, write: WriteNote, *, principal: str) -> None:
-        """Make a writer; `run` starts it.
+        """Create the writer; `run` starts it.
 
         Args:
             client: An open connection.
-            agent: The agent whose sessions it looks after.
-            write: Makes a note; has until the `deadline` of the announcement.
-            principal: The name the connection's permissions allow it to ask under.
+            agent: The agent that owns the sessions.
+            write: Writes a note; must return by the `deadline` of the announcement.
+            principal: The name that the connection's permissions allow in requests.
         """
         self._client = client
         self._agent = agent
@@ -48,39 +48,39 @@ class NoteWriter:
         self._sessions = SessionLifeApi(client, principal=principal, agent=agent)
 
     async def run(self) -> None:
-        """Write notes, one after the other, until cancelled.
+        """Write notes, one at a time, until cancelled.
 
         Raises:
-            ConnectionClosedError: The connection is gone for good.
+            ConnectionClosedError: The connection is closed for good.
         """
-        told: asyncio.Queue[SessionEnding] = asyncio.Queue(_WAITING)
-        hear = partial(self._hear, told)
+        announcements: asyncio.Queue[SessionEnding] = asyncio.Queue(_WAITING)
+        hear = partial(self._hear, announcements)
         subject, queue = subjects.ending(self._agent), f"{self._agent}-notes"
         guard = CancellationGuard()
         await until_connected(self._client)
         async with open_subscription(self._client, subject, hear, queue=queue):
             while True:
                 guard.check()
-                # Nothing is heard of a connection that was closed, so it is looked at.
+                # A closed connection calls no callback, so its state is polled.
                 await until_connected(self._client)
                 try:
                     async with asyncio.timeout(_LOOK_AGAIN.total_seconds()):
-                        ending = await told.get()
+                        ending = await announcements.get()
                 except TimeoutError:
                     continue
                 await self._leave_note(ending)
 
-    async def _hear(self, told: asyncio.Queue[SessionEnding], message: Msg) -> None:
+    async def _hear(self, announcements: asyncio.Queue[SessionEnding], message: Msg) -> None:
         try:
             ending = decode(SessionEnding, message.data)
         except DecodeError as exc:
-            # Perhaps of a newer release.
+            # The announcement may be of a newer release.
             _log.warning("ending_not_understood", extra={"error": str(exc)})
             return
         if ending.agent != self._agent:
             return
         try:
-            told.put_nowait(ending)
+            announcements.put_nowait(ending)
         except asyncio.QueueFull:
             _log.warning("note_skipped", extra={"session_id": str(ending.session_id)})
 
@@ -94,5 +94,5 @@ class NoteWriter:
             raise
         except ChatlaneClientError as exc:
             _log.warning("note_not_left", extra={**about, "error": type(exc).__name__})
-        except Exception:  # noqa: BLE001 - one that fails keeps none of the others from being written
+        except Exception:  # noqa: BLE001 - a failed note must not stop the others
             _log.exception("note_not_written", extra=about)

@@ -1,13 +1,13 @@
-"""Errors of the client; the tree answers one question: is it worth trying again?
+"""Errors of the client, grouped by whether a retry can help.
 
 ChatlaneClientError
-├── TransientError              try again with the same id: it may or may not have happened
+├── TransientError              retry with the same id: the operation may have happened
 │   ├── UnconfirmedPublishError
-│   ├── RetryLaterError         the log is full: nothing was taken, try again after a while
+│   ├── RetryLaterError         the log is full: nothing was stored, retry after a while
 │   ├── UnansweredRequestError
 │   └── UnavailableServiceError
-└── PermanentError              trying again changes nothing
-    ├── ConnectionClosedError   the connection is gone for good: end the process
+└── PermanentError              a retry changes nothing
+    ├── ConnectionClosedError   the connection is closed for good: end the process
     ├── OversizedMessageError
     ├── RefusedPublishError
     ├── ForeignEventError
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 
 class ChatlaneClientError(Exception):
-    """Any error this package raises on purpose."""
+    """Any error that this package raises on purpose."""
 
 
 class TransientError(ChatlaneClientError):
-    """Worth another try, with the same id."""
+    """An error after which a retry with the same id may succeed."""
 
 
 class PermanentError(ChatlaneClientError):
-    """Not worth another try."""
+    """An error after which a retry cannot succeed."""
 
 
 class UnconfirmedPublishError(TransientError):
-    """No stream confirmed a publish in time; the message may be stored all the same."""
+    """No stream confirmed a publish in time; the message may be stored anyway."""
 
     def __init__(self, subject: str, message_id: str) -> None:
         self.subject = subject
@@ -53,7 +53,7 @@ class UnconfirmedPublishError(TransientError):
 
 
 class RetryLaterError(TransientError):
-    """The log is full and takes nothing now; whoever sent the message should keep it for a while.
+    """The log is full and accepts nothing now; the sender should keep the message for a while.
 
     Attributes:
         after: How long to wait before the same event is published again. It grows while the
@@ -68,9 +68,9 @@ class RetryLaterError(TransientError):
 
 
 class UnansweredRequestError(TransientError):
-    """Nobody answered a request in time; it may have had its effect all the same.
+    """The service did not reply to a request in time; the request may have taken effect.
 
-    `reached_nobody` says for sure that it had none: no service was listening.
+    If `reached_nobody` is true, it certainly had no effect: no service was subscribed.
     """
 
     def __init__(self, subject: str, *, reached_nobody: bool) -> None:
@@ -80,7 +80,7 @@ class UnansweredRequestError(TransientError):
 
 
 class UnavailableServiceError(TransientError):
-    """The service heard a request and could not answer it now."""
+    """The service received a request and could not process it now."""
 
     def __init__(self, subject: str, message: str) -> None:
         self.subject = subject
@@ -96,7 +96,7 @@ class ConnectionClosedError(PermanentError):
 
 
 class OversizedMessageError(PermanentError):
-    """A message that no server would take; it was never sent."""
+    """A message that no server would accept; it was not sent."""
 
     def __init__(self, subject: str, size_bytes: int, limit_bytes: int) -> None:
         self.subject = subject
@@ -106,7 +106,7 @@ class OversizedMessageError(PermanentError):
 
 
 class RefusedPublishError(PermanentError):
-    """The stream refused a message for good."""
+    """The stream rejected a message for good."""
 
     def __init__(self, subject: str, message_id: str, code: int | None, reason: str) -> None:
         self.subject = subject
@@ -117,7 +117,7 @@ class RefusedPublishError(PermanentError):
 
 
 class ForeignEventError(PermanentError):
-    """An event that speaks for another account than the client's own."""
+    """An event of another account than the client's own."""
 
     def __init__(self, event_id: str, address: str, own_address: str) -> None:
         self.event_id = event_id
@@ -145,22 +145,22 @@ class RefusedRequestError(PermanentError):
 
 
 class SessionNotFoundError(RefusedRequestError):
-    """There is no such session, or it is not of the person who is acted for."""
+    """The session does not exist or does not belong to the person named in the request."""
 
 
 class ForbiddenRequestError(RefusedRequestError):
-    """The caller may not ask this, or not for this person."""
+    """The caller may not make this request, or not for this person."""
 
 
 class ConflictingRequestError(RefusedRequestError):
-    """The request contradicts something that is there."""
+    """The request contradicts the current state."""
 
 
 class StaleRequestError(RefusedRequestError):
-    """The request was made for what has changed since.
+    """The state has changed since the version that the request was based on.
 
     Attributes:
-        current: The session as it is now, where the request had an `expected_version` of one;
+        current: The session as it is now, if the request had an `expected_version` of a session;
             else None.
     """
 
@@ -170,13 +170,13 @@ class StaleRequestError(RefusedRequestError):
 
 
 class TurnFailedError(PermanentError):
-    """Raised by a turn handler to fail its turn with words of its own choice.
+    """Raised by a turn handler to fail its turn with an error text of its choice.
 
-    The text travels with the result, so it should hold nothing personal.
+    The text travels with the result, so it should hold no personal data.
 
     Attributes:
-        transcript: Rows to add to the transcript if the turn is given up, such as the calls of
-            tools that were made.
+        transcript: Rows to add to the transcript if the router gives the turn up, such as the
+            tool calls that were made.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class TurnFailedError(PermanentError):
 
 
 class UndeliverableError(PermanentError):
-    """Raised by an outbound handler for a message its platform will never take."""
+    """Raised by an outbound handler for a message that its platform will never accept."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

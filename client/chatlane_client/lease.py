@@ -1,4 +1,4 @@
-"""A worker's lease on a turn, counted on its own clock from before it asked."""
+"""Keep a worker's lease on a turn, timed by the worker's clock from before its request."""
 
 import asyncio
 import logging
@@ -15,34 +15,35 @@ from chatlane_schemas import RenewReply, RenewStatus
 _log = logging.getLogger("chatlane_client")
 
 Renew = Callable[[timedelta], Awaitable[RenewReply]]
-"""Asks for more time, once; waits for the answer no longer than it is told."""
+"""Requests a renewal once and waits for the reply at most for the given time."""
 
 
 class Lease:
-    """The time in which a turn is ours.
+    """The period in which this worker holds a turn.
 
-    The service starts to count when it hears us and we start before we ask, so
-    our lease ends first, whatever the clocks of the two machines say.
+    The service counts the period from the arrival of the request, the worker from before it sends
+    the request. So the lease ends first for the worker, whatever the clocks of the two machines
+    show.
 
     Attributes:
-        was_renewed: Whether it was ever.
+        was_renewed: Whether the lease was renewed at least once.
     """
 
     def __init__(self, asked_at: float, length: timedelta) -> None:
-        """Begin a lease.
+        """Start a lease.
 
         Args:
-            asked_at: Monotonic time just before the request that got it.
-            length: What the reply said.
+            asked_at: Monotonic time just before the request that was granted.
+            length: Length of the lease from the reply.
         """
         self.was_renewed = False
         self._begin(asked_at, length.total_seconds())
 
     async def secure(self, renew: Renew) -> bool:
-        """Return whether the lease is really held, asking when its reply came late.
+        """Return whether the worker holds the lease; renew it first if its reply came late.
 
-        A claim that was answered only after many tries may be over by our
-        count although the service granted it just now.
+        A claim that took many attempts may have expired by the worker's count although the service
+        granted it just now.
         """
         if monotonic() < self._renew_at:
             return True
@@ -51,7 +52,7 @@ class Lease:
 
     @asynccontextmanager
     async def kept(self, renew: Renew, on_loss: Callable[[], None]) -> AsyncIterator["Keeping"]:
-        """Keep the lease for the length of the block; whatever ends that is told at once."""
+        """Keep the lease for the length of the block; report at once when it ends."""
         keeping = Keeping(self, renew, on_loss, max(0.0, self._renew_at - monotonic()))
         try:
             yield keeping
@@ -59,7 +60,7 @@ class Lease:
             await keeping.end()
 
     async def keep(self, renew: Renew) -> str:
-        """Renew at each third of the lease until it is lost; return why it was."""
+        """Renew after each third of the lease until it is lost; return the reason of the loss."""
         while True:
             await asyncio.sleep(self._renew_at - monotonic())
             status = await self._renew(renew, self._ends_at)
@@ -72,7 +73,7 @@ class Lease:
         self._ends_at = asked_at + length
 
     async def _renew(self, renew: Renew, until: float) -> RenewStatus | None:
-        """Ask until there is an answer; None when there was none in time."""
+        """Retry until there is a reply; return None if none arrives in time."""
         guard = CancellationGuard()
         for pause in self._backoff().pauses():
             asked_at = monotonic()
@@ -85,7 +86,7 @@ class Lease:
                     self.was_renewed = True
                     self._begin(asked_at, reply.lease_ms / 1000)
                 if reply.cancel is not None:
-                    # What is left is all there will be.
+                    # A turn that is to end gets no renewal: only the remaining time is left.
                     self._renew_at = self._ends_at
                 return reply.status
             await asyncio.sleep(min(pause, until - monotonic()))
@@ -104,7 +105,7 @@ class Lease:
 
 
 class Keeping:
-    """Keeps a lease from when it is to be renewed first; most turns have ended by then."""
+    """Keeps a lease from its first renewal time on; most turns end before that."""
 
     def __init__(
         self, lease: Lease, renew: Renew, on_loss: Callable[[], None], seconds: float
@@ -117,13 +118,13 @@ class Keeping:
 
     @property
     def loss(self) -> str:
-        """Why the lease was lost, or what ended its keeping as an error."""
+        """Reason why the lease was lost, or the error that ended its renewals."""
         if self._task is None:
             raise asyncio.InvalidStateError("nothing is lost")
         return self._task.result()
 
     async def end(self) -> None:
-        """Keep it no longer."""
+        """Stop renewing the lease."""
         self._timer.cancel()
         if self._task is not None:
             await cancel_until_ended(self._task)

@@ -1,8 +1,8 @@
-"""Which outbound messages may go to their chat now.
+"""Decide which outbound messages may go to their chat now.
 
-Pure: time is an argument. Every session counts its outbound messages 1, 2, 3,
-... without a hole, so a number tells a gap. A repeat is told by its id: a database
-that went back to an earlier moment gives numbers out a second time.
+The module is pure: time is an argument. Every session numbers its outbound messages 1, 2, 3, ...
+without a gap, so a missing number shows a missing message. A duplicate is recognised by its id,
+because a database that was restored to an earlier time assigns numbers a second time.
 """
 
 from collections import OrderedDict
@@ -16,27 +16,27 @@ T = TypeVar("T")
 
 
 class Place(Enum):
-    """Where a message stands in its session."""
+    """Position of a message relative to its session's progress."""
 
     IN_ORDER = auto()
     EARLY = auto()
-    """One before it is missing; it is kept back."""
+    """An earlier message is missing; this message is kept back."""
     LATE = auto()
-    """It was passed over, or is older than all this process has seen; better late than lost."""
+    """Passed over, or older than any message seen by this process; delivered late, not lost."""
     REUSED = auto()
-    """Another message had its number before; what is new is delivered."""
+    """Another message had the same number before; the new message is delivered."""
     REPEAT = auto()
 
 
 class Admission(NamedTuple, Generic[T]):
-    """What a message's arrival led to; `ready` is in order, also after a repeat."""
+    """Outcome of a message's arrival; `ready` is in order, also after a duplicate."""
 
     place: Place
     ready: tuple[T, ...] = ()
 
 
 class PassedOver(NamedTuple, Generic[T]):
-    """Numbers that did not come in time, and what need not wait for them any longer."""
+    """Numbers that did not arrive in time, and the messages that need not wait for them."""
 
     session_id: UUID
     missing: range
@@ -44,7 +44,7 @@ class PassedOver(NamedTuple, Generic[T]):
 
 
 class _Kept(NamedTuple, Generic[T]):
-    """What waits for a gap; without an item it only takes its number."""
+    """An entry that waits for a gap to close; without an item it only occupies its number."""
 
     item: T | None
     patient_until: float
@@ -52,7 +52,7 @@ class _Kept(NamedTuple, Generic[T]):
 
 @dataclass(slots=True)
 class _Progress(Generic[T]):
-    """How far one session has come; `following` is 0 until its first number is known."""
+    """Progress of one session; `following` is 0 until its first number is known."""
 
     first: int = 0
     following: int = 0
@@ -98,25 +98,25 @@ class _Progress(Generic[T]):
 class DeliveryNumbers:
     """Counts the deliveries of a durable that this process did not get.
 
-    The server numbers the deliveries of a durable 1, 2, 3, ..., whichever request gets them. A
-    message is delivered for the first time only after all older ones of its session: where no
-    number is missing, none of them is with another process or a connection that was lost.
+    The server numbers the deliveries of a durable 1, 2, 3, ..., across all requests. It delivers a
+    message for the first time only after all older messages of its session. So if no number is
+    missing, neither another process nor a lost connection holds an older message.
 
     Attributes:
-        missed: How many went elsewhere since the last `restart`.
+        missed: Number of deliveries to other readers since the last `restart`.
     """
 
     missed: int = 0
     _last: int | None = None
 
     def restart(self, last: int) -> None:
-        """Begin after a delivery, of which and of all before it the state is known."""
+        """Start after a delivery up to which the state of all deliveries is known."""
         self.missed, self._last = 0, last
 
     def count(self, number: int) -> int:
-        """Note a delivery, and return how many between it and the last one went elsewhere.
+        """Record a delivery, and return how many deliveries since the last one went elsewhere.
 
-        The numbers of a durable that was made again, or of a new leader, may begin lower.
+        A recreated durable, or a new leader, may start at a lower number.
         """
         skipped = 0 if self._last is None else max(0, number - self._last - 1)
         self._last = number
@@ -129,8 +129,8 @@ class SessionOrder(Generic[T]):
 
     Args:
         max_sessions: How many sessions' progress is remembered.
-        max_ids: How many ids are remembered, over all sessions. A number whose id is not
-            remembered any more is taken for a repeat when it comes again.
+        max_ids: How many ids are remembered, over all sessions. A redelivered message whose
+            number is known but whose id is forgotten is treated as a duplicate.
     """
 
     def __init__(self, max_sessions: int = 50_000, max_ids: int = 100_000) -> None:
@@ -154,13 +154,13 @@ class SessionOrder(Generic[T]):
         """Place a message that arrived.
 
         Args:
-            session_id: Whose message it is.
+            session_id: Session of the message.
             number: Its number in the session.
             message_id: The same in every copy of the message, whatever its number.
-            item: Given back when its turn comes.
-            patient_until: How long to wait for the ones before it, should any be missing.
+            item: Returned once the message is ready.
+            patient_until: How long to wait for missing earlier messages.
             may_lead: Whether the first number seen of a session is taken as its next one.
-                False while older messages of other processes may still come.
+                False while older messages of other processes may still arrive.
         """
         progress = self._progress(session_id)
         is_known = message_id in self._places
@@ -172,7 +172,7 @@ class SessionOrder(Generic[T]):
             return Admission(Place.REUSED, (item,))
         self._remember(message_id, session_id, number)
         if is_known:
-            # Delivered under another number: this one is not waited for.
+            # Delivered under another number, so the order does not wait for this number.
             progress.early[number] = _Kept(None, patient_until)
             if not progress.following and may_lead:
                 progress.begin(min(progress.early))
@@ -191,21 +191,21 @@ class SessionOrder(Generic[T]):
         return number > 1 and (progress is None or not progress.following)
 
     def pass_overdue(self, now: float) -> list[PassedOver[T]]:
-        """Give up on what did not come in time."""
+        """Stop waiting for messages that did not arrive in time."""
         overdue = [(key, it) for key, it in self._waiting.items() if it.patient_until <= now]
         return [self._pass_over(session_id, progress) for session_id, progress in overdue]
 
     def lead_unknown(self) -> list[PassedOver[T]]:
-        """Let sessions begin with what they have: nothing older is on its way any more."""
+        """Let sessions start with the messages they have: no older message is in flight."""
         unknown = [(key, it) for key, it in self._waiting.items() if not it.following]
         return [self._pass_over(session_id, progress) for session_id, progress in unknown]
 
     def next_deadline(self) -> float | None:
-        """Return when the next gap will have lasted too long."""
+        """Return when the patience with the next gap ends."""
         return min((it.patient_until for it in self._waiting.values()), default=None)
 
     def kept_back(self) -> list[T]:
-        """Return what still waits for a gap to close."""
+        """Return the items that still wait for a gap to close."""
         kept = (it.early[n].item for it in self._waiting.values() for n in sorted(it.early))
         return [item for item in kept if item is not None]
 

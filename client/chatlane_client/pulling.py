@@ -1,7 +1,7 @@
-"""Takes messages from a durable, several with one request and never more than there is room for.
+"""Fetch messages from a durable, several per request and never more than there is room for.
 
-The `fetch` of nats-py asks for one message at a time, or waits for the last of several however long
-it takes until that is written.
+The `fetch` of nats-py requests one message at a time, or waits for the last of several until the
+publisher writes it.
 """
 
 import asyncio
@@ -20,26 +20,27 @@ from nats.aio.msg import Msg
 
 # A request that is outstanding when the server restarts is lost, so none lasts longer.
 _ASKED_FOR: Final = timedelta(seconds=1)
-# The server says that a request is over; where that got lost, it is over all the same.
+# The server reports the end of a request; if the report gets lost, the request is over after this
+# time.
 _SAID_WITHIN: Final = timedelta(milliseconds=250)
-# A request that was filled within so many seconds had more behind it.
+# A request that was filled within this many seconds had more messages behind it.
 _SOON: Final = 0.05
 _STATUS: Final = "Status"
-# No message in time.
+# Statuses that mean no message in time.
 _OVER: Final = frozenset({"404", "408"})
 
 
 class Pull:
-    """What came in and was not taken yet, and what is still to come.
+    """Messages that arrived and were not taken, and the request for more.
 
-    One request is open at a time and its answers are counted, so both together are never more
-    than the room there was when it was made. A process that hangs is given what it has asked for,
-    and keeps it from others until `ack_wait` is over: so a request is for one message, and for
-    twice as many as the last one only while they come that fast.
+    One request is open at a time and its replies are counted, so the sum never exceeds the room at
+    the time of the request. A hanging process keeps the messages it requested from other readers
+    until `ack_wait` is over. Therefore a request is for one message, and for twice as many as the
+    last request only while they arrive fast.
     """
 
     def __init__(self, client: Client, stream: str, durable: str) -> None:
-        """Make one; `open_pull` opens it."""
+        """Create a pull; `open_pull` opens it."""
         self._client = client
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._inbox = client.new_inbox()
@@ -62,8 +63,8 @@ class Pull:
             within: How long to wait.
 
         Raises:
-            nats.errors.TimeoutError: None came.
-            nats.errors.Error: Nobody answers for the durable.
+            nats.errors.TimeoutError: No message arrived.
+            nats.errors.Error: The durable does not reply.
         """
         until = monotonic() + within.total_seconds()
         while not self._arrived:
@@ -80,11 +81,11 @@ class Pull:
 
     @property
     def arrived(self) -> tuple[Msg, ...]:
-        """The messages that came in and were not taken."""
+        """Messages that arrived and were not taken."""
         return tuple(self._arrived)
 
     async def give_back(self) -> None:
-        """Let others have what was asked for and not taken."""
+        """Return messages that were requested and not taken to other readers."""
         while self._is_open(now := monotonic()):
             await self._wait(self._over_at - now)
         with suppress(nats.errors.Error):
@@ -93,7 +94,7 @@ class Pull:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Listen for the length of the block."""
+        """Subscribe for the length of the block."""
         subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._received)
         try:
             yield
@@ -102,7 +103,7 @@ class Pull:
                 await subscription.unsubscribe()
 
     def _is_open(self, now: float) -> bool:
-        # The server forgets what was asked over a connection that is lost.
+        # The server drops the requests of a lost connection.
         is_same = self._connects == self._client.stats["reconnects"]
         return self._outstanding > 0 and is_same and now < self._over_at
 
@@ -140,7 +141,7 @@ class Pull:
 
 @asynccontextmanager
 async def open_pull(client: Client, stream: str, durable: str) -> AsyncIterator[Pull]:
-    """Open a pull on a durable that exists, and close it at the end."""
+    """Open a pull on an existing durable, and close it at the end."""
     pull = Pull(client, stream, durable)
     async with pull.open():
         yield pull

@@ -1,4 +1,4 @@
-"""Requests to the service that are repeated until they are answered."""
+"""Send requests to the service and repeat them until it replies."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ ReplyT = TypeVar("ReplyT", bound=Envelope)
 
 
 class Requests:
-    """Asks under one principal; a request keeps its id over its repetitions."""
+    """Sends requests of one principal; a repeated request keeps its id."""
 
     def __init__(
         self,
@@ -32,15 +32,15 @@ class Requests:
         agent: str | None = None,
         is_operator: bool = False,
     ) -> None:
-        """Make one.
+        """Create the sender.
 
         Args:
             client: An open connection.
-            principal: The name the connection's permissions allow it to ask under.
-            patience: When to give up on a request; None asks for ever.
-            acting_for: Who is named in every request; permissions pin whom they talk to.
-            agent: Whose sessions are asked about; permissions pin it for workers.
-            is_operator: Asks on subjects that are bound to nobody.
+            principal: The name that the connection's permissions allow in requests.
+            patience: When to give up on a request; None retries without a limit.
+            acting_for: The person named in every request; permissions pin the person's account.
+            agent: The agent whose sessions the requests are about; permissions pin it for workers.
+            is_operator: Whether to use the subjects that are bound to no person or agent.
         """
         self._client = client
         self._principal = principal
@@ -59,13 +59,13 @@ class Requests:
         )
 
     async def ask(self, noun: str, verb: str, request: Envelope, model: type[ReplyT]) -> ReplyT:
-        """Ask until there is an answer.
+        """Send a request until there is a reply.
 
         Raises:
-            UnansweredRequestError: Nobody answered in time.
-            RefusedRequestError: The service refused.
+            UnansweredRequestError: The service did not reply in time.
+            RefusedRequestError: The service refused the request.
             InvalidAnswerError: The answer does not follow the contract.
-            ConnectionClosedError: Nothing will ever be sent again.
+            ConnectionClosedError: The client can never send again.
         """
         subject = self.subject(noun, verb)
         patience = self._patience.total_seconds() if self._patience is not None else None
@@ -91,7 +91,7 @@ class Requests:
 
 
 class Stamp(TypedDict):
-    """What every request says of itself, and for whom it is made."""
+    """Fields of every request: its envelope and the person it is made for."""
 
     id: str
     at: datetime
@@ -99,7 +99,7 @@ class Stamp(TypedDict):
 
 
 class Api:
-    """What the clients of the session API are made of: who asks, for whom, and for how long."""
+    """Base class of the session API clients: principal, person or agent, and patience."""
 
     def __init__(
         self,
@@ -111,15 +111,16 @@ class Api:
         is_operator: bool = False,
         patience: timedelta = timedelta(seconds=10),
     ) -> None:
-        """Make a client.
+        """Create the client.
 
         Args:
             client: An open connection.
-            principal: The name the connection's permissions allow it to ask under.
-            acting_for: Whose sessions it reads and changes; None for all.
-            agent: Of which agent's sessions, for a worker of it, which asks about one session
-                at a time; None for all.
-            is_operator: Asks as an operator, who needs it to act for a person.
+            principal: The name that the connection's permissions allow in requests.
+            acting_for: The person whose sessions it reads and changes; None for all.
+            agent: The agent whose sessions a worker reads and changes, one session per
+                request; None for all.
+            is_operator: Whether the caller is an operator; required for an operator to act for
+                a person.
             patience: When to give up on a request.
         """
         self._requests = Requests(
@@ -133,7 +134,7 @@ class Api:
         self._acting_for = acting_for
 
     def _stamp(self, request_id: str | None = None) -> Stamp:
-        """Return what a request begins with; one that is made again keeps its id."""
+        """Return the common fields of a request; a repeated request keeps its id."""
         return {
             "id": request_id or new_envelope_id(),
             "at": datetime.now(UTC),
@@ -144,7 +145,7 @@ class Api:
         return await self._requests.ask(noun, verb, request, model)
 
     async def _ask_session(self, verb: str, request: Envelope) -> SessionView:
-        """Ask for what is answered with a session, or with the error that there is none."""
+        """Send a request and return the session of its reply, or raise that there is none."""
         reply = await self._ask("session", verb, request, SessionReply)
         if reply.session is None:
             raise self._incomplete("session", verb, "no session")

@@ -1,4 +1,4 @@
-"""Growing, jittered pauses between tries, and cancellations that do not get lost."""
+"""Growing, jittered pauses between attempts, and cancellation that cannot get lost."""
 
 import asyncio
 import random
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-# A cancelled task may tidy up for so long before it is cancelled again.
+# Time that a cancelled task may use for cleanup before it is cancelled again.
 _CANCEL_AGAIN: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses that double from `first` to `longest`, each cut by a random share of up to half.
+    """Pauses that double from `first` to `longest`, each shortened by a random share of up to half.
 
-    The jitter keeps clients that lost the same server from coming back in step.
+    The jitter keeps clients that lost the same server from reconnecting at the same moment.
     """
 
     first: timedelta = timedelta(milliseconds=50)
     longest: timedelta = timedelta(seconds=2)
 
     def pauses(self) -> Iterator[float]:
-        """Yield the pauses in seconds, without end."""
+        """Yield the pauses in seconds, without a limit."""
         pause, longest = self.first.total_seconds(), self.longest.total_seconds()
         while True:
             yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
@@ -30,7 +30,7 @@ class Backoff:
 
 
 async def was_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Pause, but no longer than until the event is set; return whether it is."""
+    """Pause until the event is set or the time is over; return whether the event is set."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -40,18 +40,18 @@ async def was_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 class CancellationGuard:
-    """Raises a cancellation that was swallowed below; loops check it each time round.
+    """Raises a cancellation that a callee swallowed; loops check it in each iteration.
 
-    `asyncio.wait_for` of Python 3.11 loses a cancellation that comes together
-    with the result, and nats-py waits with it for everything: without this,
-    every now and then a task that was cancelled goes on for ever.
+    `asyncio.wait_for` of Python 3.11 loses a cancellation that arrives together with the result,
+    and nats-py uses it for every wait. Without this guard, a cancelled task occasionally runs for
+    ever.
     """
 
     def __init__(self) -> None:
         self._before = _cancellations()
 
     def check(self) -> None:
-        """Raise if somebody has cancelled this task since the guard was made."""
+        """Raise `CancelledError` if this task was cancelled since the guard was made."""
         if _cancellations() > self._before:
             raise asyncio.CancelledError
 
@@ -59,11 +59,11 @@ class CancellationGuard:
 async def cancel_until_ended(
     *tasks: asyncio.Future[Any], again_after: timedelta = _CANCEL_AGAIN
 ) -> None:
-    """Cancel tasks until they have ended; one cancellation may get lost below them.
+    """Cancel tasks repeatedly until they end, because a callee may swallow a cancellation.
 
     Args:
-        tasks: To cancel.
-        again_after: How long they may tidy up before they are cancelled again.
+        tasks: Tasks to cancel.
+        again_after: Time for cleanup before they are cancelled again.
     """
     unfinished = {task for task in tasks if not task.done()}
     while unfinished:

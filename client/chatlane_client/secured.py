@@ -1,4 +1,4 @@
-"""What a connection has to prove and be shown: keys, certificates, and what NATS refuses."""
+"""Secure a connection: keys, certificates, required encryption, and errors of permissions."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from chatlane_schemas import subjects
 
 Refused: TypeAlias = Literal["publish", "subscribe", "connect"]
 
-# nats-py hands on what the server says in lower case.
+# nats-py passes on the error text of the server in lower case.
 _VIOLATION: Final = "permissions violation for "
 _PUBLISH: Final = f"{_VIOLATION}publish"
 _NO_ENTRY: Final = ("authorization violation", "authentication expired", "authentication revoked")
@@ -29,11 +29,11 @@ _CHAT_TOKEN: Final = re.compile(rf"\b[0-9a-f]{{{subjects.CHAT_TOKEN_DIGITS}}}\b"
 
 
 class Refusal(NamedTuple):
-    """Something that NATS did not let a connection do.
+    """An operation that NATS denied to a connection.
 
     Attributes:
         what: To publish, to subscribe, or to connect at all.
-        detail: What the server said, with the subject.
+        detail: Error text of the server, with the subject.
     """
 
     what: Refused
@@ -44,30 +44,31 @@ OnRefused: TypeAlias = Callable[[Refusal], None]
 
 
 def refusal_in(error: Exception) -> Refusal | None:
-    """Return what was refused, if an error that nats-py reports is of that kind.
+    """Return the denied operation if an error that nats-py reports is a denial.
 
-    A refused publish shows nowhere else: its caller sees a timeout at most, and a refused
+    A denied publish appears nowhere else: its caller sees a timeout at most, and a denied
     subscription is silent.
     """
     text = str(error)
-    said = text.lower()
-    if isinstance(error, AuthorizationError) or any(words in said for words in _NO_ENTRY):
+    folded = text.lower()
+    if isinstance(error, AuthorizationError) or any(words in folded for words in _NO_ENTRY):
         return Refusal("connect", text)
-    if _VIOLATION in said:
-        return Refusal("publish" if _PUBLISH in said else "subscribe", text)
+    if _VIOLATION in folded:
+        return Refusal("publish" if _PUBLISH in folded else "subscribe", text)
     return None
 
 
 def without_chats(text: str) -> str:
-    """Return what the server said for a log: its subjects without what stands in them for a chat.
+    """Return the error text of the server for a log, without the chat tokens in its subjects.
 
-    That is a digest without a key, from which a phone number can be found by trying all there are.
+    A chat token is a digest without a key, so trying all phone numbers would find the number behind
+    it.
     """
     return _CHAT_TOKEN.sub("…", text)
 
 
 def trusted_by(ca_file: str | Path) -> ssl.SSLContext:
-    """Return a context that takes only certificates of this authority, for the name that is dialled.
+    """Return a context that accepts only certificates of this authority, for the dialled name.
 
     Raises:
         OSError: The file cannot be read or holds no certificate.
@@ -76,9 +77,9 @@ def trusted_by(ca_file: str | Path) -> ssl.SSLContext:
 
 
 class SecuredClient(Client):
-    """A client that stays away from servers that do not encrypt although it is expected to.
+    """A client that leaves servers without TLS when encryption is required.
 
-    And that goes on where to encrypt fails, or where a server says nothing more.
+    It also goes on to the next server if the TLS handshake fails or a server stops responding.
     """
 
     @override
@@ -93,13 +94,13 @@ class SecuredClient(Client):
 
 
 async def come_up(client: Client, process_connect_init: Callable[[], Awaitable[None]]) -> None:
-    """Run what nats-py does when a server answers; let a connection go that does not come up.
+    """Run the connect steps of nats-py; close the transport of a connection that fails.
 
-    nats-py waits until it is told that a connection is closed. Where to encrypt fails, be it for a
-    certificate or because the server goes away, nobody tells it, so that neither another attempt
-    nor `close` ever came about; and it keeps the socket of each attempt that was refused. Where a
-    server says nothing more, TLS waits half a minute for its goodbye, before another server is
-    dialled. There is no public place for this (a test pins the names).
+    nats-py waits until a connection reports that it is closed. When the TLS handshake fails,
+    because of a certificate or because the server closes the connection, that report never comes:
+    neither another attempt nor `close` finishes. nats-py also keeps the socket of each refused
+    attempt. When a server stops responding, TLS waits half a minute for its closing message before
+    nats-py dials another server. nats-py has no public hook for this (a test pins the names).
     """
     transport = client._transport  # noqa: SLF001
     if isinstance(transport, TcpTransport):
@@ -122,15 +123,15 @@ async def _closed_soon(transport: TcpTransport) -> None:
 
 
 def require_encryption(client: Client) -> None:
-    """Refuse to go on where a server does not speak TLS although it is expected to.
+    """Raise an error if the server does not speak TLS although encryption is required.
 
-    nats-py encrypts when the server asks for it, so whoever answers in the server's place could
-    have everything in plain text by not asking. It is expected where a context was given, and
-    where the address begins with `tls://`. To be called before the client says who it is, for
-    which there is no public place (a test pins the names).
+    nats-py encrypts only if the server asks for it, so an impostor could get everything in plain
+    text by not asking. Encryption is required if a context was given, or if the address begins with
+    `tls://`. Call this before the client sends its credentials, for which nats-py has no public
+    hook (a test pins the names).
 
     Raises:
-        NatsError: It does not.
+        NatsError: The server does not speak TLS.
     """
     server = client._current_server  # noqa: SLF001
     is_expected = "tls" in client.options or (server is not None and server.uri.scheme == "tls")
@@ -139,12 +140,13 @@ def require_encryption(client: Client) -> None:
 
 
 def read_key_again(client: Client) -> Exception | None:
-    """Take the key of the next connection from its file, where the client has one.
+    """Reload the key for the next connection from its file, if the client has one.
 
-    nats-py reads the seed for every signature, but the public key that goes with it only once.
+    nats-py reads the seed for every signature, but the matching public key only once.
 
     Returns:
-        Why it cannot be used: the former one stays, and the server says what that is good for.
+        The error that makes the file unusable, or None. On an error the client keeps the earlier
+        key, and the server decides whether it is still valid.
     """
     if client._nkeys_seed is None:  # noqa: SLF001
         return None

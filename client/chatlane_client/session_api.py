@@ -1,4 +1,4 @@
-"""The session API for callers that change sessions, typed."""
+"""Typed client of the session API, for callers that read and change sessions."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -44,16 +44,17 @@ from chatlane_schemas.turns import StopReply, TurnCancel
 
 
 class SessionApi(Api):
-    """Finds and changes sessions, for a person or for nobody in particular.
+    """Finds and changes sessions, on behalf of a person or without a person.
 
-    A change is repeated with its id until it is answered, and made once. To repeat one over a
-    restart of the caller, keep its `request_id` and pass it again with the same values.
+    The client repeats a change with its id until there is a reply, and the service makes it once.
+    To repeat a change after a restart of the caller, keep its `request_id` and pass it again with
+    the same values.
 
     Raises (from every method):
-        SessionNotFoundError: There is no session of the id that is given, or it is somebody
-            else's.
-        ConflictingRequestError: Another request had the request id that is given.
-        UnansweredRequestError: Nobody answered in time; a change may have been made.
+        SessionNotFoundError: There is no session with the given id, or it belongs to another
+            person.
+        ConflictingRequestError: Another request used the given request id.
+        UnansweredRequestError: The service did not reply in time; it may have made the change.
         InvalidAnswerError: The answer does not follow the contract.
     """
 
@@ -63,12 +64,12 @@ class SessionApi(Api):
         return await self._ask_session("get", request)
 
     async def peek(self, session_key: str) -> SessionView | None:
-        """Return the session a key leads to now, if it leads to one of theirs."""
+        """Return the current session of a key, if the person has access to it."""
         request = SessionPeek(**self._stamp(), session_key=session_key)
         return (await self._ask("session", "peek", request, SessionReply)).session
 
     async def find(self, title: str) -> tuple[SessionView, ...]:
-        """Return the sessions of a title, the newest first; a person has at most one."""
+        """Return the sessions with a title, newest first; a person has at most one."""
         request = SessionFind(**self._stamp(), title=title)
         return (await self._ask("session", "find", request, SessionListReply)).sessions
 
@@ -82,15 +83,15 @@ class SessionApi(Api):
         archived: bool | None = None,
         page_size: int = 50,
     ) -> AsyncIterator[SessionView]:
-        """Yield the sessions to which all that is given applies, the newest first.
+        """Yield the sessions that match all given filters, newest first.
 
         Args:
-            platform: Only of this platform.
-            agent: Only of this agent.
-            origin: Only what this kind of caller opened, `chat` for what messages opened.
-            active_since: Only those in which a person has written since, aware.
-            archived: Only those that are archived, or that are not; None for both.
-            page_size: How many are asked for at once, 1 to 200.
+            platform: Only sessions of this platform.
+            agent: Only sessions of this agent.
+            origin: Only sessions that this kind of caller opened; `chat` for messages of a chat.
+            active_since: Only sessions in which a person has written since; a time with time zone.
+            archived: Only archived sessions, or only others; None for both.
+            page_size: Sessions per request, 1 to 200.
         """
         cursor = None
         while True:
@@ -141,16 +142,16 @@ class SessionApi(Api):
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Put a session away in lists, or take it out again; otherwise it stays as it is.
+        """Archive a session or take it out of the archive; nothing else changes.
 
         Args:
             session_id: Session to change.
             archived: Whether it is to be archived.
-            expected_version: `version` of the session this is made from; None for any.
-            request_id: Of a request that is made again.
+            expected_version: `version` of the session that the change is based on; None for any.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            StaleRequestError: The session has another version by now.
+            StaleRequestError: The session has changed since that version.
         """
         request = SessionArchive(
             **self._stamp(request_id),
@@ -171,20 +172,21 @@ class SessionApi(Api):
         config: Mapping[str, JsonValue] | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Open a session, on a lane or on none.
+        """Open a session, on a lane or without one.
 
         Args:
             origin: Kind of caller, such as `acp`; not `chat`.
-            session_key: Key of the lane that shall lead to it, whose session must have ended.
-            profile: Persona of a session without a lane; None for the default one.
-            cwd: Directory in which tools work, at most 4,096 characters.
+            session_key: Key of the lane to point to the session; the lane's last session must
+                have ended.
+            profile: Persona of a session without a lane; None for the default profile.
+            cwd: Working directory of tools, at most 4,096 characters.
             model: Model that is to answer, at most 256 characters.
-            config: Whatever else the agent reads, at most 16 kB of JSON; never credentials.
-            request_id: Of a request that is made again.
+            config: Other settings for the agent, at most 16 kB of JSON; never credentials.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            SessionNotFoundError: The lane led to no session of the person who is acted for.
-            ConflictingRequestError: The lane leads to a session that goes on.
+            SessionNotFoundError: The lane never pointed to a session of this person.
+            ConflictingRequestError: The session of the lane has not ended.
             RefusedRequestError: Profile, account or key are not declared.
         """
         request = SessionCreate(
@@ -206,13 +208,13 @@ class SessionApi(Api):
         attachments: Sequence[Attachment] = (),
         request_id: str | None = None,
     ) -> SessionView:
-        """Say something in a session, queued like a message of a chat.
+        """Submit a message to a session; it is queued like a message of a chat.
 
         Returns:
-            The session it was said in: another one if it was compacted.
+            The session that received the message: another session if this one was compacted.
 
         Raises:
-            ConflictingRequestError: It has ended or is suspended.
+            ConflictingRequestError: The session has ended or is suspended.
         """
         request = SessionSubmit(
             **self._stamp(request_id),
@@ -223,21 +225,21 @@ class SessionApi(Api):
         return await self._ask_session("submit", request)
 
     async def remove(self, session_id: UUID, *, request_id: str | None = None) -> None:
-        """Delete a session and its transcript; copies of it in branches stay.
+        """Delete a session and its transcript; copies in forked sessions stay.
 
         Raises:
-            ConflictingRequestError: A worker has a turn of it, or background work holds it.
+            ConflictingRequestError: A worker holds a turn of it, or background work holds it.
         """
         request = SessionRemove(**self._stamp(request_id), session_id=session_id)
         await self._ask("session", "remove", request, SessionReply)
 
     async def prune(self, idle_days: int, *, page_size: int = 100) -> int:
-        """End sessions that nobody wrote in for so many days, and return how many it were.
+        """End sessions that were inactive for this many days; return how many were ended.
 
-        Suspended, held and busy ones stay. Only for who acts for nobody.
+        Suspended, held and busy sessions stay. Only for callers that act for no person.
 
         Raises:
-            ForbiddenRequestError: It acts for a person.
+            ForbiddenRequestError: The caller acts for a person.
         """
         request = SessionPrune(
             id=new_envelope_id(), at=datetime.now(UTC), idle_days=idle_days, limit=page_size
@@ -245,13 +247,13 @@ class SessionApi(Api):
         return await self._sweep("prune", request)
 
     async def clean_up(self, origin: str, *, page_size: int = 50) -> int:
-        """Delete the sessions that a kind of caller opened, and return how many it were.
+        """Delete the sessions that a kind of caller opened; return how many were deleted.
 
-        Those that a worker has in hands or that are held stay.
+        Busy and held sessions stay.
 
         Args:
-            origin: Such as `acp`; what chats said is never cleaned up.
-            page_size: How many are looked at with each request, 1 to 200.
+            origin: Kind of caller, such as `acp`; sessions of chats are never deleted.
+            page_size: Sessions to check per request, 1 to 200.
         """
         request = SessionCleanup(**self._stamp(), origin=origin, limit=page_size)
         return await self._sweep("cleanup", request)
@@ -268,25 +270,25 @@ class SessionApi(Api):
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Set what is given, clear what is named, and leave the rest.
+        """Set the given values, clear the named ones, and keep the rest.
 
-        Two callers that change a session at once lose nothing if they pass `expected_version`, or
-        if each changes its own keys with `config_patch`.
+        Two callers that change a session at once lose no change if they pass `expected_version`, or
+        if each changes separate keys with `config_patch`.
 
         Args:
             session_id: Session to change.
-            cwd: Directory in which tools work, at most 4,096 characters.
+            cwd: Working directory of tools, at most 4,096 characters.
             model: Model that is to answer, at most 256 characters.
-            config: Whatever else the agent reads, at most 16 kB of JSON; never credentials.
-                It replaces the config that is there.
+            config: Other settings for the agent, at most 16 kB of JSON; never credentials.
+                It replaces the current config.
             config_patch: Keys of the config to change, as a JSON Merge Patch (RFC 7396): objects
                 are merged, None removes a key, everything else replaces.
-            clear: What to take back.
-            expected_version: `version` of the session this is made from; None for any.
-            request_id: Of a request that is made again.
+            clear: Values to clear.
+            expected_version: `version` of the session that the change is based on; None for any.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            StaleRequestError: The session has another version by now; `current` shows it.
+            StaleRequestError: The session has changed since that version; `current` shows it.
             RefusedRequestError: The config is too large, or would hold a credential.
         """
         request = SessionUpdate(
@@ -309,17 +311,17 @@ class SessionApi(Api):
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Give a session a title of at most 100 characters; `""` takes it away.
+        """Set the title of a session, at most 100 characters; `""` removes it.
 
         Args:
             session_id: Session to change.
             title: The title, on one line.
-            expected_version: `version` of the session this is made from; None for any.
-            request_id: Of a request that is made again.
+            expected_version: `version` of the session that the change is based on; None for any.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            ConflictingRequestError: Another session of the owner has it.
-            StaleRequestError: The session has another version by now; `current` shows it.
+            ConflictingRequestError: Another session of the owner has this title.
+            StaleRequestError: The session has changed since that version; `current` shows it.
         """
         request = SessionTitle(
             **self._stamp(request_id),
@@ -330,38 +332,39 @@ class SessionApi(Api):
         return await self._ask_session("title", request)
 
     async def end(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
-        """End a session; one that has ended stays as it ended."""
+        """End a session; a session that has already ended stays unchanged."""
         request = SessionEnd(**self._stamp(request_id), session_id=session_id)
         return await self._ask_session("end", request)
 
     async def reopen(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
-        """Take the end of a session back, or that it was given up.
+        """Reopen a session that has ended or was suspended.
 
-        Where its lane leads stays as it is.
+        The session of its lane stays the same.
 
         Raises:
-            ConflictingRequestError: It goes on in another one (merged or compacted).
+            ConflictingRequestError: The conversation continues in another session (merged or
+                compacted).
         """
         request = SessionReopen(**self._stamp(request_id), session_id=session_id)
         return await self._ask_session("reopen", request)
 
     async def reset(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
-        """End a session and return the next one of its lane.
+        """End a session and return the next session of its lane.
 
         Raises:
-            StaleRequestError: Its lane leads to another session by now.
+            StaleRequestError: Its lane points to another session now.
         """
         request = SessionReset(**self._stamp(request_id), session_id=session_id)
         return await self._ask_session("reset", request)
 
     async def reset_reply(self, session_id: UUID, *, request_id: str | None = None) -> SessionReply:
-        """End a session and return the whole answer.
+        """End a session and return the whole reply.
 
-        Its `dropped` says how many messages waited; they are in the transcript of the session
-        that ended, marked as not answered.
+        Its `dropped` is the number of pending messages. The transcript of the ended session keeps
+        them, marked as not answered.
 
         Raises:
-            StaleRequestError: Its lane leads to another session by now.
+            StaleRequestError: Its lane points to another session now.
         """
         request = SessionReset(**self._stamp(request_id), session_id=session_id)
         return await self._ask("session", "reset", request, SessionReply)
@@ -374,22 +377,22 @@ class SessionApi(Api):
         expected_session_id: UUID,
         request_id: str | None = None,
     ) -> SessionView:
-        """Let a lane lead to a session that is there, and return that session.
+        """Point a lane to an existing session, and return that session.
 
-        Ended, it is reopened; compacted, it is the one it goes on in. The session the lane led
-        to ends, unless another lane leads to it.
+        Reopens a session that has ended. For a compacted session, the lane points to the session in
+        which it continues. The previous session of the lane ends, unless another lane points to it.
 
         Args:
             session_key: Key of the lane.
-            session_id: Where it is to lead.
-            expected_session_id: Where it leads now, as the caller knows it.
-            request_id: Of a request that is made again.
+            session_id: Session that the lane is to point to.
+            expected_session_id: Session that the lane points to now, as far as the caller knows.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            SessionNotFoundError: There is no such lane, or it is somebody else's.
-            StaleRequestError: The lane leads to another session by now.
-            ConflictingRequestError: It is another profile's or another person's, or is private and
-                the lane is not.
+            SessionNotFoundError: The lane does not exist, or belongs to another person.
+            StaleRequestError: The lane points to another session now.
+            ConflictingRequestError: The session is of another profile or person, or it is private
+                and the lane is not.
         """
         request = SessionSwitch(
             **self._stamp(request_id),
@@ -407,18 +410,18 @@ class SessionApi(Api):
         session_key: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Return a new session that begins as a copy of another one.
+        """Return a new session that begins as a copy of another session.
 
         Args:
-            session_id: What to copy; it keeps everything.
+            session_id: Session to copy; it stays unchanged.
             through_seq: Last row to copy; None copies all.
-            session_key: Key of a lane that leads to it and shall go on in the copy.
-            request_id: Of a request that is made again.
+            session_key: Key of a lane that points to the session and is to continue in the copy.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            SessionNotFoundError: There is no such lane, or it is somebody else's.
-            StaleRequestError: The lane leads to another session by now.
-            RefusedRequestError: There is no such row.
+            SessionNotFoundError: The lane does not exist, or belongs to another person.
+            StaleRequestError: The lane points to another session now.
+            RefusedRequestError: The row does not exist.
         """
         request = SessionFork(
             **self._stamp(request_id),
@@ -429,29 +432,29 @@ class SessionApi(Api):
         return await self._ask_session("fork", request)
 
     async def stop(self, session_id: UUID, *, request_id: str | None = None) -> StopReply:
-        """End what runs in a session and drop what waits; its next message goes on with it.
+        """Stop the running turn of a session and drop pending messages; the session stays open.
 
         Returns:
-            What there was to stop. A turn that a worker has ends a moment later, and at the
-            latest with its lease.
+            The turn and messages that were stopped. A turn that a worker holds ends a moment
+            later, and at the latest with its lease.
         """
         request = SessionStop(**self._stamp(request_id), session_id=session_id)
         return await self._ask("session", "stop", request, StopReply)
 
     async def cancel_turn(self, turn_id: UUID, *, request_id: str | None = None) -> StopReply:
-        """End one turn; what waits behind it is next.
+        """End one turn; the next turn answers the messages that are queued behind it.
 
-        One that nobody has claimed is dropped with all that waits. One that is over stays as
-        it ended.
+        An unclaimed turn is dropped with all pending messages. A turn that has ended stays
+        unchanged.
 
         Raises:
-            SessionNotFoundError: There is no such turn, or it is somebody else's.
+            SessionNotFoundError: The turn does not exist, or belongs to another person.
         """
         request = TurnCancel(**self._stamp(request_id), turn_id=turn_id)
         return await self._ask("turn", "cancel", request, StopReply)
 
     async def _sweep(self, verb: str, request: SessionPrune | SessionCleanup) -> int:
-        """Ask page by page, and return how many sessions it were in all."""
+        """Send the request page by page, and return the total number of sessions."""
         done = 0
         while True:
             reply = await self._ask("session", verb, request, SessionSweepReply)

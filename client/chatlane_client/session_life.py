@@ -1,4 +1,4 @@
-"""The session API for what keeps, interrupts or gives up a session, typed."""
+"""Typed client of the session API for holds, interruptions, notes and suspension."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -20,52 +20,53 @@ from chatlane_schemas.sessions import SessionView
 
 
 class SessionLifeApi(Api):
-    """Holds, marks and suspends sessions, for a person or for nobody in particular.
+    """Holds, marks and suspends sessions, on behalf of a person or without a person.
 
-    Each change is repeated with its id until it is answered, and made once. To repeat one over
-    a restart of the caller, keep its `request_id` and pass it again with the same values.
+    The client repeats each change with its id until there is a reply, and the service makes it
+    once. To repeat a change after a restart of the caller, keep its `request_id` and pass it again
+    with the same values.
 
     Raises (from every method):
-        SessionNotFoundError: There is no such session, or it is somebody else's.
-        ConflictingRequestError: Another request had the request id that is given; or the session
-            has ended, which `release`, `leave_note` and `count_rounds` do not mind.
-        UnansweredRequestError: Nobody answered in time; a change may have been made.
+        SessionNotFoundError: There is no such session, or it belongs to another person.
+        ConflictingRequestError: Another request used the given request id; or the session has
+            ended, which `release`, `leave_note` and `count_rounds` allow.
+        UnansweredRequestError: The service did not reply in time; it may have made the change.
         InvalidAnswerError: The answer does not follow the contract.
     """
 
     async def suspend(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
-        """Give a session up: whatever keeps it, the next message opens another one."""
+        """Suspend a session: the next message opens another one, in spite of holds and marks."""
         request = SessionSuspend(**self._stamp(request_id), session_id=session_id)
         return await self._ask_session("suspend", request)
 
     async def mark(
         self, session_id: UUID, reason: str = "interrupted", *, request_id: str | None = None
     ) -> SessionView:
-        """Say that a session was interrupted: it goes on for a while, and its agent is told.
+        """Mark a session as interrupted: no rule ends it for a while, and its agent learns of it.
 
         Args:
-            session_id: Which one; must not be suspended.
-            reason: What interrupted it, one word such as `restart`.
-            request_id: Of a request that is made again.
+            session_id: Session to mark; must not be suspended.
+            reason: Cause of the interruption, one word such as `restart`.
+            request_id: Id of an earlier request that this one repeats.
         """
         request = SessionMark(**self._stamp(request_id), session_id=session_id, reason=reason)
         return await self._ask_session("mark", request)
 
     async def unmark(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
-        """Take the mark of an interruption away, as a complete result does by itself."""
+        """Remove the interruption mark of a session, as a complete result does automatically."""
         request = SessionUnmark(**self._stamp(request_id), session_id=session_id)
         return await self._ask_session("unmark", request)
 
     async def hold(
         self, session_id: UUID, name: str, lasts: timedelta, *, request_id: str | None = None
     ) -> SessionView:
-        """Keep a session from timed resets and from pruning; the same name renews.
+        """Protect a session from timed resets and pruning; the same name renews the hold.
 
         Args:
-            session_id: Which one.
-            name: What holds it: letters, digits, `.`, `_`, `:`, `-`, at most 128.
-            lasts: Until it ends by itself; whole seconds, at most a day.
-            request_id: Of a request that is made again.
+            session_id: Session to hold.
+            name: Name of the hold: letters, digits, `.`, `_`, `:`, `-`, at most 128.
+            lasts: Time until the hold ends automatically; whole seconds, at most a day.
+            request_id: Id of an earlier request that this one repeats.
         """
         seconds = round(lasts.total_seconds())
         request = SessionHold(
@@ -76,7 +77,7 @@ class SessionLifeApi(Api):
     async def release(
         self, session_id: UUID, name: str, *, request_id: str | None = None
     ) -> SessionView:
-        """End a hold, if there is one of this name."""
+        """End the hold with this name, if there is one."""
         request = SessionRelease(**self._stamp(request_id), session_id=session_id, name=name)
         return await self._ask_session("release", request)
 
@@ -88,16 +89,16 @@ class SessionLifeApi(Api):
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Set which model answers in a session, as a whole; None takes it back.
+        """Set the complete model override of a session; None removes it.
 
         Args:
             session_id: Session to change.
-            override: The model; None for the agent's own choice.
-            expected_version: `version` of the session this is made from; None for any.
-            request_id: Of a request that is made again.
+            override: The model; None for the agent's default.
+            expected_version: `version` of the session that the change is based on; None for any.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            StaleRequestError: The session has another version by now; `current` shows it.
+            StaleRequestError: The session has changed since that version; `current` shows it.
         """
         request = SessionOverride(
             **self._stamp(request_id),
@@ -115,18 +116,18 @@ class SessionLifeApi(Api):
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
-        """Leave a note for the session that will follow; `""` takes it away.
+        """Leave a note for the next session; `""` removes it.
 
         Args:
-            session_id: Which one; may have ended, as long as no other has followed.
-            note: At most 8,000 characters, told once with the first turn or routed message.
-                It replaces the note that is there.
-            expected_version: `version` of the session this is made from; None for any.
-            request_id: Of a request that is made again.
+            session_id: Session that leaves the note; may have ended if no other has followed.
+            note: At most 8,000 characters, delivered once with the first turn or routed message.
+                It replaces the current note.
+            expected_version: `version` of the session that the change is based on; None for any.
+            request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            StaleRequestError: Another session has followed, or the session has another version
-                by now; then `current` shows it.
+            StaleRequestError: Another session has followed, or the session has changed since that
+                version; then `current` shows it.
         """
         request = SessionNote(
             **self._stamp(request_id),
@@ -137,7 +138,7 @@ class SessionLifeApi(Api):
         return await self._ask_session("note", request)
 
     async def count_rounds(self, session_id: UUID, since: datetime | None = None) -> int:
-        """Return how often something was said and then answered, in rows later than `since`."""
+        """Return the number of rounds (messages and their answer) in rows later than `since`."""
         request = SessionRounds(**self._stamp(), session_id=session_id, since=since)
         reply = await self._ask("session", "rounds", request, SessionRoundsReply)
         if reply.rounds is None:

@@ -1,4 +1,4 @@
-"""What a running turn takes in, each message once."""
+"""Take new messages into a running turn, each message once."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,19 +9,19 @@ from chatlane_schemas.turns import TakeReply
 
 
 class Steering:
-    """Asks for what came since the last message that the turn has."""
+    """Requests the messages that arrived after the last message of the turn."""
 
     def __init__(
         self, ask: Callable[[int], Awaitable[TakeReply]], grant: Grant, signals: Signals
     ) -> None:
-        """Make one; `ask` takes the place in the transcript after which something is new."""
+        """Create it; `ask` requests the messages after a position in the transcript."""
         self._ask = ask
         self._signals = signals
         self._taken_in = grant.taken_in
         self._last_seq = grant.messages[-1].seq
 
     async def take(self) -> tuple[TurnMessage, ...]:
-        """Return what is new; while it is not known, there is news still."""
+        """Return the new messages; if the request fails, `has_news` stays set."""
         self._signals.has_news.clear()
         try:
             reply = await self._ask(self._last_seq)

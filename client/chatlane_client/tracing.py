@@ -1,7 +1,8 @@
 """Spans of the client, and the W3C trace context in NATS headers.
 
-Only the interface of OpenTelemetry is used: a program that sets up no SDK gets no spans, and what
-was traced before it stays traced. Baggage is never passed on, since anything may be in it.
+The module uses only the API of OpenTelemetry: a program without an SDK records no spans, and an
+incoming trace context is still passed on. Baggage is never passed on, because it may contain
+anything.
 """
 
 import contextlib
@@ -17,19 +18,19 @@ _tracer = trace.get_tracer("chatlane_client")
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the headers that carry the current context: none where nothing is traced."""
+    """Return the headers that carry the current context; none if there is no trace."""
     headers: dict[str, str] = {}
     _W3C.inject(headers)
     return headers
 
 
 def context_of(headers: Mapping[str, str] | None) -> Context:
-    """Return the context that a message came with, which may be none."""
+    """Return the trace context of a message, which may be empty."""
     return _W3C.extract(headers or {}, context=Context())
 
 
 def link_to(traceparent: str) -> Link | None:
-    """Return a link to the trace of a message; None when it is no valid context."""
+    """Return a link to the trace of a message; None if its context is not valid."""
     context = trace.get_current_span(context_of({"traceparent": traceparent})).get_span_context()
     return Link(context) if context.is_valid else None
 
@@ -43,14 +44,14 @@ def span(
     parent: Context | None = None,
     links: list[Link] | None = None,
 ) -> Iterator[Span]:
-    """Trace the block; an error is noted by its type, for its text may quote what people wrote.
+    """Trace the block; record only the type of an error, because its text may quote a message.
 
     Args:
-        name: What is done; never with an id in it.
-        kind: Who is at the other end.
-        attributes: Declared names and ids of chatlane's own.
-        parent: By default the current context.
-        links: To what else is dealt with.
+        name: Name of the operation; never with an id in it.
+        kind: Role of the other side.
+        attributes: Declared names and ids made by chatlane.
+        parent: Parent context; by default the current one.
+        links: Links to the other traces that the block handles.
     """
     with _tracer.start_as_current_span(
         name,

@@ -1,4 +1,4 @@
-"""The transcript API, typed."""
+"""Typed client of the transcript API."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
@@ -29,16 +29,16 @@ MAX_PAGE_ROWS: Final = 500
 
 
 class TranscriptApi(Api):
-    """Reads and changes transcripts; every request is repeated until it is answered.
+    """Reads and changes transcripts; repeats every request until there is a reply.
 
-    A change is repeated under one id, so it happens once. A caller that may be restarted in
-    between gives an id of its own (`request_id`) and keeps it.
+    A change keeps its id over repetitions, so the service makes it once. A caller that may restart
+    in between passes its `request_id` and keeps it.
 
     Raises (from every method):
-        SessionNotFoundError: There is no session of the id that is given, or it is somebody
-            else's.
-        ConflictingRequestError: Another request had the request id that is given.
-        UnansweredRequestError: Nobody answered in time; a change may have been made.
+        SessionNotFoundError: There is no session with the given id, or it belongs to another
+            person.
+        ConflictingRequestError: Another request used the given request id.
+        UnansweredRequestError: The service did not reply in time; it may have made the change.
         InvalidAnswerError: The answer does not follow the contract.
     """
 
@@ -51,15 +51,15 @@ class TranscriptApi(Api):
         whole_chain: bool = False,
         as_stored: bool = False,
     ) -> AsyncIterator[tuple[TranscriptEntry, ...]]:
-        """Yield the transcript in pages, the newest page first, each oldest row first.
+        """Yield the transcript in pages, newest page first, each page oldest row first.
 
         Args:
             session_id: Session to read.
-            before_seq: Only rows below this one.
-            page_size: Rows of a page; one more or less where a call and its results stay
+            before_seq: Only rows below this seq.
+            page_size: Rows of a page; the number differs where a call and its results stay
                 together.
-            whole_chain: Whether to go on with the sessions that this one continues.
-            as_stored: Whether to show the rows that are stored, without placeholders for the
+            whole_chain: Whether to continue with the sessions that this one continues.
+            as_stored: Whether to show the stored rows, without placeholders for the
                 results of calls that have none.
         """
         cursor = None
@@ -82,13 +82,13 @@ class TranscriptApi(Api):
     async def newest(
         self, session_id: UUID, *, limit: int = 100, before_seq: int | None = None
     ) -> tuple[TranscriptEntry, ...]:
-        """Return the newest rows of a transcript, oldest first, as a model may be given them.
+        """Return the newest rows of a transcript, oldest first, as valid input for a model.
 
         Args:
             session_id: Session to read.
-            limit: How many rows at most, over as many pages as it takes; fewer where the first
-                ones are results of a call that is left out.
-            before_seq: Only rows below this one.
+            limit: Maximum number of rows, over as many pages as needed; fewer if the first
+                rows are results of a call that is left out.
+            before_seq: Only rows below this seq.
         """
         rows: tuple[TranscriptEntry, ...] = ()
         size = min(limit, MAX_PAGE_ROWS)
@@ -99,7 +99,7 @@ class TranscriptApi(Api):
         return _without_parted_results(rows, len(rows) - limit)
 
     async def revisions(self, session_id: UUID, seq: int) -> AsyncIterator[Revision]:
-        """Yield what a row said before it was edited or deleted, the newest first."""
+        """Yield the earlier texts of a row that was edited or deleted, newest first."""
         before = None
         while True:
             request = TranscriptRevisions(
@@ -120,20 +120,20 @@ class TranscriptApi(Api):
         agent: str | None = None,
         page_size: int = 20,
     ) -> AsyncIterator[TranscriptHit]:
-        """Yield the rows that match a query, the best first.
+        """Yield the rows that match a query, best first.
 
-        What was said a moment ago may not be found yet. Of more than a thousand rows that
-        match, the newest are found.
+        The search may not find very recent rows yet. If more than a thousand rows match, it finds
+        the newest.
 
         Args:
-            query: Words that all have to be there, in at most 512 characters. `"Words in
-                quotes"` follow each other, `word*` may go on, `-word` must not be there.
+            query: Words that must all be in a row, in at most 512 characters. `"Words in
+                quotes"` must follow each other, `word*` matches a prefix, `-word` excludes rows.
             session_id: Only rows of this session.
             agent: Only rows of this agent's sessions.
-            page_size: Rows to ask for at once, at most 50.
+            page_size: Rows per request, at most 50.
 
         Raises:
-            RefusedRequestError: No word of the query says what has to be there.
+            RefusedRequestError: The query has no word that rows must contain.
         """
         cursor = None
         while True:
@@ -155,7 +155,7 @@ class TranscriptApi(Api):
     async def append(
         self, session_id: UUID, rows: Sequence[AppendedRow], *, request_id: str | None = None
     ) -> TranscriptChanged:
-        """Add rows at the end; one that is known by an id is not added again.
+        """Append rows; skips rows whose id the transcript already has.
 
         Raises:
             ConflictingRequestError: The session has ended.
@@ -176,17 +176,17 @@ class TranscriptApi(Api):
         allow_empty: bool = False,
         request_id: str | None = None,
     ) -> TranscriptChanged:
-        """Write a transcript anew, all or nothing.
+        """Replace a transcript, all or nothing.
 
         Args:
             session_id: Session to write to.
             rows: All rows, in order.
-            expected_version: `version` of the transcript the rows were made from.
-            allow_empty: Whether no rows are meant.
-            request_id: Id to repeat it under after a restart.
+            expected_version: `version` of the transcript that the rows are based on.
+            allow_empty: Whether to allow an empty transcript.
+            request_id: Id under which to repeat the request after a restart.
 
         Raises:
-            StaleRequestError: It has changed since that version.
+            StaleRequestError: The transcript has changed since that version.
             ConflictingRequestError: A turn is running, or the session has ended.
         """
         request = TranscriptReplace(
@@ -208,19 +208,19 @@ class TranscriptApi(Api):
         in_child: bool = False,
         request_id: str | None = None,
     ) -> TranscriptChanged:
-        """Put a summary in the place of the oldest rows; later rows stay behind it.
+        """Replace the oldest rows with a summary; later rows follow it.
 
         Args:
             session_id: Session to write to.
-            summary: Fewer rows than they stand for.
-            through_seq: The last row that is summed up.
-            expected_version: `version` of the transcript the summary was made from.
-            in_child: Whether to end the session and go on in another one, which begins with the
-                summary; the answer names it.
-            request_id: Id to repeat it under after a restart.
+            summary: The summary, in fewer rows than it replaces.
+            through_seq: The last summarised row.
+            expected_version: `version` of the transcript that the summary is based on.
+            in_child: Whether to end the session and continue in another session that begins with
+                the summary; the reply names it.
+            request_id: Id under which to repeat the request after a restart.
 
         Raises:
-            StaleRequestError: Rows were taken out since that version; new ones do no harm.
+            StaleRequestError: Rows were removed since that version; added rows are allowed.
             ConflictingRequestError: A turn is running on these rows, or for a child on any, or
                 the session has ended.
         """
@@ -242,10 +242,10 @@ class TranscriptApi(Api):
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> TranscriptChanged:
-        """Take back the last turns, whole; more than there are takes back all.
+        """Rewind the last turns completely; more turns than there are rewinds all.
 
         Raises:
-            StaleRequestError: It has changed since that version.
+            StaleRequestError: The transcript has changed since that version.
             ConflictingRequestError: A turn is running, or the session has ended.
         """
         request = TranscriptRewind(
@@ -263,12 +263,12 @@ class TranscriptApi(Api):
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> TranscriptChanged:
-        """Take the last turn back and let what was said in it be answered once more.
+        """Rewind the last turn and queue its messages to be answered again.
 
         Raises:
-            StaleRequestError: It has changed since that version.
-            ConflictingRequestError: A turn is running, nobody has said anything, or the session
-                has ended.
+            StaleRequestError: The transcript has changed since that version.
+            ConflictingRequestError: A turn is running, there is no message, or the session has
+                ended.
         """
         request = TranscriptRetry(
             **self._stamp(request_id),
@@ -278,7 +278,7 @@ class TranscriptApi(Api):
         return await self._ask("transcript", "retry", request, TranscriptChanged)
 
     async def version(self, session_id: UUID) -> str:
-        """Return the version of a transcript, for a change that is made from it."""
+        """Return the version of a transcript, to base a change on it."""
         request = TranscriptLoad(**self._stamp(), session_id=session_id, limit=1)
         reply = await self._ask("transcript", "load", request, TranscriptReply)
         return reply.version or ""
@@ -287,7 +287,7 @@ class TranscriptApi(Api):
 def _without_parted_results(
     rows: tuple[TranscriptEntry, ...], left_out: int
 ) -> tuple[TranscriptEntry, ...]:
-    """Return what comes after the first rows, without results of calls among these."""
+    """Return the rows after the first ones, without results of calls that are left out."""
     start = max(left_out, 0)
     for place in range(start, len(rows) if start else 0):
         if rows[place].tool_calls:

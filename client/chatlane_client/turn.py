@@ -1,4 +1,4 @@
-"""What a turn handler gets and what it may answer."""
+"""The input of a turn handler and its possible answers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,12 +33,12 @@ _UNANSWERED: Final = {
 
 
 def prompt_of(messages: Iterable[TurnMessage | TranscriptEntry]) -> str:
-    """Return what was said as a model may be given it.
+    """Return the text of messages or rows as a prompt for a model.
 
-    Each message comes after its sender where that is told. A row of a transcript that was not
-    answered says so, so that a model does not take it for a question that is still open. Then
-    further lines of the message itself are indented, so that none of them passes for such a
-    line, or for what another sender says.
+    Each message follows the name of its sender if it has a sender prefix. A row that was not
+    answered carries a remark, so that a model does not treat it as an open question. Further lines
+    of a message with a prefix or remark are indented, so that none of them looks like a remark or
+    like the message of another sender.
     """
     return "\n".join(text for message in messages if (text := _prompt_line(message)))
 
@@ -50,34 +50,34 @@ def _prompt_line(message: TurnMessage | TranscriptEntry) -> str:
     unanswered = message.unanswered if isinstance(message, TranscriptEntry) else None
     if message.sender_prefix is None and unanswered is None:
         return text
-    lines = " ".join(filter(None, (message.sender_prefix, "\n  ".join(text.splitlines()))))
+    prompt = " ".join(filter(None, (message.sender_prefix, "\n  ".join(text.splitlines()))))
     if unanswered is not None:
-        lines += f"\n[Not answered: {_UNANSWERED[unanswered]}. Do not answer it now.]"
-    return lines
+        prompt += f"\n[Not answered: {_UNANSWERED[unanswered]}. Do not answer it now.]"
+    return prompt
 
 
-def _text_of(one: TurnMessage | TranscriptEntry) -> str | None:
-    return one.content if isinstance(one, TranscriptEntry) else one.text
+def _text_of(message: TurnMessage | TranscriptEntry) -> str | None:
+    return message.content if isinstance(message, TranscriptEntry) else message.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One piece of work: what was written since the last answer, in order.
+    """One unit of work: the messages since the last answer, in order.
 
     Attributes:
-        attempt: 1 at first. Tools that were called in an attempt before this
-            one were called; check before doing it twice.
+        attempt: 1 at first. Earlier attempts may have called tools; check before a
+            tool repeats an action.
         source: Where the answer goes.
-        prompt_context: Where this takes place, to be put into the system prompt; the same from
-            turn to turn, so that a cache of the prompt stays good. None if the agent has it off.
-        reset_reason: Rule that ended the session before, on the first turn of a new one.
-        reset_had_activity: Whether anything had been answered in the session before.
-        opening_note: Note that session left for this one.
-        interruption: How often earlier attempts at this turn were lost, and when last.
-        model_override: Model that is to answer instead of the agent's own choice.
+        prompt_context: Description of the chat for the system prompt. It is the same from turn
+            to turn, so that a prompt cache stays valid. None if the agent has it off.
+        reset_reason: Rule that ended the session before, on the first turn of a new session.
+        reset_had_activity: Whether the session before had any answer.
+        opening_note: Note that the session before left for this one.
+        interruption: How many earlier attempts at this turn were lost, and when the last was.
+        model_override: Model that is to answer instead of the agent's default.
         resume_pending: The session was marked as interrupted, and no turn was complete since.
-        signals: What it was told from outside; use `cancel_reason`.
-        take_in: Takes in what came since; use `steered`.
+        signals: Control state of the turn; use `cancel_reason`.
+        take_in: Takes in new messages; use `steered`.
         load_history: Loads the newest rows before the turn; use `history`.
         publish_delta: Streams text while the turn runs; use `delta`.
     """
@@ -104,25 +104,25 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """All that was written, one message a line."""
+        """Text of all messages, one message a line."""
         return "\n".join(message.text for message in self.messages if message.text)
 
     @property
     def prompt(self) -> str:
-        """The same for a model: where several people talk, each message after its sender."""
+        """Text for a model: with the sender before each message where several people talk."""
         return prompt_of(self.messages)
 
     @property
     def cancel_reason(self) -> CancelReason | None:
-        """Why the turn is to end before it is answered, once that is so."""
+        """Reason to end the turn before its answer; None while it may go on."""
         return self.signals.cancel_reason
 
     async def steered(self) -> AsyncIterator[TurnMessage]:
-        """Yield what is written while the turn runs and is meant for it, as it comes.
+        """Yield the messages that arrive for this turn while it runs.
 
-        For agents, chats and commands whose busy mode is `steer`. Every message that was
-        yielded is answered by this turn, those that were not are in the next one. It goes on
-        until the handler leaves it.
+        For agents, chats and commands whose busy mode is `steer`. This turn answers every message
+        that was yielded; the next turn answers the others. The iteration continues until the
+        handler leaves it.
         """
         while True:
             await self.signals.has_news.wait()
@@ -130,33 +130,33 @@ class Turn:
                 yield message
 
     async def take_steered(self) -> tuple[TurnMessage, ...]:
-        """Return what came since, without waiting for more; `steered` at one moment."""
+        """Return the new messages without waiting for more; a single step of `steered`."""
         return await self.take_in() if self.signals.has_news.is_set() else ()
 
     async def history(self, limit: int = 100) -> tuple[TranscriptEntry, ...]:
         """Return the newest rows of the transcript before this turn, oldest first.
 
-        A row with `unanswered` is a message that is not to be answered any more. A call that was
-        interrupted has a placeholder (`is_placeholder`) for its result.
+        A row with `unanswered` is a message that will not be answered. An interrupted tool call has
+        a placeholder (`is_placeholder`) for its result.
         """
         return await self.load_history(limit)
 
     async def delta(self, text: str) -> None:
-        """Show a piece of the answer to whoever watches; it is not kept and may get lost."""
+        """Publish a part of the answer to its observers; it is not stored and may get lost."""
         await self.publish_delta(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer of one or several messages, and what it leaves in the transcript.
+    """An answer of one or several messages, and its rows of the transcript.
 
     Attributes:
         parts: Messages to the chat, in order.
         transcript: Rows to add, with tool calls and their results; without
             any, every part becomes a row of the assistant.
         usage: Named counts, such as tokens.
-        carry_over: Note for the session that will follow, at most 8,000 characters; `""` takes
-            back the one before.
+        carry_over: Note for the next session, at most 8,000 characters; `""` removes the
+            earlier note.
     """
 
     parts: Sequence[str | Part]
@@ -167,7 +167,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoReply:
-    """The turn is done and nothing is said to the chat."""
+    """The turn is complete without a message to the chat."""
 
     transcript: Sequence[TranscriptRow] = ()
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -176,14 +176,16 @@ class NoReply:
 
 Answer = str | Reply | NoReply
 Handler = Callable[[Turn], Awaitable[Answer]]
-"""From a turn to its answer.
+"""Answers a turn.
 
-A turn whose handler raises is tried again, up to the number of attempts its agent allows.
+If the handler raises, the router retries the turn, up to the number of attempts that its agent
+allows.
 
-It is cancelled when its lease is lost, and when the turn is to end before it is answered, because
-somebody stopped it or wrote something else: then `cancel_reason` says why, and it may catch the
-cancellation and return what it has. One that lets it through has nothing to say. It may take the
-`wind_down` of its worker for that, 20 s unless set otherwise, and is cancelled again after it. A
-turn that is to end gets no longer lease (`lease` of the agent, 30 s unless set otherwise): what
-the handler returns after the lease has ended is lost.
+The worker cancels the handler when the lease is lost, and when the turn is to end before its answer
+because of a stop request or a newer message. In the second case `cancel_reason` says why, and the
+handler may catch the cancellation and return what it has. If it lets the cancellation through, the
+turn has no answer. The handler may take the `wind_down` of its worker for that, by default 20 s,
+and is cancelled again after it. The worker does not renew the lease of a turn that is to end
+(`lease` of the agent, by default 30 s): an answer that the handler returns after the lease has
+ended is lost.
 """

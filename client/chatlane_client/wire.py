@@ -1,7 +1,7 @@
-"""One publish that a stream confirms and one request that is answered, with their errors translated.
+"""Send one confirmed publish or one request, and translate the errors.
 
-Everything that goes over the wire goes through here: sizes are checked before,
-because a message over `max_payload` makes the server close the connection for good.
+All messages of the client pass through this module. It checks sizes first, because a message over
+`max_payload` makes the server close the connection for good.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ AnswerT = TypeVar("AnswerT", bound=Envelope)
 
 MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 ANSWER_WITHIN: Final = timedelta(seconds=2)
-# What a stream answers that has no room: for its own limit, the account's or the disk's.
+# Error codes of a stream without room: by its own limit, the account's or the disk's.
 _FULL: Final = frozenset({10023, 10047, 10077})
 _ROOM_AFTER: Final = timedelta(seconds=1)
 _CLOSED: Final = (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError)
 
 
 class Stored(NamedTuple):
-    """Where a stream keeps a message; a repeat was there before and is not kept twice."""
+    """Position of a message in a stream; a duplicate was there before and is not stored twice."""
 
     sequence: int
     is_repeat: bool
@@ -67,26 +67,26 @@ async def publish_stored(
     answer_within: timedelta = ANSWER_WITHIN,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
 ) -> Stored:
-    """Publish until a stream confirms; every try carries the envelope id and the trace context.
+    """Publish until a stream confirms; every attempt carries the envelope id and the trace context.
 
-    A try that was not confirmed may be stored all the same, so it is repeated
-    with the same id and the stream keeps one.
+    An unconfirmed attempt may be stored anyway, so it is repeated with the same id and the stream
+    keeps one copy.
 
     Args:
         client: An open connection.
-        subject: A subject that a stream listens on.
-        message: What to publish.
-        give_up_after: None tries for ever.
-        waits_for_room: A full stream is tried again like one that does not answer.
-        answer_within: How long one try waits.
-        backoff: Pauses between tries.
+        subject: A subject of a stream.
+        message: The message to publish.
+        give_up_after: None retries without a limit.
+        waits_for_room: Whether to retry a full stream like one that does not reply.
+        answer_within: How long one attempt waits.
+        backoff: Pauses between attempts.
 
     Raises:
         UnconfirmedPublishError: No confirmation in time.
-        RetryLaterError: The stream is full, and nobody waits for room.
-        OversizedMessageError: Nothing was sent.
-        RefusedPublishError: The stream will never take it.
-        ConnectionClosedError: Nothing will ever be sent again.
+        RetryLaterError: The stream is full, and `waits_for_room` is false.
+        OversizedMessageError: The message was not sent.
+        RefusedPublishError: The stream will never accept the message.
+        ConnectionClosedError: The client can never send again.
     """
     body = encode(message)
     patience = give_up_after.total_seconds() if give_up_after is not None else None
@@ -112,11 +112,11 @@ async def publish_stored(
 async def publish_unstored(
     client: Client, subject: str, message: Envelope, *, reply: str = ""
 ) -> None:
-    """Publish to whoever listens now; without a connection it is dropped, not queued.
+    """Publish to current subscribers; without a connection, drop the message and do not queue it.
 
     Raises:
-        OversizedMessageError: Nothing was sent.
-        ConnectionClosedError: Nothing will ever be sent again.
+        OversizedMessageError: The message was not sent.
+        ConnectionClosedError: The client can never send again.
     """
     body = encode(message)
     check_size(client, subject, message, body)
@@ -140,12 +140,12 @@ async def ask(
     """Send a request once and return the answer.
 
     Raises:
-        UnansweredRequestError: No answer in time; whether it had its effect is unknown.
+        UnansweredRequestError: No answer in time; the request may have taken effect.
         UnavailableServiceError: The service cannot answer now.
-        RefusedRequestError: The service will never answer this.
+        RefusedRequestError: The service will never answer this request.
         InvalidAnswerError: The answer does not follow the contract.
-        OversizedMessageError: Nothing was sent.
-        ConnectionClosedError: Nothing will ever be sent again.
+        OversizedMessageError: The request was not sent.
+        ConnectionClosedError: The client can never send again.
     """
     body = encode(request)
     patience = answer_within.total_seconds()
@@ -179,10 +179,10 @@ def check_size(
     body: bytes,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse what the server or the reader at the other end would not take.
+    """Raise an error for a message that the server or the receiver would not accept.
 
     Raises:
-        OversizedMessageError: It is too large.
+        OversizedMessageError: The message is too large.
     """
     if len(body) > message.max_bytes:
         raise OversizedMessageError(subject, len(body), message.max_bytes)
@@ -201,10 +201,11 @@ async def _try_publish(
     """
     await until_connected(client)
     headers = {MESSAGE_ID_HEADER: message.id, **trace_headers()}
-    # Checked at each try: after a reconnect it may be another server.
+    # Checked at each attempt: after a reconnect it may be another server.
     check_size(client, subject, message, body, headers)
     try:
-        # As the `publish` of nats-py does; making its context costs as much as all of this.
+        # Same as the `publish` of nats-py, but without its context object, which costs as much as
+        # the rest.
         answer = await client.request(
             subject, body, timeout=answer_within.total_seconds(), headers=headers
         )
@@ -224,7 +225,7 @@ async def _try_publish(
         if isinstance(exc, nats.js.errors.APIError) and exc.err_code in _FULL:
             _log.warning("stream_full", extra={"subject": subject, "message_id": message.id})
             raise RetryLaterError(subject, message.id, _ROOM_AFTER) from exc
-        # No stream, no answer, an election: unknown, never failed.
+        # No stream, no reply, an election: the outcome is unknown, not failed.
         extra = {"subject": subject, "message_id": message.id, "error": type(exc).__name__}
         _log.warning("publish_unconfirmed", extra=extra)
         return None
@@ -236,7 +237,7 @@ def _read_answer(subject: str, model: type[AnswerT], body: bytes) -> AnswerT:
     try:
         answer = decode(model, body)
     except DecodeError as exc:
-        # A request that fails is answered with the bare error, whatever it asked for.
+        # A failed request is answered with the bare error, whatever the type of its reply.
         _raise_error(subject, body)
         raise InvalidAnswerError(subject, str(exc)) from exc
     if isinstance(answer, ApiReply) and answer.error is not None:
@@ -247,7 +248,7 @@ def _read_answer(subject: str, model: type[AnswerT], body: bytes) -> AnswerT:
 
 
 def _raise_error(subject: str, body: bytes) -> None:
-    """Raise the error that a body carries, if it carries one."""
+    """Raise the error in a body, if it carries one."""
     with contextlib.suppress(DecodeError):
         reply = decode(ApiReply, body)
         if reply.error is not None:
@@ -273,6 +274,6 @@ def _api_error(subject: str, error: ApiError) -> ChatlaneClientError:
 
 
 def _header_bytes(headers: Mapping[str, str]) -> int:
-    """Return the size of the header block; requests and deltas go without one."""
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return len(f"NATS/1.0\r\n{lines}\r\n") if headers else 0
+    """Return the size of the header block; requests and deltas have no headers."""
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return len(f"NATS/1.0\r\n{fields}\r\n") if headers else 0

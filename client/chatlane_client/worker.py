@@ -1,7 +1,7 @@
-"""Serves the turns of an agent: claim, renew, answer.
+"""Serve the turns of an agent: claim, renew, answer.
 
-A turn is held by one worker at a time, for as long as it renews its lease; the
-attempt and the token that a claim gives fence off everybody before it.
+One worker at a time holds a turn, for as long as it renews its lease. The attempt and the token of
+a claim fence off all earlier workers.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ from chatlane_schemas.transcripts import TranscriptEntry
 
 _log = logging.getLogger("chatlane_client")
 
-# A worker that hangs keeps no more than these from others, until they are told again.
+# A hanging worker keeps no more than these notices from others, until the server redelivers them.
 _AT_ONCE: Final = 64
 _PULL_FOR: Final = timedelta(seconds=1)
 _SET_BACK_FOR: Final = timedelta(seconds=5)
@@ -70,8 +70,8 @@ _SET_BACK_FOR: Final = timedelta(seconds=5)
 class TurnWorker:
     """Runs a handler for the turns of one agent, as many at once as it has slots.
 
-    It outlives restarts of the server and times without any router, and gives
-    up only when its connection is closed for good.
+    The worker survives restarts of the server and periods without any router. It gives up only if
+    its connection is closed for good.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class TurnWorker:
         name: str | None = None,
         wind_down: timedelta = WIND_DOWN,
     ) -> None:
-        """Make a worker; `run` starts it.
+        """Create the worker; `run` starts it.
 
         Args:
             client: An open connection.
             agent: The agent it works for.
-            handler: From a turn to its answer.
-            slots: Turns at the same time.
-            principal: The name the connection's permissions allow it to ask under.
-            name: Shown to people who look for the worker of a turn.
+            handler: Answers a turn.
+            slots: Maximum number of turns at the same time.
+            principal: The name that the connection's permissions allow in requests.
+            name: Name by which people find the worker of a turn.
             wind_down: How long a handler that catches its cancellation may take before it is
-                cancelled again. What it returns is the result of the turn as long as the lease
+                cancelled again. Its return value is the result of the turn as long as the lease
                 lasts, which is not renewed once the turn is to end.
         """
         self._client = client
@@ -113,21 +113,21 @@ class TurnWorker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is a turn in any slot."""
+        """Return whether any slot has a turn."""
         return self._working > 0
 
     def stop(self) -> None:
-        """Take no new turn; `run` returns when the running ones are answered."""
+        """Take no new turn; `run` returns when the running turns are answered."""
         self._stopping.set()
 
     async def run(self) -> None:
         """Serve turns until stopped.
 
-        Cancelling it instead drops the running turns: their leases end and
-        other workers get them.
+        Cancelling this method instead drops the running turns: their leases end and other workers
+        get them.
 
         Raises:
-            ConnectionClosedError: The connection is gone for good.
+            ConnectionClosedError: The connection is closed for good.
         """
         guard = CancellationGuard()
         with closed_error_first():
@@ -142,7 +142,7 @@ class TurnWorker:
                 await notices.give_back()
 
     async def _next_notice(self, notices: Pull, guard: CancellationGuard) -> Msg | None:
-        """Return a notice when there is a slot for it, or None when stopping."""
+        """Return a notice when a slot is free for it, or None when stopping."""
         pauses, unavailable = Backoff().pauses(), RepeatLimit()
         while not self._free:
             self._was_freed.clear()
@@ -169,16 +169,16 @@ class TurnWorker:
         return None
 
     async def _serve(self, message: Msg) -> None:
-        """Claim the turn of a notice and work on it; the notice is done once that is answered."""
+        """Claim the turn of a notice and work on it; then acknowledge the notice."""
         self._working += 1
         try:
             notice = decode(TurnNotice, message.data)
             hit(WorkerPoint.NOTIFIED)
-            # From before the claim on: it may be stopped as soon as it is granted.
+            # Watches from before the claim on: the turn may be stopped as soon as it is granted.
             with self._controls.watching(notice.turn_id) as signals:
                 await self._claim_and_work(notice, message, signals)
         except (DecodeError, InvalidAnswerError, RefusedRequestError) as exc:
-            # Perhaps of a newer release: a worker that understands it gets it.
+            # The notice may be of a newer release: a worker that understands it gets it.
             _log.error("turn_not_understood", extra={"error": str(exc)})
             await self._settle_notice(message, is_answered=False)
         finally:
@@ -204,13 +204,16 @@ class TurnWorker:
             "chatlane.turn_id": str(grant.turn_id),
             "chatlane.attempt": grant.attempt,
         }
-        told = [one.traceparent for one in grant.messages if one.traceparent is not None]
+        parents = [
+            message.traceparent for message in grant.messages if message.traceparent is not None
+        ]
         headers = notice.headers or {}
-        # A notice may be a repetition, or follow from the turn before; only its headers have a state.
-        if told and headers.get("traceparent") != told[-1]:
-            headers = {"traceparent": told[-1]}
+        # A notice may be a repetition, or follow from the turn before; only its headers have a
+        # state.
+        if parents and headers.get("traceparent") != parents[-1]:
+            headers = {"traceparent": parents[-1]}
         parent = context_of(headers)
-        links = [link for one in told[:-1] if (link := link_to(one)) is not None]
+        links = [link for earlier in parents[:-1] if (link := link_to(earlier)) is not None]
         return span("turn", SpanKind.CONSUMER, about, parent=parent, links=links)
 
     async def _settle_notice(self, message: Msg, *, is_answered: bool) -> None:
@@ -222,17 +225,17 @@ class TurnWorker:
         except nats.errors.ConnectionClosedError as exc:
             raise ConnectionClosedError from exc
         except nats.errors.Error as exc:
-            # It comes again, and its claim is answered with "taken" or "finished".
+            # The server redelivers it, and its claim is answered with "taken" or "finished".
             _log.warning("notice_unsettled", extra={"error": str(exc)})
 
     async def _work(self, grant: Grant, signals: Signals, current: Span) -> None:
-        """Run the handler while the lease is held, and publish what comes out."""
+        """Run the handler while the lease is held, and publish its result."""
         lease = Lease(grant.asked_at, grant.lease)
         renew = partial(self._renew, grant, signals)
         if not await lease.secure(partial(renew, has_begun=False)):
             _log.warning("turn_lost", extra=_about(grant, reason="answered too late"))
             return
-        # Who had to ask for time first has promised to say when it begins.
+        # A worker that had to renew before it began must report the beginning.
         if grant.attempt > 1 or lease.was_renewed:
             await self._claims.tell_begin(grant)
         over = asyncio.Event()
@@ -264,27 +267,27 @@ class TurnWorker:
         *,
         has_begun: bool = True,
     ) -> RenewReply:
-        """Ask for more time, and hear whether the turn is to end."""
+        """Renew the lease and pass on whether the turn is to end."""
         reply = await self._claims.renew(grant, answer_within, has_begun=has_begun)
         signals.tell(reply.cancel, steer=reply.steer)
         return reply
 
     async def _answer(self, grant: Grant, signals: Signals) -> ResultMessage:
-        """Return what the handler makes of a turn, be it a failure."""
+        """Return the handler's answer to a turn as a result, which may be a failure."""
         guard = CancellationGuard()
         try:
             answer = await signals.obeyed_by(self._handler(self._turn(grant, signals)))
         except TurnFailedError as exc:
             return _failure(grant, exc.message, retry=exc.retry, transcript=exc.transcript)
         except asyncio.CancelledError:
-            # A handler may also let one out that was meant for something of its own.
+            # A handler may also raise a `CancelledError` that was meant for one of its own tasks.
             guard.check()
             if signals.cancel_reason is not None:
                 return _result(grant, NoReply())
             return _failure(grant, "CancelledError", retry=True)
-        except Exception as exc:  # noqa: BLE001 - whatever it was, the turn has failed
+        except Exception as exc:  # noqa: BLE001 - any error fails the turn
             _log.exception("turn_failed", extra=_about(grant, reason=type(exc).__name__))
-            # Not its text, which may quote what people wrote.
+            # Without the error text, which may quote messages.
             return _failure(grant, type(exc).__name__, retry=True)
         return _result(grant, answer)
 
@@ -345,7 +348,7 @@ def default_worker_name() -> str:
 
 
 def _result(grant: Grant, answer: Answer) -> ResultMessage:
-    """Return the answer as a result; what is no answer fails the turn for good."""
+    """Return the answer as a result; an invalid answer becomes a permanent failure."""
     try:
         return _success(grant, Reply(parts=(answer,)) if isinstance(answer, str) else answer)
     except (ValidationError, AttributeError, TypeError) as exc:
