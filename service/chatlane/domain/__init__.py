@@ -1,1 +1,1 @@
-"""Decisions: pure functions of state, event, policy and time. No IO, no clock, no chance."""
+"""Make decisions as pure functions of state, event, policy and time: no IO, clock or randomness."""

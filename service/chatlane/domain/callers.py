@@ -1,4 +1,4 @@
-"""Who asks for something over the API, as far as it matters what of it is kept."""
+"""Identify callers of the API for the audit log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing_extensions import override
 
 
 class Operator(str):
-    """The principal of a request that is bound to no agent and to no account: it is audited.
+    """The audited principal of a request that is bound to no agent and no account.
 
     Attributes:
-        method: What is asked for, such as `session.title`.
+        method: The requested method, such as `session.title`.
     """
 
     __slots__ = ("method",)

@@ -1,7 +1,7 @@
-"""What `chatlane.toml` declares: platforms, accounts, profiles, agents and their policies.
+"""Hold the declarations of `chatlane.toml`: platforms, accounts, profiles, agents and policies.
 
-A catalog is checked when the settings are read and never changes while a router runs, so
-every look-up here is a dictionary access and none of them can fail half-way through a batch.
+A catalog is validated when the settings are read and never changes while a router runs. So every
+look-up here is a dictionary access, and none of them can fail in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 Delivery = Literal["turns", "stream"]
 BusyMode = Literal["collect", "queue", "interrupt", "steer"]
 
-# What another bot may say in one chat before it is not heard any more.
+# The messages that another bot may write in one chat before it is ignored.
 BOT_BUDGET: Final = Limit(5, timedelta(minutes=1))
 MAIN_PROFILE: Final = "main"
 _MAIN_SPELLINGS: Final = frozenset({"", "default", MAIN_PROFILE})
 
 
 def canonical_profile(profile: str | None) -> str:
-    """Return the name a profile has in session keys: none, `""` and `default` are `main`."""
+    """Return the name of a profile in session keys: none, `""` and `default` are `main`."""
     if profile is None or profile in _MAIN_SPELLINGS:
         return MAIN_PROFILE
     return profile
@@ -42,14 +42,14 @@ def canonical_profile(profile: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """What happens to a message that comes while a turn of its session runs.
+    """The policy for messages that arrive while a turn of their session runs.
 
     Attributes:
-        busy: `collect` makes what waits the next turn, `queue` makes a turn of each message,
-            `interrupt` ends the running turn for it, `steer` lets the running turn take it in.
-        note: What the chat is told when something waits, now and then; `""` is nothing.
+        busy: `collect` makes the waiting messages the next turn, `queue` makes a turn of each
+            message, `interrupt` ends the running turn, `steer` adds the message to it.
+        note: Notice to the chat when a message waits, sent now and then; `""` sends none.
         debounce: How long a message waits for others of its burst.
-        debounce_cap: How long a burst may put its first message off.
+        debounce_cap: How long a burst may delay its first message.
         album_wait: How long a message of an album waits for the others.
         files_wait: How long a message waits for its files.
     """
@@ -64,7 +64,7 @@ class Manners:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A group of workers and how it is served.
+    """A group of workers and its delivery settings.
 
     `prompts` writes the prompt contexts of its sessions; None if it wants none.
     """
@@ -83,7 +83,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A persona as it stands in session keys, with the agent that serves it."""
+    """A persona as named in session keys, with the agent that serves it."""
 
     name: str
     agent: Agent
@@ -91,7 +91,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class HomeChannel:
-    """Where an account sends what nobody asked for in a chat, such as results of a timer."""
+    """The default chat of an account for messages without a request, such as results of a timer."""
 
     chat_id: str
     name: str = ""
@@ -100,12 +100,12 @@ class HomeChannel:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One identity of ours on a platform.
+    """One bot account on a platform.
 
-    `profiles` holds the names as they stand in session keys (`main`, never `default`);
-    `own_ids` are the sender ids of our own messages, which never run. `bot_name` is how commands
-    are addressed to us among other bots. `bots_allowed` goes before that of the platform.
-    `mention` matches a mention of us that opens a text.
+    `profiles` holds the names as written in session keys (`main`, never `default`). `own_ids` are the
+    sender ids of the bot's messages, which are never processed. `bot_name` is the name by which
+    commands address this bot. `bots_allowed` overrides that of the platform. `mention` matches a
+    mention of the bot at the start of a text.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Account:
     mention: Pattern[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Prepare what every message is compared with."""
+        """Compile the pattern that every message is matched with."""
         object.__setattr__(self, "mention", own_mention(self.bot_name, self.own_ids))
 
 
@@ -125,9 +125,9 @@ class Account:
 class Platform:
     """A chat network with its rules for keys, resets, people, bots, commands and prompts.
 
-    `chats_migrate` says that its chats may get new ids, so that a `migration` is believed.
+    `chats_migrate` says that its chats may get new ids, so that a `migration` is accepted.
     In prompts, `hides_ids` shows ids as digests; `has_tools` says that agents have tools for
-    its API, which take ids as they are; `note` stands in the place of what we say about it.
+    its API, which need the real ids; `note` replaces the built-in platform note.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Everything declared, with the look-ups a decision needs.
+    """All declarations, with the look-ups that decisions need.
 
     `profiles` maps the name in the key to the name of the agent; settings make sure that
     each of these agents is in `agents`.
@@ -166,7 +166,7 @@ class Catalog:
     agents: Mapping[str, Agent]
     default_reset: ResetPolicy
     class_reset: Mapping[str, ResetPolicy] = field(default_factory=lambda: MappingProxyType({}))
-    # Asked for with every message, so each is made once.
+    # Needed for every message, so each is built once.
     _manners: dict[tuple[str, str], Manners] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -181,7 +181,7 @@ class Catalog:
         return self.agents[self.profiles[canonical_profile(profile)]]
 
     def reset_policy_for(self, platform: str, klass: str) -> ResetPolicy:
-        """Return the whole policy in force: platform and class, platform, class, default."""
+        """Return the complete policy in force: platform and class, platform, class, default."""
         declared = self.platforms.get(platform)
         if declared is not None:
             if klass in declared.class_reset:
@@ -191,7 +191,7 @@ class Catalog:
         return self.class_reset.get(klass, self.default_reset)
 
     def manners_of(self, agent: Agent, platform: Platform) -> Manners:
-        """Return how messages of a platform meet a running turn: as it says, else as the agent."""
+        """Return the policy for busy sessions: the platform's settings override the agent's."""
         known = self._manners.get((agent.name, platform.name))
         if known is None:
             known = self._manners[agent.name, platform.name] = Manners(
@@ -209,9 +209,9 @@ class Catalog:
     def resolve_profile(
         self, platform: str, account: str, profile: str | None
     ) -> Profile | DeadReason:
-        """Return the profile an event addresses, or why it may not.
+        """Return the profile that an event addresses, or the reason why it may not.
 
-        An undeclared or forbidden profile never falls to the default one: another persona
+        An undeclared or forbidden profile never falls back to the default one: another persona
         would answer with another persona's history.
         """
         declared = self.find_account(platform, account)

@@ -1,4 +1,4 @@
-"""Cuts texts where people see one sign end and the next begin."""
+"""Cut texts at the boundaries of grapheme clusters, the signs that people see."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 import regex
 
 _CLUSTER: Final = regex.compile(r"\X")
-# Marks may be heaped on one sign without end.
+# The number of marks on one sign is unlimited.
 _MOST_FOR_EACH: Final = 16
-# From so far before a place the clusters around it are found.
+# The search for clusters around a place starts so far before it.
 _LOOK_BEHIND: Final = 64
 
 
@@ -36,6 +36,6 @@ def beginning(text: str, most: int, *, is_whole: bool = True) -> str:
 
 
 def between(text: str, start: int, end: int) -> str:
-    """Return the whole grapheme clusters of a text that lie between two places."""
+    """Return the complete grapheme clusters of a text between two places."""
     near = _CLUSTER.finditer(text, max(0, start - _LOOK_BEHIND), end + _LOOK_BEHIND)
     return "".join(found[0] for found in near if found.start() >= start and found.end() <= end)

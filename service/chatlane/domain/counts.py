@@ -1,7 +1,7 @@
-"""What a transaction counts, and the labels that each count takes.
+"""Name the counts of a transaction and the labels of each count.
 
-The metrics learn of a count after the commit, too late to refuse it. So a misspelt name or label, or
-one label too many, has to fail in the type checker.
+The metrics get a count after the commit, too late to reject it. So the type checker has to find a
+misspelt name or label, or one label too many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Setting a message aside: the row with its body, and the word to operators without it."""
+"""Record dead letters: the row with the body, and the announcement to operators without it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bury(
 
     Args:
         at: Time the message was stored in its log.
-        trigger: What identifies the fault: a digest, a result id, a turn id.
+        trigger: Identifies the fault: a digest, a result id, a turn id.
         detail: Field and kind of error; never any part of the body.
     """
     letter_id = derived_id(at, trigger, f"dead:{stage}:{reason}")
@@ -51,7 +51,7 @@ def bury(
             partition=partition,
             sequence=sequence,
             stored_at=at,
-            # As it came it may hold a NUL, which no column takes.
+            # The received text may contain a NUL, which no column accepts.
             subject=None if subject is None else scrubbed(subject),
             session_id=session_id,
             digest=digest,

@@ -1,11 +1,11 @@
-"""What edits and deletes do to the messages they are about, whatever order they come in.
+"""Apply edits and deletes to the messages that they refer to, in whatever order they come.
 
-A message that waits is changed where it waits, so its turn never meets what it said before. One
-that has its place in a transcript is changed there, and what it said is kept as a revision. What
-has not come yet is remembered: the message then arrives as its newest edit says, or not at all.
+A waiting message is changed in place, so its turn only sees the new content. A message in a transcript
+is changed there, and its old content is kept as a revision. An edit whose message has not come is
+remembered: the message then arrives with the content of its newest edit, or not at all.
 
-The order is that of the log, except that an edit which the platform made earlier than the one
-that was applied changes nothing. Nothing comes back after a delete.
+Changes apply in log order, except that an edit which the platform made before the applied one changes
+nothing. A deleted message never comes back.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from chatlane_schemas.inbound import Attachment
 
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*", re.ASCII)
-# Where details say which edit a message is as it stands.
+# The field of `details` that names the edit which a message stands at.
 _EDIT: Final = "edit"
-# What stays of a message that was deleted: what it was, and the trace its turn belongs to.
+# The details that a deleted message keeps: its kind, and the trace of its turn.
 _OF_DELETED: Final = frozenset({"kind", "traceparent"})
 
 Order = tuple[int, tuple[int, ...], bytes]
 
 
 class Edit(NamedTuple):
-    """A message as an edit says it is, and which edit that is."""
+    """The content that an edit gives to a message, and the ids of the edit."""
 
     text: str | None
     attachments: tuple[Attachment, ...]
@@ -59,7 +59,7 @@ class Edit(NamedTuple):
 
 
 def edit_of(arrived: Arrived) -> Edit:
-    """Return what an `edit` says."""
+    """Return the content of an `edit` event."""
     event = arrived.event
     return Edit(
         event.text,
@@ -71,9 +71,9 @@ def edit_of(arrived: Arrived) -> Edit:
 
 
 def is_older(edit: Edit, version: str | None, event_id: str | None) -> bool:
-    """Return whether a platform made an edit before the one that has these ids.
+    """Return whether the platform made an edit before the one with these ids.
 
-    False where nothing tells: then the later one in the log is the newer one.
+    False without comparable ids: then the later one in the log is the newer one.
     """
     if edit.version and version and edit.version != version:
         return _order(edit.version) < _order(version)
@@ -87,7 +87,7 @@ def _is_number(text: str) -> bool:
 
 
 def _order(text: str) -> Order:
-    """Return what versions are compared by: numbers first, then all else by its bytes."""
+    """Return the sort key of a version: numbers first, then all others by their bytes."""
     if _is_number(text):
         return 0, tuple(map(int, text.split("."))), b""
     return 1, (), text.encode()
@@ -95,13 +95,13 @@ def _order(text: str) -> Order:
 
 @dataclass(slots=True)
 class Original:
-    """A message that was routed, where it is and as it stands.
+    """A routed message with its place and current content.
 
     Attributes:
         place: Its arrival while it waits, its seq once it is written.
-        size_bytes: While it waits: what counts for the size of its turn.
+        size_bytes: While it waits: its part of the size of its turn.
         turn_id: Once it is written, the turn that was claimed with it.
-        message_id: Our own id of it; rows that were imported or appended, and copies, have none.
+        message_id: Its internal id; rows that were imported or appended, and copies, have none.
         copies: Its rows in branches of its session.
     """
 
@@ -119,7 +119,7 @@ class Original:
 
     @property
     def edit(self) -> tuple[str | None, str | None]:
-        """Version and event id of the edit it was given last."""
+        """Return version and event id of the last edit applied to it."""
         mark = self.details.get(_EDIT)
         if not isinstance(mark, dict):
             return None, None
@@ -127,7 +127,7 @@ class Original:
 
     @property
     def words(self) -> tuple[str | None, bytes]:
-        """What it says, to be compared."""
+        """Return the content for a comparison."""
         return self.content, to_json(self.details.get("attachments") or [])
 
 
@@ -146,7 +146,7 @@ def _original_of(row: WaitingRow | MessageRow) -> Original:
 
 @dataclass(slots=True)
 class Originals:
-    """The messages that the edits and deletes of a batch are about.
+    """The messages that the edits and deletes of a batch refer to.
 
     Attributes:
         found: By digest, those that are waiting or written.
@@ -162,17 +162,17 @@ class Originals:
     _resuming: set[bytes] = field(default_factory=set)
 
     def placed(self, digests: Iterable[bytes], row: WaitingRow | MessageRow) -> None:
-        """Take note of a message of this very batch: what follows may change it."""
+        """Record a message of this batch, so that later events of the batch can change it."""
         original = _original_of(row)
         for digest in digests:
             self.found[digest] = original
 
     def is_awaited(self, known: Iterable[bytes]) -> bool:
-        """Return whether all that is known of a message are edits that came before it."""
+        """Return whether only edits of a message have come so far."""
         return self.awaited.issuperset(known)
 
     def edited(self, arrived: Arrived, effects: Effects, edit: Edit | None = None) -> Arrived:
-        """Return a message as the newest of the edits that came before it says it is."""
+        """Return a message with the content of the newest edit that came before it."""
         for digest in arrived.digests:
             if digest in self.awaited:
                 self._resuming.add(digest)
@@ -180,9 +180,9 @@ class Originals:
                 edit = _newer(edit, early) if early else edit
         if edit is None:
             return arrived
-        said = {"text": edit.text, "attachments": edit.attachments}
+        changes = {"text": edit.text, "attachments": edit.attachments}
         return arrived._replace(
-            event=arrived.event.model_copy(update=said),
+            event=arrived.event.model_copy(update=changes),
             details=_json(_edited(from_json(arrived.details), edit)),
             size_bytes=edit.size_bytes,
         )
@@ -198,7 +198,7 @@ class Originals:
         return self.edited(message, effects, edit_of(arrived))
 
     def without_resumed(self, marks: list[SeenRow], effects: Effects) -> list[SeenRow]:
-        """Return the marks to insert; those that early edits made lead to the message now."""
+        """Return the marks to insert; marks of early edits are updated to point to the message instead."""
         new = []
         for mark in marks:
             if mark.digest in self.awaited:
@@ -212,18 +212,20 @@ class Originals:
         return new
 
     def change(self, arrived: Arrived, known: set[bytes], effects: Effects) -> ChangeOutcome:
-        """Apply an edit or a delete, and return what became of it.
+        """Apply an edit or a delete, and return the outcome.
 
         Args:
             arrived: The event.
-            known: Those of the digests it is about that were seen.
+            known: Those of its target digests that were seen.
 
         Returns:
             `new` if it is to be routed as a message.
         """
-        original = next((self.found[one] for one in arrived.targets if one in self.found), None)
+        original = next(
+            (self.found[digest] for digest in arrived.targets if digest in self.found), None
+        )
         is_delete = arrived.event.kind is Kind.DELETE
-        # Whoever takes a message away, it is gone; but a bot that may not speak edits nothing.
+        # A delete counts whatever its sender; but an edit of a bot that may not speak is ignored.
         if arrived.is_ignored and not is_delete:
             return "gone"
         if original is not None:
@@ -249,11 +251,11 @@ class Originals:
         return _edit(original, edit_of(arrived), arrived.stored_at, effects)
 
     def _delete(self, original: Original, at: datetime, effects: Effects) -> ChangeOutcome:
-        """Blank the row of a message; one that waits becomes such a row."""
+        """Blank the row of a message; a waiting message becomes such a row."""
         if original.is_waiting:
             effects.revisions.append(_revision(original, RowState.DELETED, at))
             effects.deleted_waiting.append((original.session_id, original.place))
-            for digest in [one for one, its in self.found.items() if its is original]:
+            for digest in [key for key, message in self.found.items() if message is original]:
                 del self.found[digest]
             return "applied"
         effects.revisions.append(_revision(original, RowState.DELETED, at))
@@ -285,7 +287,7 @@ class Originals:
         return outcome
 
     def _forget(self, targets: Iterable[bytes], effects: Effects) -> ChangeOutcome:
-        """Let a message that was deleted before it came count as seen."""
+        """Mark a message as seen that was deleted before it came."""
         for digest in targets:
             mark = SeenRow(digest, None, None)
             if digest in self.awaited:
@@ -302,7 +304,7 @@ class Originals:
 
 
 def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> ChangeOutcome:
-    """Change a message to what an edit says."""
+    """Change a message to the content of an edit."""
     if is_older(edit, *original.edit):
         return "older"
     before = original.words
@@ -320,11 +322,11 @@ def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> Cha
 
 
 def _edited(details: Mapping[str, object], edit: Edit) -> dict[str, object]:
-    """Return what is stored of a message besides its text, after an edit."""
+    """Return the stored details of a message after an edit."""
     kept = {name: value for name, value in details.items() if name not in {"attachments", _EDIT}}
     if edit.attachments:
         kept["attachments"] = [
-            one.model_dump(mode="json", exclude_none=True) for one in edit.attachments
+            file.model_dump(mode="json", exclude_none=True) for file in edit.attachments
         ]
     mark = {"version": edit.version, "event_id": edit.event_id}
     return kept | {_EDIT: {name: value for name, value in mark.items() if value is not None}}
@@ -334,12 +336,12 @@ def _json(value: Mapping[str, object]) -> str:
     return to_json(value).decode()
 
 
-def _newer(one: Edit | None, other: Edit) -> Edit:
-    return other if one is None or not is_older(other, one.version, one.event_id) else one
+def _newer(known: Edit | None, other: Edit) -> Edit:
+    return other if known is None or not is_older(other, known.version, known.event_id) else known
 
 
 def _early_row(digest: bytes, edit: Edit) -> EarlyRow:
-    attachments = [one.model_dump(mode="json", exclude_none=True) for one in edit.attachments]
+    attachments = [file.model_dump(mode="json", exclude_none=True) for file in edit.attachments]
     return EarlyRow(
         digest,
         edit.text,
@@ -364,7 +366,7 @@ def _revision(original: Original, reason: RowState, at: datetime) -> RevisionRow
 
 
 def _note_routed(original: Original, effects: Effects) -> None:
-    """Note that a message of a stream agent changed, which may still be to be delivered."""
+    """Record the change of a message of a stream agent, which may not be delivered yet."""
     if original.turn_id is None and original.message_id is not None:
         effects.routed_changes.append(RoutedChange(original.message_id, original.session_id))
 

@@ -1,7 +1,6 @@
-"""What a decision wants written: rows by table, in the order they were decided.
+"""Collect the writes of a decision: rows by table, in the order in which they were decided.
 
-The store writes each list with one statement; the order of `publications` is the order on
-the wire.
+The store writes each list with one statement. The order of `publications` is the publish order.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def without_nulls(values: Mapping[str, object]) -> str:
 class Publication(NamedTuple):
     """One row of the outbox; `stream` names the stream that stores it.
 
-    `trace` is that of the message it follows from. It is not in the table: who adopts the row of
-    a dead router publishes it without.
+    `trace` is that of the message that caused it. It is not in the table: a router that adopts the row
+    of a dead router publishes it without.
     """
 
     session_id: UUID | None
@@ -48,8 +47,8 @@ class Publication(NamedTuple):
 class WaitingRow(NamedTuple):
     """A message that waits for its turn; `details` and `source` are JSON text.
 
-    `busy` is how it met the turn that ran when it came: `queue` or `steer`, None for all others.
-    `ready_in` is how long it is not to be answered yet; None for at once.
+    `busy` is how it affects the turn that ran when it came: `queue` or `steer`, None for all others.
+    `ready_in` is how long it must not be answered yet; None for at once.
     """
 
     session_id: UUID
@@ -87,9 +86,9 @@ class MessageRow(NamedTuple):
 
 
 class SeenRow(NamedTuple):
-    """One mark of the dedupe table; `session_id` is None where nothing was routed.
+    """One mark of the dedupe table; `session_id` is None if nothing was routed.
 
-    `arrival` is `EARLY` where the message has not come, and only edits of it have.
+    `arrival` is `EARLY` if only edits of the message have come.
     """
 
     digest: bytes
@@ -101,7 +100,7 @@ EARLY: Final = -1
 
 
 class WaitingChange(NamedTuple):
-    """What a waiting message says after an edit."""
+    """The content of a waiting message after an edit."""
 
     session_id: UUID
     arrival: int
@@ -111,7 +110,7 @@ class WaitingChange(NamedTuple):
 
 
 class RowChange(NamedTuple):
-    """What a row of a transcript says after an edit or a delete."""
+    """The content of a transcript row after an edit or a delete."""
 
     session_id: UUID
     seq: int
@@ -135,7 +134,7 @@ class RoutedChange(NamedTuple):
 
 
 class RevisionRow(NamedTuple):
-    """What a row of a transcript said until it was changed."""
+    """The content of a transcript row before a change."""
 
     session_id: UUID
     platform_message_id: str
@@ -158,7 +157,7 @@ class EarlyRow(NamedTuple):
 
 
 class DeadRow(NamedTuple):
-    """A message set aside, with its body for the operator."""
+    """A dead letter, with its body for the operator."""
 
     id: UUID
     stage: str
@@ -176,7 +175,7 @@ class DeadRow(NamedTuple):
 
 
 class LateRow(NamedTuple):
-    """A result that came after its turn had gone on without it."""
+    """A result that came after its turn had ended or moved to another attempt."""
 
     id: str
     session_id: UUID
@@ -187,7 +186,7 @@ class LateRow(NamedTuple):
 
 
 class ErasedRow(NamedTuple):
-    """A message of a stream that is to be deleted there, for its person was erased."""
+    """A stream message to delete from the stream, because its person was erased."""
 
     stream: str
     sequence: int
@@ -195,12 +194,12 @@ class ErasedRow(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """A message that came while its session had a turn, and was to do more than wait.
+    """A message that came while its session had a turn, and that does more than wait.
 
     Attributes:
-        busy: What it was to do.
-        note: What its chat is to be told, if a worker has the turn.
-        digest: Of the message: what follows from it is named by it.
+        busy: How it affects the turn.
+        note: Notice to its chat, if a worker has the turn.
+        digest: Of the message; ids of its effects are derived from it.
     """
 
     turn_id: UUID
@@ -215,9 +214,9 @@ class Meeting(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """A message that came while its session had a turn, which is to rest for it, too.
+    """A message that came while its session had a turn, and that delays the turn.
 
-    `cap` is how long that turn may rest in all.
+    `cap` is the longest delay of that turn in all.
     """
 
     turn_id: UUID
@@ -226,16 +225,16 @@ class Rest(NamedTuple):
 
 
 class Control(NamedTuple):
-    """What the worker of a running turn is told once it is committed; may get lost."""
+    """A control message to the worker of a running turn, sent after the commit; may get lost."""
 
     subject: str
     payload: bytes
 
 
 class TitleRow(NamedTuple):
-    """The title a session has from now on; None for none.
+    """The new title of a session; None removes it.
 
-    `scope` names among whose sessions it is the only one: an owner's, or those of a key.
+    `scope` is the set of sessions in which it is unique: those of an owner, or those of a key.
     """
 
     session_id: UUID
@@ -248,19 +247,19 @@ class Effects:
     """Everything one transaction writes besides the sessions and lanes it loaded.
 
     Attributes:
-        waiting_changes: Edits of what waits; of one message the last counts, as in `row_changes`
-            and `early`.
+        waiting_changes: Edits of waiting messages; the last one per message counts, as in
+            `row_changes` and `early`.
         deleted_waiting: Session and arrival of messages that were deleted before their turn.
-        routed_changes: Messages that their stream is to say otherwise, or not at all.
+        routed_changes: Messages to replace on their stream, or to delete from it.
         unanswered: Turns that ended without an answer.
         answered_after_all: Messages of stream agents that were given up and have an answer now.
         early: Edits of messages that have not come, by digest.
-        early_over: Digests whose early edits are of no more use.
-        silenced: Session keys of bots that have said too much just now.
-        repaired_lanes: Session keys of lanes that led to another person's session.
-        former_seen: Marks that routers of an earlier release look for; one may be there.
+        early_over: Digests whose early edits are obsolete.
+        silenced: Session keys of bots that have just exceeded their budget.
+        repaired_lanes: Session keys of lanes that pointed to another person's session.
+        former_seen: Marks that routers of an earlier release look for; one may exist already.
         resumed: Marks of early edits, whose message has come or never will.
-        erased: Messages of logs that had no effect, because their person was erased.
+        erased: Log messages that had no effect, because their person was erased.
     """
 
     waiting: list[WaitingRow] = field(default_factory=list)
@@ -294,21 +293,21 @@ class Effects:
     counts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def due_within(self, span: timedelta) -> None:
-        """Note that something is to be looked at so long after the commit."""
+        """Record that something is due at this time after the commit."""
         if self.next_due is None or span < self.next_due:
             self.next_due = span
 
     def trace(self, begin: int, trace: Trace | None) -> None:
-        """Let publications from the one at `begin` on belong to a trace, if there is one."""
+        """Assign a trace, if there is one, to the publications from the one at `begin` on."""
         if trace is not None:
             for place in range(begin, len(self.publications)):
                 self.publications[place] = self.publications[place]._replace(trace=trace)
 
     def use(self, session_id: UUID, usage: Mapping[str, int]) -> None:
-        """Add what a result reported to the sums of its session."""
+        """Add the usage that a result reports to the sums of its session."""
         if usage:
             self.used.setdefault(session_id, Counter()).update(usage)
 
     def count(self, what: Count, number: int = 1) -> None:
-        """Add to a count; the metrics learn of it once the transaction is committed."""
+        """Add to a count; the metrics get it after the commit."""
         self.counts[what] = self.counts.get(what, 0) + number

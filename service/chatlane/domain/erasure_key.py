@@ -1,4 +1,4 @@
-"""The secret under which the erasure list keeps people: as digests, never as ids."""
+"""Hold the secret of the erasure list, which stores people as digests and never as ids."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MIN_KEY_BYTES: Final = 32
 
 
 class ErasureKey:
-    """Makes the digests under which the erasure list knows people.
+    """Makes the digests under which the erasure list stores people.
 
     Args:
-        secret: At least `MIN_KEY_BYTES`; who has it can tell whether somebody is on the list.
+        secret: At least `MIN_KEY_BYTES`. With it one can check whether a person is on the list.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -29,11 +29,11 @@ class ErasureKey:
         return blake2b(text.encode(), digest_size=32, key=self._key, person=purpose).digest()
 
     def digest(self, platform: str, account: str, scope: str | None, form: str) -> bytes:
-        """Return what stands for an id of a person."""
+        """Return the digest of a person's id."""
         return self._hash(owner_text(platform, account, scope, form), b"person")
 
     def digests_of(self, address: Address) -> frozenset[bytes]:
-        """Return what stands for the people whose message this is: its sender, or a DM's peer."""
+        """Return the digests of the people that a message belongs to: its sender, or a DM's peer."""
         peer, sender = people_in(address)
         forms = sender if peer is None else (peer, *sender)
         return frozenset(

@@ -1,7 +1,7 @@
-"""The two bodies that every new session costs, written without making their models first.
+"""Write the two bodies that every new session needs without building their models first.
 
-A model would check again what the service made itself or has read checked, for more time than
-deciding takes. The contract says what stands in them; a test compares them with it.
+A model would validate again what the service made itself or has validated already, and that takes longer
+than the decision. The contract defines the content; a test compares both.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def session_started(
         started_id: Of the envelope.
         session: The new one.
         source: `Source` of the message that opened it, as JSON text.
-        reason: Why the session before ended.
-        previous_id: The session before.
+        reason: Why the previous session ended.
+        previous_id: The previous session.
     """
     told = {
         "v": VERSION,

@@ -1,4 +1,4 @@
-"""Ids that follow from what caused them: deciding again gives the same ones.
+"""Derive ids from their causes, so that a repeated decision gives the same ids.
 
 They are not secrets.
 """
@@ -27,9 +27,9 @@ def derived_id(stored_at: datetime, trigger: bytes, effect: str, n: int = 0) -> 
 
     Args:
         stored_at: When the trigger was stored, aware.
-        trigger: What caused it: a digest, or the bytes of an id.
-        effect: What it is an id of.
-        n: Which one, where a trigger has several effects of a kind.
+        trigger: The cause: a digest, or the bytes of an id.
+        effect: The kind of thing that the id identifies.
+        n: Its number, where a trigger has several effects of a kind.
 
     Source: RFC 9562, sections 5.8 and 6.5.
     """
@@ -40,22 +40,22 @@ def derived_id(stored_at: datetime, trigger: bytes, effect: str, n: int = 0) -> 
 # A message has several effects, and all messages have the same ones.
 @lru_cache(maxsize=1024)
 def _head(trigger_length: int, effect: str, n: int) -> bytes:
-    """Return what is hashed before the trigger; length-prefixed, so that no two read alike."""
+    """Return the hash input before the trigger; length-prefixed, so that no two inputs are equal."""
     return f"{trigger_length}:{len(effect)}:{n}:{effect}".encode()
 
 
 @lru_cache(maxsize=64)
 def _fixed(stored_at: datetime) -> int:
-    """Return the bits that are no hash."""
+    """Return the bits that do not come from the hash."""
     milliseconds = min(max((stored_at - _EPOCH) // _MILLISECOND, 0), _MAX_MS)
     return milliseconds << 80 | _VERSION_8 | _VARIANT
 
 
 def first_id_at(moment: datetime) -> UUID:
-    """Return what is before every derived id of a time or later."""
+    """Return a lower bound of all ids that are derived at a time or later."""
     return UUID(int=max((moment - _EPOCH) // _MILLISECOND, 0) << 80)
 
 
 def time_of(derived: UUID) -> datetime:
-    """Return the time a derived id carries, in UTC, cut to milliseconds."""
+    """Return the time in a derived id, in UTC, cut to milliseconds."""
     return _EPOCH + (derived.int >> 80) * _MILLISECOND

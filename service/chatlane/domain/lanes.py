@@ -1,8 +1,8 @@
-"""Decides which session each inbound message belongs to and what happens to it there.
+"""Decide to which session each inbound message belongs and how it is handled there.
 
-Pure: the lanes and sessions were loaded under lock, and what is to be written comes back as
-effects. Messages are placed one after the other in log order, so a batch decides exactly what
-its messages would have decided alone.
+Pure: the lanes and sessions were loaded under lock, and the writes are returned as effects.
+Messages are placed one after the other in log order, so a batch decides exactly as its messages
+would have been decided alone.
 """
 
 from __future__ import annotations
@@ -88,26 +88,26 @@ class Arrived(NamedTuple):
 
     Attributes:
         former_keys: Keys under which the same conversation may have begun.
-        digests: What makes it a repeat; the first also names what follows from it.
+        digests: Identify repeats; ids of the effects are derived from the first one.
         stored_at: When JetStream stored it: the only clock of the decision.
         source: Its `Source` as JSON text.
-        details: What is stored of it besides text and source, as JSON text.
-        person: Name of the identity of who wrote it, where an id came.
-        is_ignored: Of a bot that may not speak here, our own echo included.
-        wants_reset_notice: Whether its platform wants chats to be told of resets by time.
-        moves_to: The new id of its chat, where the event was the first to tell it.
+        details: Its stored fields besides text and source, as JSON text.
+        person: Name of the sender's identity, if an id came.
+        is_ignored: It comes from a bot that may not speak here, or is an echo of this bot.
+        wants_reset_notice: Whether its platform wants notices of resets by time.
+        moves_to: The new id of its chat, if the event was the first to report it.
         trace: The trace context it came with.
-        command: What it tells the router, where it is no message to the agent.
+        command: Its command to the router, if it is not a message to the agent.
         counted: The limits it counts towards; None where there are none.
-        manners: How messages of its platform meet a running turn.
-        busy: How this one does, where it says so itself.
+        manners: The policy of its platform for messages that meet a running turn.
+        busy: The busy mode, if the message sets one.
         targets: Digests of the message that it edits or deletes.
         thread_of: Digests of the message that it opens a thread on.
         files_of: Digests of the message whose files it brings.
-        forgotten: Until when what its person had said was erased, if it was.
-        other_ids: Other ids of who wrote it, on a platform that knows a person under one.
-        pair: The other bot that says it and the chat, where it may speak; None for people.
-        former_digests: Its digests while profiles did not count.
+        forgotten: Messages of its person up to this time were erased, if any were.
+        other_ids: Other ids of the sender, on a platform with one id per person.
+        pair: The other bot that wrote it and the chat, if it may speak; None for people.
+        former_digests: Its digests from before profiles counted.
     """
 
     event: InboundEvent
@@ -139,12 +139,12 @@ class Arrived(NamedTuple):
 
     @property
     def unheard_digests(self) -> tuple[bytes, ...]:
-        """What marks it where it is of a bot that is not heard."""
+        """Return the digests that mark it if it is an ignored message of a bot."""
         return () if self.pair is None else unheard_digests(self.digests)
 
     @property
     def rest(self) -> timedelta | None:
-        """How long it waits for others of its burst or album; None for not at all."""
+        """Return how long it waits for others of its burst or album; None for not at all."""
         manners = self.manners
         if self.event.kind is Kind.SYSTEM:
             return None
@@ -154,12 +154,12 @@ class Arrived(NamedTuple):
 
     @property
     def rest_cap(self) -> timedelta:
-        """How long a turn may rest for a burst that it is part of."""
+        """Return the longest delay of a turn for a burst that it is part of."""
         return LONGEST_BURST if self.event.album_id is not None else self.manners.debounce_cap
 
     @property
     def busy_mode(self) -> BusyMode:
-        """What it does while a turn runs; a timer never disturbs one."""
+        """Return its effect on a running turn; a timer never disturbs one."""
         if self.busy is not None:
             return self.busy
         return "collect" if self.event.kind is Kind.SYSTEM else self.manners.busy
@@ -170,14 +170,13 @@ class Placement:
 
     Args:
         lanes: By session key, those that exist.
-        sessions: By id, every session a lane leads to; loaded under lock.
+        sessions: By id, every session that a lane points to; loaded under lock.
         seen: Digests that were routed before.
         slots: How many slots a `stream` agent's messages are spread over.
         questions: By digest, the sessions of messages that threads are opened on.
-        bots: What other bots may say; None in a batch in which none speaks.
-        originals: What edits and deletes are about; None in a batch that has nothing to do with
-            any.
-        owners: By the owner of new sessions of a person, what older ones name as their owner.
+        bots: Budgets of other bots; None in a batch without messages of bots.
+        originals: Targets of edits and deletes; None in a batch that needs none.
+        owners: Older owner names of a person, by the owner name of their new sessions.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class Placement:
         self._originals = originals
         self._bots = bots
         self._questions = questions or {}
-        # Turns that were opened here and rest: others are in the database.
+        # Delayed turns that this batch opened; all others are in the database.
         self._resting: dict[UUID, Turn] = {}
 
     def place(self, arrived: Arrived) -> None:
@@ -236,7 +235,7 @@ class Placement:
             self.route(arrived)
 
     def _after_edits(self, arrived: Arrived, originals: Originals) -> Arrived | None:
-        """Apply an edit or a delete, or return a message as the edits before it say it is."""
+        """Apply an edit or a delete, or return a message with the content of earlier edits."""
         if not arrived.targets:
             return originals.edited(arrived, self._effects)
         known = self._seen.intersection(arrived.targets)
@@ -249,23 +248,23 @@ class Placement:
         return None
 
     def _open_thread(self, arrived: Arrived) -> None:
-        """Let a thread that was opened on a message go on with the session of that message."""
+        """Bind a thread that was opened on a message to the session of that message."""
         if arrived.session_key in self.lanes:
             return
-        known = (one for digest in arrived.thread_of for one in self._questions.get(digest, ()))
+        known = (id_ for digest in arrived.thread_of for id_ in self._questions.get(digest, ()))
         for session in filter(None, map(self.sessions.get, known)):
             if session.ended_at is None and may_go_on_in(arrived.session_key, session.session_key):
                 self._bind(arrived.session_key, session)
                 return
 
     def _is_heard(self, arrived: Arrived, pair: Pair) -> bool:
-        """Whether another bot has not said too much; what is not heard is not heard later."""
+        """Return whether a bot is within its budget; an ignored message is never accepted later."""
         if self._bots is None:
             return True
         hearing = self._bots.hear(pair, arrived.session_key, arrived.stored_at)
         if hearing == "heard":
             return True
-        # Its own digests stay free for a person's copy of the same message.
+        # Its regular digests stay free for a person's copy of the same message.
         self._seen.difference_update(arrived.digests)
         self._seen.update(arrived.unheard_digests)
         self._effects.seen += [SeenRow(mark, None, None) for mark in arrived.unheard_digests]
@@ -279,25 +278,25 @@ class Placement:
         self._effects.count((CountName.KEPT, "bot" if arrived.is_ignored else arrived.event.kind))
 
     def route(self, arrived: Arrived) -> None:
-        """Bring a message that is none of these to its session and its agent."""
+        """Deliver a regular message to its session and its agent."""
         self.deliver(arrived, self._session_for(arrived))
         self._effects.count((CountName.ROUTED, arrived.event.platform))
 
     def route_behind_command(self, arrived: Arrived) -> None:
-        """Bring what came with a command to the agent, as the edits before it say it is."""
+        """Deliver the message after a command to the agent, with the content of earlier edits."""
         if self._originals is not None:
             arrived = self._originals.edited(arrived, self._effects)
         self.route(arrived)
 
     def deliver(self, arrived: Arrived, session: Session) -> None:
-        """Bring a message to a session, whoever chose it, and to its agent."""
+        """Deliver a message to a session that the caller has chosen, and to its agent."""
         share_session(session, arrived.session_key)
         if arrived.event.kind is Kind.MESSAGE and arrived.pair is None:
             if self._bots is not None:
                 self._bots.hear_person(arrived.session_key, arrived.stored_at)
             session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)
             if session.owner is None:
-                # Also where a timer opened it: the first person to write is whose it is.
+                # Even if a timer opened it: the first person to write becomes the owner.
                 session.owner = owner_of(session.session_key, arrived.person)
             session.user_messages += 1
         if arrived.agent.delivery == "stream":
@@ -306,7 +305,7 @@ class Placement:
             self._deliver_turn(arrived, session)
 
     def is_repeat(self, arrived: Arrived) -> bool:
-        """Count a message that came before; from now on this one has."""
+        """Count a message that came before; otherwise mark it as seen for the rest of the batch."""
         if not self._seen.isdisjoint(arrived.digests) and not self._is_awaited(arrived):
             self._effects.count((CountName.DUPLICATES, "inbound"))
             return True
@@ -314,14 +313,14 @@ class Placement:
         return False
 
     def _is_awaited(self, arrived: Arrived) -> bool:
-        """Whether nothing but edits of a message came before it."""
+        """Return whether only edits of a message came before it."""
         known = self._seen.intersection(arrived.digests)
         return self._originals is not None and self._originals.is_awaited(known)
 
     def find_session(self, arrived: Arrived) -> Session | None:
-        """Return the session its lane leads to; it may have ended.
+        """Return the session that its lane points to; it may have ended.
 
-        Never another person's: a lane that leads to one is as good as none.
+        Never another person's session: a lane that points to one counts as missing.
         """
         lane = self.lanes.get(arrived.session_key)
         session = None if lane is None else self.sessions.get(lane.session_id)
@@ -330,17 +329,18 @@ class Placement:
         return None if is_anothers(arrived, session.owner, self._owners) else session
 
     def is_anothers(self, arrived: Arrived, session: Session) -> bool:
-        """Return whether a session is another person's than who wrote a message."""
+        """Return whether a session belongs to another person than the sender of a message."""
         return is_anothers(arrived, session.owner, self._owners)
 
     def _session_for(self, arrived: Arrived) -> Session:
         session = self.find_session(arrived)
         if session is not None and _is_forgotten(session, arrived):
-            # About to be deleted: nothing of it is told to the new one.
+            # The old session is about to be deleted, so the new one inherits nothing from it.
             return self.start(arrived, None, None)
         if session is None or session.ended_at is not None:
-            # First contact, or a lane left behind by its session: the write of the lane is a
-            # compare-and-set, so a session that somebody ended just now is not lost.
+            # First contact, or a lane whose session has ended. The write of the lane is a
+            # compare-and-set, so
+            # a session that another transaction has just ended is not lost.
             return self.start(arrived, None if session is None else reason_after(session), session)
         # The settings may have given the profile to another agent since the session began.
         session.agent = arrived.agent.name
@@ -356,7 +356,7 @@ class Placement:
     def start(
         self, arrived: Arrived, reason: ResetReason | None, previous: Session | None
     ) -> Session:
-        """Open a session and lead the lane of a message to it."""
+        """Open a session and point the lane of a message to it."""
         lane = self.lanes.get(arrived.session_key)
         left = None if lane is None else self.sessions.get(lane.session_id)
         if left is not None and self.is_anothers(arrived, left):
@@ -406,7 +406,7 @@ class Placement:
         arrival = session.take_arrival()
         busy = arrived.busy_mode
         rest = arrived.rest
-        # By position, as everything that is made for each message: names take their time.
+        # Positional arguments, since this runs for every message and names cost time.
         row = WaitingRow(
             session.id,
             arrival,
@@ -436,13 +436,13 @@ class Placement:
             self._meet(arrived, session, session.active_turn, busy)
 
     def _open(self, arrived: Arrived, session: Session, rest: timedelta | None) -> None:
-        """Give an idle session a turn, which rests for the message if that is not ready."""
+        """Open a turn for an idle session, delayed if the message is not ready."""
         turn = open_turn(session, arrived.stored_at, arrived.digests[0], self._effects, rest=rest)
         if rest is not None:
             self._resting[turn.id] = turn
 
     def _prolong(self, arrived: Arrived, turn_id: UUID, rest: timedelta) -> None:
-        """Let the turn rest for this message, too, if nobody has been told of it yet."""
+        """Delay the turn for this message as well, if no worker has been notified of it yet."""
         turn = self._resting.get(turn_id)
         if turn is None:
             self._effects.rests.append(Rest(turn_id, rest, arrived.rest_cap))
@@ -524,39 +524,39 @@ class Placement:
     def mark_seen(
         self, arrived: Arrived, session_id: UUID | None = None, place: int | None = None
     ) -> None:
-        """Remember a message, so that it is a repeat when it comes again."""
+        """Remember a message, so that it is recognized as a repeat when it comes again."""
         marks = [SeenRow(digest, session_id, place) for digest in arrived.digests]
         if self._originals is not None:
             marks = self._originals.without_resumed(marks, self._effects)
         self._effects.seen += marks
-        # For routers of an earlier release, which do not tell profiles apart.
+        # For routers of an earlier release, which do not distinguish profiles.
         former = arrived.former_digests
         self._effects.former_seen += [SeenRow(digest, session_id, place) for digest in former]
 
 
 def is_anothers(arrived: Arrived, owner: str | None, owners: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether a session is another person's than who wrote a message.
+    """Return whether a session belongs to another person than the sender of a message.
 
     Args:
         arrived: The message.
         owner: Of the session.
-        owners: By the owner of new sessions of a person, what older ones name as their owner.
+        owners: Older owner names of a person, by the owner name of their new sessions.
     """
     if owner is None:
         return False
     own = owner_of(arrived.session_key, arrived.person)
     if own is None or owner == own or owner in owners.get(own, ()):
         return False
-    if any(owner == owner_of(arrived.session_key, one) for one in arrived.other_ids):
+    if any(owner == owner_of(arrived.session_key, id_) for id_ in arrived.other_ids):
         return False
-    # Others may sign for a timer, and a bot may speak where a person does.
+    # A timer may carry another sender, and a bot may write in a person's place.
     key = parse_session_key(arrived.session_key)
     is_named = arrived.person == (key.user if key.chat_class == "group" else key.chat)
     return is_named or (arrived.event.kind is Kind.MESSAGE and arrived.pair is None)
 
 
 def _is_forgotten(session: Session, arrived: Arrived) -> bool:
-    """Whether a session is of before its person was forgotten, and theirs alone."""
+    """Return whether a session began before the erasure of its person, and belongs to them only."""
     is_old = arrived.forgotten is not None and session.started_at <= arrived.forgotten
     return is_old and not is_shared(parse_session_key(arrived.session_key))
 
@@ -573,10 +573,10 @@ def _author(event: InboundEvent) -> str | None:
 
 
 def details_json(event: InboundEvent) -> str:
-    """Return what is stored of a message besides its text and source."""
+    """Return the stored fields of a message besides its text and source."""
     if event.attachments:
         return encode_part(event, _DETAIL_FIELDS_WITH_FILES)
-    # No attachments are an empty list, which is not left out by itself.
+    # An empty list of attachments would not be left out automatically.
     if event.kind is Kind.MESSAGE and not (event.reply_to or event.album_id):
         sent_at = event.sent_at
         # Nearly all are like this; the serializer of the event would take three times as long.

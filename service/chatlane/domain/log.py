@@ -1,4 +1,4 @@
-"""What a log holds: its two names, a partition of one, a message of it, a position in it."""
+"""Define the parts of a log: its name, its partitions, its messages and positions in it."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 LogName = Literal["inbound", "results"]
 LOGS: Final[tuple[LogName, ...]] = ("inbound", "results")
-# W3C trace context as pairs of header and value: `traceparent`, perhaps `tracestate`. Messages are
-# keys, so this is no dict.
+# W3C trace context as pairs of header and value: `traceparent`, perhaps `tracestate`. A tuple and
+# not a dict, because messages are used as keys.
 Trace = tuple[tuple[str, str], ...]
 
 REPLAY_WINDOW: Final = timedelta(hours=72)
@@ -54,12 +54,12 @@ class LogMessage(NamedTuple):
 
 
 class LogPosition(NamedTuple):
-    """How far a partition is committed.
+    """The position up to which a partition is committed.
 
     Attributes:
         cursor: The last sequence whose effects are committed; 0 before the first.
         cursor_at: When the server stored the message at the cursor; None when not known.
-        generation: Which log the cursor counts in; None before the first reader.
+        generation: The log that the cursor counts in; None before the first reader.
     """
 
     cursor: int
@@ -68,7 +68,7 @@ class LogPosition(NamedTuple):
 
 
 def describe_partition_count(place: str, actual: int | None, configured: int) -> str:
-    """Return which numbers of partitions differ, and what an operator does about it."""
+    """Describe a mismatch of partition counts and how an operator resolves it."""
     keep = f"set router.partitions to {actual}, or " if actual else ""
     return (
         f"{place} has {actual or 'no'} partitions, router.partitions is {configured}: "

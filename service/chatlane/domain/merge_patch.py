@@ -1,4 +1,4 @@
-"""Changes parts of a JSON object, as RFC 7396 (JSON Merge Patch) says. Pure."""
+"""Patch parts of a JSON object as defined by RFC 7396 (JSON Merge Patch). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def merge_patch(target: JsonValue, patch: Mapping[str, JsonValue]) -> dict[str, 
     """Return the target with the patch applied; neither of them is changed.
 
     Args:
-        target: What is there now; anything but an object counts as an empty one.
+        target: The current value; anything but an object counts as an empty one.
         patch: Objects are merged key by key, null removes a key, everything else replaces.
     """
     merged = dict(target) if isinstance(target, dict) else {}

@@ -1,4 +1,4 @@
-"""What the service says to a chat, as rows of the outbox."""
+"""Build the messages of the service to a chat, as rows of the outbox."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Speaking:
-    """Who says something to a chat, and where; without a target nothing is said."""
+    """The sender and the target chat of outbound messages; without a target none are sent."""
 
     session: Session
     agent: str

@@ -1,6 +1,6 @@
-"""Policies: what counts in a key, and when a conversation starts afresh.
+"""Define the policies for session keys and resets.
 
-A boundary is an instant; the zone only says which instants are boundaries. The zone data is
+A boundary is an instant; the zone only determines which instants are boundaries. The zone data is
 read once and kept.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
 
 ResetMode = Literal["none", "idle", "daily", "both"]
-# The rules of each mode. Everything that depends on a mode asks this table.
+# The rules of each mode. All code that depends on a mode uses this table.
 RULES_OF_MODE: Final[Mapping[ResetMode, frozenset[ResetReason]]] = {
     "none": frozenset(),
     "idle": frozenset({ResetReason.IDLE}),
@@ -36,7 +36,7 @@ _LAST_HOUR: Final = 23
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """Which parts of a group's address count in the key, and what an anonymous DM becomes."""
+    """The parts of a group's address that count in the key, and the handling of an anonymous DM."""
 
     group_sessions_per_user: bool = True
     thread_sessions_per_user: bool = False
@@ -45,16 +45,16 @@ class KeyRules:
 
 @dataclass(frozen=True, slots=True)
 class ResetPolicy:
-    """When the next message of a person opens a new session.
+    """The rules for when a message of a person opens a new session.
 
     Attributes:
         at_hour: Hour of the daily boundary on the wall clock of `timezone`, 0 to 23.
-        idle: Silence after which, strictly later, the talk is over. It begins with the last
+        idle: A conversation ends after a longer inactivity than this. Inactivity begins with the last
             message of a person, or with the end of the last turn that answered one.
-        quiet: Silence a talk must have reached before a daily reset may cut it.
-        resume_window: For how long the mark of an interruption keeps a session; for ever if it
-            is not positive.
-        notify: Whether the chat is told of a reset by time, if anything was answered before.
+        quiet: Minimum inactivity before a daily reset may end a conversation.
+        resume_window: How long the mark of an interruption keeps a session; forever if it is not
+            positive.
+        notify: Whether the chat gets a notice of a reset by time, if it had an answer before.
         warning: How long before an end by time it is announced; 0 for not at all.
     """
 
@@ -68,24 +68,24 @@ class ResetPolicy:
     warning: timedelta = timedelta(minutes=5)
 
     def __post_init__(self) -> None:
-        """Refuse here what could otherwise fail only when a message arrives."""
+        """Reject values here that could otherwise fail only when a message arrives."""
         if not 0 <= self.at_hour <= _LAST_HOUR:
             raise ValueError(f"hour of the daily boundary is not 0 to 23: {self.at_hour}")
         _zone(self.timezone)
 
     @property
     def is_timed(self) -> bool:
-        """Whether time alone ends a session."""
+        """Return whether time alone ends a session."""
         return bool(RULES_OF_MODE[self.mode])
 
     @property
     def resets_idle(self) -> bool:
-        """Whether silence ends a session."""
+        """Return whether inactivity ends a session."""
         return ResetReason.IDLE in RULES_OF_MODE[self.mode]
 
     @property
     def resets_daily(self) -> bool:
-        """Whether a boundary ends a session."""
+        """Return whether a boundary ends a session."""
         return ResetReason.DAILY in RULES_OF_MODE[self.mode]
 
 
@@ -93,12 +93,12 @@ class SessionClock(NamedTuple):
     """The times of a session that a reset depends on.
 
     Attributes:
-        last_activity_at: When a person last wrote; None where only timers have.
+        last_activity_at: When a person last wrote; None if only timers have.
         served_boundary: The daily boundary in force when it started.
-        started_at: Stands in for the two above; without it an unknown time counts as old.
+        started_at: Replaces the two above if they are unknown; without it they count as old.
         is_held: A turn runs.
         held_until: When the last hold of background work ends.
-        suspended_at: When it was given up, if it was.
+        suspended_at: When it was suspended, if it was.
         resume_marked_at: When it was last marked as interrupted, if it is.
         asked_turn_ended_at: When the last turn ended that answered a person.
     """
@@ -114,7 +114,7 @@ class SessionClock(NamedTuple):
 
     @classmethod
     def without_obstacles(cls, clock: SessionClock | Session) -> SessionClock:
-        """Return the times that silence counts from, as if nothing put a reset off."""
+        """Return the times that inactivity depends on, without anything that delays a reset."""
         return cls(
             clock.last_activity_at,
             clock.served_boundary,
@@ -133,10 +133,10 @@ def reset_reason(
 ) -> ResetReason | None:
     """Return why a person's message at `now` opens a new session, or None.
 
-    A suspended session ends whatever else holds. One that was interrupted goes on for a while
-    whatever the policy says, and not after that. Then idle is tested before daily. A daily reset
-    put off by a talk that was not quiet, or by a hold, stays due until the next boundary takes
-    its place: at most one for each local date.
+    A suspended session always ends. An interrupted one continues within the resume window whatever
+    the policy, and ends after it. Then idle is tested before daily. A daily reset that was delayed
+    by an active conversation, or by a hold, stays due until the next boundary replaces it: at most
+    one for each local date.
     """
     if clock.suspended_at is not None:
         return ResetReason.SUSPENDED
@@ -167,7 +167,7 @@ def _timed_reason(
 
 
 def _active_at(clock: SessionClock | Session) -> datetime | None:
-    """Return from when silence counts: the last message of a person, or the end of its turn."""
+    """Return the begin of inactivity: the last message of a person, or the end of its turn."""
     written_at = clock.last_activity_at or clock.started_at
     ended_at = clock.asked_turn_ended_at
     if written_at is None or ended_at is None:
@@ -182,8 +182,8 @@ def _is_due(clock: SessionClock | Session, policy: ResetPolicy, now: datetime) -
             return True
         served_at = boundary_before(clock.started_at, policy)
     last = _last_boundary(now, policy)
-    # The dates differ from the instants only after the hour or the zone was changed: a day
-    # that had its reset gets no second one at the new hour.
+    # The dates differ from the instants only after a change of the hour or the zone: a day that had
+    # its reset gets no second one at the new hour.
     return last.at > served_at and last.day > _day_served(served_at, policy)
 
 
@@ -195,7 +195,7 @@ def _day_served(served_at: datetime, policy: ResetPolicy) -> date:
 
 
 class NextReset(NamedTuple):
-    """From when on a message would open a new session if nobody writes until then."""
+    """The time from which a message would open a new session, if no person writes until then."""
 
     at: datetime
     reason: ResetReason
@@ -204,9 +204,9 @@ class NextReset(NamedTuple):
 def next_reset(
     clock: SessionClock | Session, policy: ResetPolicy, now: datetime
 ) -> NextReset | None:
-    """Return the first reset that silence from `now` on leads to; None if none within days.
+    """Return the first reset after inactivity from `now` on; None if none within days.
 
-    A turn or hold that puts it off now is expected to be over by then. An idle reset comes
+    A turn or hold that delays it now is expected to be over by then. An idle reset comes
     strictly after its time.
     """
     clock = SessionClock.without_obstacles(clock)
@@ -226,7 +226,7 @@ def next_reset(
 
 
 def timed_end(clock: SessionClock | Session, policy: ResetPolicy) -> NextReset | None:
-    """Return when silence since the last message ends a session, whatever keeps it now."""
+    """Return when inactivity since the last message ends a session, ignoring current delays."""
     if clock.resume_marked_at is not None:
         if policy.resume_window <= timedelta(0):
             return None
@@ -243,7 +243,7 @@ def _boundaries_ahead(now: datetime, policy: ResetPolicy) -> list[_Boundary]:
 
 
 def served_boundary_at(start: datetime, policy: ResetPolicy) -> datetime | None:
-    """Return the boundary in force for a session that starts now; None if none ever ends it."""
+    """Return the boundary in force for a session that starts now; None if boundaries do not end it."""
     return boundary_before(start, policy) if policy.resets_daily else None
 
 
@@ -265,8 +265,8 @@ def _last_boundary(now: datetime, policy: ResetPolicy) -> _Boundary:
 def _boundaries_around(day: date, at_hour: int, timezone: str) -> tuple[_Boundary, ...]:
     """Return, latest first, every boundary that can be the last one on a UTC date.
 
-    The local date is at most one day off; after a clock set back across midnight the boundary
-    of tomorrow has been already; and yesterday may not exist.
+    The local date is at most one day off. After a clock was set back across midnight, the boundary
+    of tomorrow may have passed already. Yesterday may not exist.
     """
     zone = _zone(timezone)
     days = (day + offset * _DAY for offset in range(2, -4, -1))
@@ -283,7 +283,7 @@ def _boundary_of(day: date, at_hour: int, zone: ZoneInfo) -> _Boundary | None:
 def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:
     """Return the first instant at which the clocks of a zone show `wall` or later.
 
-    The first of two in a fold, the end of a gap in a gap.
+    That is the first of two in a fold, and the end of the gap in a gap.
     """
     instant = wall.replace(tzinfo=zone).astimezone(UTC)
     if instant.astimezone(zone).replace(tzinfo=None) == wall:
@@ -292,7 +292,7 @@ def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    # zoneinfo does not tell its transitions, but they are at full seconds.
+    # zoneinfo does not expose its transitions, but they are at full seconds.
     offset = after.astimezone(zone).utcoffset()
     while after - before > _SECOND:
         middle = before + (after - before) // _SECOND // 2 * _SECOND

@@ -1,4 +1,4 @@
-"""The rows a decision works on: loaded under lock, changed in memory, written back once."""
+"""Represent the rows that a decision loads under lock, changes in memory and writes back once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Lane:
-    """One place where people talk to one agent, and the session it leads to now.
+    """One place where people talk to one agent, and the session that it points to now.
 
-    `bound_to` is what the database holds (None: no row yet); the write is a compare-and-set
+    `bound_to` is the value in the database (None: no row yet); the write is a compare-and-set
     against it.
     """
 
@@ -30,17 +30,17 @@ class Lane:
 
 @dataclass(slots=True)
 class Session:
-    """One conversation: its life cycle and its counters.
+    """One conversation: its lifecycle and its counters.
 
-    `last_activity_at` is of people only, and `asked_turn_ended_at` is the end of the last turn that
-    answered one. The counters are the next free values; they are
-    gapless because they change under the session's row lock and commit with what they number.
-    `owner` is whose it is, as `owners` writes it; None where several people talk. `has_new_key`
-    says that it came to be shared: `session_key` is that of a shared lane, and not yet written.
-    `model_override` is JSON text. `answers` counts complete results. What follows is written
-    only where `has_new_flags` says that it is not what the database holds: suspension, mark of
-    an interruption, what the session leaves to the next one, what it has to tell itself, and
-    `interruptions`: attempts in a row that were lost with their worker.
+    `last_activity_at` counts people only, and `asked_turn_ended_at` is the end of the last turn that
+    answered one. The counters are the next free values. They have no gaps, because they change under
+    the session's row lock and commit with the rows that they number.
+    `owner` is the owner name in the form of `owners`; None if several people talk. `has_new_key`
+    says that the session became shared: `session_key` is that of a shared lane and not yet written.
+    `model_override` is JSON text. `answers` counts complete results.
+    The following are written only if `has_new_flags` says that they differ from the database:
+    suspension, interruption mark, the note for the next session, what the session has to announce
+    about its start, and `interruptions`: attempts in a row that were lost with their worker.
     """
 
     id: UUID
@@ -79,23 +79,23 @@ class Session:
 
     @property
     def is_held(self) -> bool:
-        """Whether a turn of it is live: then no rule ends it."""
+        """Return whether a turn of it is live, which prevents every reset."""
         return self.active_turn is not None
 
     def take_seq(self) -> int:
-        """Return the next place in the transcript."""
+        """Take the next place in the transcript."""
         seq = self.next_seq
         self.next_seq = seq + 1
         return seq
 
     def take_arrival(self) -> int:
-        """Return the next place in the line of what waits."""
+        """Take the next place among the waiting messages."""
         arrival = self.next_arrival
         self.next_arrival = arrival + 1
         return arrival
 
     def take_out_seq(self) -> int:
-        """Return the next place in the order of what the chat is told."""
+        """Take the next place in the order of outbound messages."""
         out_seq = self.next_out_seq
         self.next_out_seq = out_seq + 1
         return out_seq
@@ -106,14 +106,14 @@ class Turn:
     """One unit of agent work on one session.
 
     `due_in` is written as a span from the database's own clock: to the end of the lease while
-    claimed, to the next notification while ready. `source` is where answers go: that of the
-    last message it was claimed with, None before. `token` outlives the lease: until somebody
-    else claims, its holder may still renew or finish. `cancel` says that it is to end, and why.
-    `rest` is `resting` while nobody is to be told of it, and `rested` after that.
+    claimed, to the next notification while ready. `source` is the target of answers: that of the
+    last message it was claimed with, None before. `token` outlives the lease: until another worker
+    claims the turn, its holder may still renew or finish. `cancel` is the reason for a requested end.
+    `rest` is `resting` until workers may be notified, and `rested` after that.
     `interruptions` counts the attempts that were lost with their worker, the last one at
-    `interrupted_at`. `is_begun` is false while the worker of the current attempt has yet to say
-    that it begins, and `unbegun` counts the attempts whose worker never did. `is_asked` is set by the
-    first claim where a message of a person is among those that it answers.
+    `interrupted_at`. `is_begun` is false while the worker of the current attempt has yet to report
+    that it begins, and `unbegun` counts the attempts that never began. `is_asked` is set by
+    the first claim with a message of a person.
     """
 
     id: UUID
@@ -140,15 +140,15 @@ class Turn:
 
     @property
     def tries(self) -> int:
-        """How many attempts there were that count."""
+        """Return the number of attempts that count."""
         return self.attempt - self.unbegun
 
     @property
     def is_live(self) -> bool:
-        """Whether it still holds its session."""
+        """Return whether it still occupies its session."""
         return self.state in {"ready", "claimed"}
 
     @property
     def is_unclaimed(self) -> bool:
-        """Whether nobody has taken it up yet, so that its messages still wait."""
+        """Return whether no worker has claimed it yet, so that its messages still wait."""
         return self.state == "ready" and self.attempt == 0
