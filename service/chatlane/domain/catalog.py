@@ -102,8 +102,8 @@ class HomeChannel:
 class Account:
     """One bot account on a platform.
 
-    `profiles` holds the names as written in session keys (`main`, never `default`). `own_ids` are the
-    sender ids of the bot's messages, which are never processed. `bot_name` is the name by which
+    `profiles` holds the names as written in session keys (`main`, never `default`). `own_ids` are
+    the sender ids of the bot's messages, which are never processed. `bot_name` is the name by which
     commands address this bot. `bots_allowed` overrides that of the platform. `mention` matches a
     mention of the bot at the start of a text.
     """

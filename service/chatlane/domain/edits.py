@@ -1,11 +1,11 @@
 """Apply edits and deletes to the messages that they refer to, in whatever order they come.
 
-A waiting message is changed in place, so its turn only sees the new content. A message in a transcript
-is changed there, and its old content is kept as a revision. An edit whose message has not come is
-remembered: the message then arrives with the content of its newest edit, or not at all.
+A waiting message is changed in place, so its turn only sees the new content. A message in a
+transcript is changed there, and its old content is kept as a revision. An edit whose message has
+not come is remembered: the message then arrives with the content of its newest edit, or not at all.
 
-Changes apply in log order, except that an edit which the platform made before the applied one changes
-nothing. A deleted message never comes back.
+Changes apply in log order, except that an edit which the platform made before the applied one
+changes nothing. A deleted message never comes back.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Originals:
         return self.edited(message, effects, edit_of(arrived))
 
     def without_resumed(self, marks: list[SeenRow], effects: Effects) -> list[SeenRow]:
-        """Return the marks to insert; marks of early edits are updated to point to the message instead."""
+        """Return the marks to insert; marks of early edits are updated to point to the message."""
         new = []
         for mark in marks:
             if mark.digest in self.awaited:

@@ -32,8 +32,8 @@ def without_nulls(values: Mapping[str, object]) -> str:
 class Publication(NamedTuple):
     """One row of the outbox; `stream` names the stream that stores it.
 
-    `trace` is that of the message that caused it. It is not in the table: a router that adopts the row
-    of a dead router publishes it without.
+    `trace` is that of the message that caused it. It is not in the table: a router that adopts the
+    row of a dead router publishes it without.
     """
 
     session_id: UUID | None
@@ -47,8 +47,8 @@ class Publication(NamedTuple):
 class WaitingRow(NamedTuple):
     """A message that waits for its turn; `details` and `source` are JSON text.
 
-    `busy` is how it affects the turn that ran when it came: `queue` or `steer`, None for all others.
-    `ready_in` is how long it must not be answered yet; None for at once.
+    `busy` is how it affects the turn that ran when it came: `queue` or `steer`, None for all
+    others. `ready_in` is how long it must not be answered yet; None for at once.
     """
 
     session_id: UUID

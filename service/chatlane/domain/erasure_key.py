@@ -33,7 +33,7 @@ class ErasureKey:
         return self._hash(owner_text(platform, account, scope, form), b"person")
 
     def digests_of(self, address: Address) -> frozenset[bytes]:
-        """Return the digests of the people that a message belongs to: its sender, or a DM's peer."""
+        """Return the digests of the people of a message: its sender, or a DM's peer."""
         peer, sender = people_in(address)
         forms = sender if peer is None else (peer, *sender)
         return frozenset(

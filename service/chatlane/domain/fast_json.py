@@ -1,7 +1,7 @@
 """Write the two bodies that every new session needs without building their models first.
 
-A model would validate again what the service made itself or has validated already, and that takes longer
-than the decision. The contract defines the content; a test compares both.
+A model would validate again what the service made itself or has validated already, and that takes
+longer than the decision. The contract defines the content; a test compares both.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def derived_id(stored_at: datetime, trigger: bytes, effect: str, n: int = 0) -> 
 # A message has several effects, and all messages have the same ones.
 @lru_cache(maxsize=1024)
 def _head(trigger_length: int, effect: str, n: int) -> bytes:
-    """Return the hash input before the trigger; length-prefixed, so that no two inputs are equal."""
+    """Return the hash input before the trigger; its length prefixes make it unambiguous."""
     return f"{trigger_length}:{len(effect)}:{n}:{effect}".encode()
 
 

@@ -339,8 +339,7 @@ class Placement:
             return self.start(arrived, None, None)
         if session is None or session.ended_at is not None:
             # First contact, or a lane whose session has ended. The write of the lane is a
-            # compare-and-set, so
-            # a session that another transaction has just ended is not lost.
+            # compare-and-set, so a session that another transaction has just ended is not lost.
             return self.start(arrived, None if session is None else reason_after(session), session)
         # The settings may have given the profile to another agent since the session began.
         session.agent = arrived.agent.name

@@ -49,8 +49,8 @@ class ResetPolicy:
 
     Attributes:
         at_hour: Hour of the daily boundary on the wall clock of `timezone`, 0 to 23.
-        idle: A conversation ends after a longer inactivity than this. Inactivity begins with the last
-            message of a person, or with the end of the last turn that answered one.
+        idle: A conversation ends after a longer inactivity than this. Inactivity begins with the
+            last message of a person, or with the end of the last turn that answered one.
         quiet: Minimum inactivity before a daily reset may end a conversation.
         resume_window: How long the mark of an interruption keeps a session; forever if it is not
             positive.
@@ -243,7 +243,7 @@ def _boundaries_ahead(now: datetime, policy: ResetPolicy) -> list[_Boundary]:
 
 
 def served_boundary_at(start: datetime, policy: ResetPolicy) -> datetime | None:
-    """Return the boundary in force for a session that starts now; None if boundaries do not end it."""
+    """Return the boundary in force for a session that starts now; None without daily resets."""
     return boundary_before(start, policy) if policy.resets_daily else None
 
 

@@ -32,15 +32,15 @@ class Lane:
 class Session:
     """One conversation: its lifecycle and its counters.
 
-    `last_activity_at` counts people only, and `asked_turn_ended_at` is the end of the last turn that
-    answered one. The counters are the next free values. They have no gaps, because they change under
-    the session's row lock and commit with the rows that they number.
-    `owner` is the owner name in the form of `owners`; None if several people talk. `has_new_key`
-    says that the session became shared: `session_key` is that of a shared lane and not yet written.
-    `model_override` is JSON text. `answers` counts complete results.
-    The following are written only if `has_new_flags` says that they differ from the database:
-    suspension, interruption mark, the note for the next session, what the session has to announce
-    about its start, and `interruptions`: attempts in a row that were lost with their worker.
+    `last_activity_at` counts people only, and `asked_turn_ended_at` is the end of the last turn
+    that answered one. The counters are the next free values. They have no gaps, because they change
+    under the session's row lock and commit with the rows that they number. `owner` is the owner
+    name in the form of `owners`; None if several people talk. `has_new_key` says that the session
+    became shared: `session_key` is that of a shared lane and not yet written. `model_override` is
+    JSON text. `answers` counts complete results. The following are written only if `has_new_flags`
+    says that they differ from the database: suspension, interruption mark, the note for the next
+    session, what the session has to announce about its start, and `interruptions`: attempts in a
+    row that were lost with their worker.
     """
 
     id: UUID
@@ -108,12 +108,12 @@ class Turn:
     `due_in` is written as a span from the database's own clock: to the end of the lease while
     claimed, to the next notification while ready. `source` is the target of answers: that of the
     last message it was claimed with, None before. `token` outlives the lease: until another worker
-    claims the turn, its holder may still renew or finish. `cancel` is the reason for a requested end.
-    `rest` is `resting` until workers may be notified, and `rested` after that.
-    `interruptions` counts the attempts that were lost with their worker, the last one at
-    `interrupted_at`. `is_begun` is false while the worker of the current attempt has yet to report
-    that it begins, and `unbegun` counts the attempts that never began. `is_asked` is set by
-    the first claim with a message of a person.
+    claims the turn, its holder may still renew or finish. `cancel` is the reason for a requested
+    end. `rest` is `resting` until workers may be notified, and `rested` after that. `interruptions`
+    counts the attempts that were lost with their worker, the last one at `interrupted_at`.
+    `is_begun` is false while the worker of the current attempt has yet to report that it begins,
+    and `unbegun` counts the attempts that never began. `is_asked` is set by the first claim with a
+    message of a person.
     """
 
     id: UUID

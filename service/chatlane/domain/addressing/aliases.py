@@ -2,28 +2,28 @@
 
 There are two kinds of rows, per platform and account. A *person* row maps one normal form of an id
 (`people.person_form`) to the person's canonical id. That is the name of an identity (`identities`):
-the first id it was seen under, or a generated name. A name is never reused: an id that changes hands
-gets the name of another identity, and the past span is kept as a `FormerId`. A *chat* row maps a newer
-id of a chat to its first one. The rows with one canonical id are its *group*.
+the first id it was seen under, or a generated name. A name is never reused: an id that changes
+hands gets the name of another identity, and the past span is kept as a `FormerId`. A *chat* row
+maps a newer id of a chat to its first one. The rows with one canonical id are its *group*.
 
 Only keys and digests use canonical ids. An answer goes to the source of its turn, which keeps the
 form in the last message.
 
-An account learns links between ids from its own events only. But a number belongs to one person on all
-accounts of a platform, so a change of hands applies to all of them: a partner that another account
-knows contradicts an event, and the event that reveals a change changes the rows of the number on every
-account. That is why the groups of an id are read on all accounts.
+An account learns links between ids from its own events only. But a number belongs to one person on
+all accounts of a platform, so a change of hands applies to all of them: a partner that another
+account knows contradicts an event, and the event that reveals a change changes the rows of the
+number on every account. That is why the groups of an id are read on all accounts.
 
 Callers process a batch in log order: they read the groups of all `lookups`, make an `AliasBook` of
-them, `learn` and `resolve` each event, and at the end write `changes`. Two routers can learn about one
-person at the same time. If an insert finds a row, or an update misses its row, the batch restarts from
-what the other router wrote.
+them, `learn` and `resolve` each event, and at the end write `changes`. Two routers can learn about
+one person at the same time. If an insert finds a row, or an update misses its row, the batch
+restarts from what the other router wrote.
 
-When `learn` finds that two canonical ids are one, it returns a `Merge`, and lanes may exist under the
-newer one. Therefore `resolve` returns the *former* addresses of the same conversation in addition to
-the address for the key. A lane found under one of their keys belongs to the conversation and is bound
-or merged at its next message. The former addresses stay known, so the merge itself does not have to
-search for lanes.
+When `learn` finds that two canonical ids are one, it returns a `Merge`, and lanes may exist under
+the newer one. Therefore `resolve` returns the *former* addresses of the same conversation in
+addition to the address for the key. A lane found under one of their keys belongs to the
+conversation and is bound or merged at its next message. The former addresses stay known, so the
+merge itself does not have to search for lanes.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def person_lookups(address: Address) -> set[AliasId]:
 
 
 def _took_from(newer: Iterable[AliasRow], older: Sequence[AliasRow]) -> bool:
-    """Return whether an id of the first identity is known to have belonged to the second one before."""
+    """Return whether an id of the first identity is known to be a former id of the second."""
     names = {row.canonical for row in older}
     names |= {row.alias for row in older if row.held_since is None}
     return any(
@@ -444,7 +444,8 @@ class AliasBook:
             ids: Those ids, including those that this account does not know.
             forms: All ids in the event.
             is_contradicted: Whether another one of the ids was known with another partner. Then a
-                number that was never seen with a partner may be the former number of another person.
+                number that was never seen with a partner may be the former number of another
+                person.
         """
         if len(rows) == len(forms) and len({row.canonical for row in rows}) == 1:
             return True
@@ -459,7 +460,7 @@ class AliasBook:
         return not self._are_apart(rows) and not any(map(self._are_apart, elsewhere.values()))
 
     def _is_back(self, row: AliasRow, forms: Sequence[str]) -> bool:
-        """Return whether a person came with the number that they had here, which its row confirms."""
+        """Return whether a person came with their known number, and its row confirms that."""
         if row.partner is None or row.partner not in forms:
             return False
         if not is_lasting(row.platform, row.alias):
@@ -555,8 +556,8 @@ class AliasBook:
     def split(self, alias_id: AliasId, at: datetime) -> AliasRow | None:
         """Split an id off an identity that it was merged into wrongly, and return its row.
 
-        The person of the id gets back what belonged to them before the merge. Later messages stay with
-        the other one. None if the identity is named by this id, or if the id was not merged.
+        The person of the id gets back what belonged to them before the merge. Later messages stay
+        with the other one. None if the identity is named by this id, or if the id was not merged.
 
         Args:
             alias_id: Of a person; its group was read.
@@ -658,7 +659,8 @@ class AliasBook:
             return ids[0]
         named = known[0]
         if any(row.former_holder(at) for row in known):
-            # Nothing was learned, so the ids may map to several people. A number is the weakest evidence.
+            # Nothing was learned, so the ids may map to several people. A number is the weakest
+            # evidence.
             lasting = (row for row in known if is_lasting(row.platform, row.alias))
             named = next(lasting, named)
         return ids[0]._replace(alias=self._holder(named, at))

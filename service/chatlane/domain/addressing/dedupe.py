@@ -1,7 +1,7 @@
 """Compute the digests by which repeated events are recognized.
 
-A digest covers the identity of an event and not its place in the log. Fields are length-prefixed, so
-two different lists of fields never give the same input.
+A digest covers the identity of an event and not its place in the log. Fields are length-prefixed,
+so two different lists of fields never give the same input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
     """
     chat = address.chat_or_sender
     if not event.message_id:
-        # Events without a message id are never copies of each other; only a retried publish is a repeat.
+        # Events without a message id are never copies of each other; only a retried publish is a
+        # repeat.
         return (_digest(address.platform, address.account, "", "", "", "", event.id),)
     first = _message_digest(event, address, chat)
     if person is None or person == chat:

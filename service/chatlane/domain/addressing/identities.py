@@ -1,12 +1,13 @@
 """Represent a person as an identity, with the ids that belonged to it over time.
 
 An identity is defined by the service and has a name that is never reused. The name is the first id
-that the identity was seen under. It keeps the name when the id is handed on: the next person with that
-id gets another name (`aliases`). Sessions name the identity as their owner (`owners`), never an id.
+that the identity was seen under. It keeps the name when the id is handed on: the next person with
+that id gets another name (`aliases`). Sessions name the identity as their owner (`owners`), never
+an id.
 
-An id belongs to one identity at a time, from `since` up to, not including, `until`. An id with only one
-person so far needs no row: it is the name of its identity. Identities that were merged keep all their
-names, so that sessions owned under any of them still belong to the person.
+An id belongs to one identity at a time, from `since` up to, not including, `until`. An id with only
+one person so far needs no row: it is the name of its identity. Identities that were merged keep all
+their names, so that sessions owned under any of them still belong to the person.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def identity_with(
         spans: All of its spans, past ones included; without any, the name is its only id.
     """
     known = tuple(spans) or (Span(name),)
-    # The first identity of an id is named by the id. So the first holder of an id is the identity of
-    # that name, or another one that it was merged into.
+    # The first identity of an id is named by the id. So the first holder of an id is the identity
+    # of that name, or another one that it was merged into.
     names = {span.form for span in known if span.since is None}
     return Identity(platform, account, scope, name, frozenset({name, *names}), known)

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 GRAMMAR_VERSION: Final = 1
 
-# Postgres refuses index rows above 2,704 bytes. Only four ids at once, each long and with hardly any
-# ASCII, come near. Such an event becomes a dead letter here, before the database refuses a batch.
+# Postgres refuses index rows above 2,704 bytes. Only four ids at once, each long and with hardly
+# any ASCII, come near. Such an event becomes a dead letter here, before the database refuses a
+# batch.
 MAX_KEY_BYTES: Final = 2600
 
 # Accounts that stand for several people: anonymous admins, channels, the platform itself.
@@ -181,9 +182,9 @@ def parse_session_key(text: str) -> ParsedKey:
 def may_go_on_in(thread_key: str, key: str) -> bool:
     """Return whether a thread may use the session of the chat message that it was opened on.
 
-    Both have to address the same profile. A private conversation that was moved to a group chat does
-    not continue in its threads. Where each person has a separate thread session, only the author of
-    the message continues the session.
+    Both have to address the same profile. A private conversation that was moved to a group chat
+    does not continue in its threads. Where each person has a separate thread session, only the
+    author of the message continues the session.
     """
     thread, chat = parse_session_key(thread_key), parse_session_key(key)
     if thread.profile != chat.profile:

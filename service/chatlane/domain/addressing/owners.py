@@ -86,7 +86,7 @@ def _unshared(session_key: str) -> ParsedKey | None:
 
 
 def alias_of(person: Person) -> AliasId | None:
-    """Return the alias under which all ids of a person are found; None if the id is not a person's."""
+    """Return the alias that leads to all ids of a person; None if the id is no person's."""
     form = person_form(person.platform, person.id)
     if form is None:
         return None

@@ -1,7 +1,7 @@
 """Represent the address of an inbound event for the rules on keys, aliases and dedupe.
 
-Answers go to the contract's `Source`, which keeps the received values. An `Address` is the same with
-every spelling of "none" replaced by None.
+Answers go to the contract's `Source`, which keeps the received values. An `Address` is the same
+with every spelling of "none" replaced by None.
 """
 
 from __future__ import annotations

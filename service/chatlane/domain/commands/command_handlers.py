@@ -121,7 +121,7 @@ class Commanding:
         self._catalog = catalog
 
     def accept(self, arrived: Arrived) -> Given | None:
-        """Return the command to execute, or None after counting or answering one that is not executed.
+        """Return the command to execute; None if there is none, or after refusing it.
 
         Text after the line of a command is a message, even if the command is refused.
         """
@@ -172,8 +172,8 @@ class Commanding:
         self.effects.trace(begin, arrived.trace)
 
     def _say(self, arrived: Arrived, said: str) -> None:
-        # An ended session is used as well, to keep its answers in one order. Without a session there is no
-        # order to keep.
+        # An ended session is used as well, to keep its answers in one order. Without a session
+        # there is no order to keep.
         session = self.placement.find_session(arrived) or _nobodys(arrived)
         answer_id = derived_id(arrived.stored_at, arrived.digests[0], "reply")
         speaking = Speaking(
@@ -216,7 +216,7 @@ class Commanding:
         return self.entitle(session, "" if title == _NO_TITLE else title, given)
 
     def entitle(self, session: Session, title: str, given: Given) -> str:
-        """Set the title of a session, unless it is too long or used by another session of the person."""
+        """Set the title of a session, unless it is too long or another session in scope has it."""
         if len(title) > MAX_TITLE_CHARACTERS:
             return replies.title_too_long(MAX_TITLE_CHARACTERS)
         scope = session.owner or session.session_key
@@ -246,12 +246,13 @@ class Commanding:
         found = self.cards.within(self.reach(given.arrived))
         cards = [card for card in found if card.said or card.id == current]
         if given.session is not None and all(card.id != current for card in cards):
-            # The lane came from another place, or the session has no owner yet; its people may see it.
+            # The lane came from another place, or the session has no owner yet; its people may see
+            # it.
             cards.append(self.cards.of(given.session))
         return sorted(cards, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
 
     def sought(self, given: Given) -> Card | None:
-        """Return the session that the argument names: by its number in the list, its title or its id."""
+        """Return the session that the argument names: by number in the list, title or id."""
         wanted = shown_title(given.argument)
         if _NUMBER.fullmatch(wanted):
             listed = self._numbered(given)
@@ -281,7 +282,7 @@ class Commanding:
         return is_number and shown is not None and not shown.is_valid(given.arrived.stored_at)
 
     def _numbered(self, given: Given) -> Sequence[Card | None]:
-        """Return the sessions as numbered in the list that a person saw; None stands for a deleted one.
+        """Return the sessions as numbered in the list that a person saw; None if deleted.
 
         For a person who has seen no list, a number refers to the list as it would be shown now.
         """

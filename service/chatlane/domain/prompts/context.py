@@ -98,7 +98,8 @@ class Prompts:
 
     def _place(self, source: Source, session_key: str) -> Place:
         known = self._known
-        # The sender prefix of a message and the context of its turn are requested one after the other.
+        # The sender prefix of a message and the context of its turn are requested one after the
+        # other.
         if known is None or known[0] is not source or known[1] != session_key:
             known = self._known = source, session_key, self._place_of(source, session_key)
         return known[2]

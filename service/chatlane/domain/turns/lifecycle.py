@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
 
-# How long an unclaimed turn waits for its next notification, by notifications sent so far. A
-# worker claims what it has fetched at once; without a claim by the first repeat it is dead (ADR 0023).
+# How long an unclaimed turn waits for its next notification, by notifications sent so far. A worker
+# claims what it has fetched at once; without a claim by the first repeat it is dead (ADR 0023).
 _REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
 MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
