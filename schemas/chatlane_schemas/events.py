@@ -63,7 +63,7 @@ class SessionEnding(ServiceEnvelope):
     """A session is about to reach a timed end unless a person writes before the deadline.
 
     A program that writes summaries has until the deadline to leave a note for the next session. The
-    router publishes the event again with a later deadline after a new message. A message that
+    router publishes the event again with another deadline after a new message. A message that
     arrives at the right moment may end a session without an announcement.
     """
 
