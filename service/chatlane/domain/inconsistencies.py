@@ -15,7 +15,7 @@ class Inconsistency(StrEnum):
     MESSAGES_STRANDED = "messages_stranded"
     """Messages wait in a session that has no turn to answer them."""
     CURSOR_AHEAD = "cursor_ahead"
-    """A cursor is behind the end of its log, or counts in another one."""
+    """A cursor is past the end of its log, or counts in another one."""
     LOG_UNREAD = "log_unread"
     """A log holds old messages that no router has read."""
     ROUTED_LOST = "routed_lost"

@@ -16,7 +16,7 @@ REPLAY_WINDOW: Final = timedelta(hours=72)
 """How long a log keeps decided messages, so that they can be read again after a restore."""
 
 MOST_PARTITIONS: Final = 256
-"""How many there are at most of a log."""
+"""Maximum number of partitions of a log."""
 
 
 class PartitionId(NamedTuple):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogName
 
 UNDECLARED: Final = "undeclared"
-"""Stands for all owners that are not declared: whatever somebody publishes, it is one more."""
+"""Label of all undeclared owners: however many publish, they add one label value."""
 
 # Positions in `chat.v1.log.<partition>.<platform>.<account>.<chat>`, and in that of a result,
 # `chat.v1.rlog.<partition>.<agent>.<session>`.

@@ -1,4 +1,4 @@
-"""Open the session that continues another one behind its summary. Pure, as `lanes`."""
+"""Open the session that continues another one after its summary. Pure, as `lanes`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def session_behind(parent: Session, at: datetime, trigger: bytes, effects: Effects) -> Session:
-    """Return the session in which a conversation continues behind a summary.
+    """Return the session in which a conversation continues after a summary.
 
     For its people the conversation is the same: clocks, flags and owner are those of the parent.
     Only what is counted per session restarts.

@@ -82,7 +82,7 @@ def repaired(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
     """Return the rows with a result for every call, and without results that have no call.
 
     The results of a call are the tool rows before the next row that asks for calls. A call
-    without a result gets a placeholder behind its row. It tells the model that the call was
+    without a result gets a placeholder after its row. It tells the model that the call was
     interrupted and may have had effects.
 
     Args:
