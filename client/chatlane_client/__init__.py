@@ -2,7 +2,9 @@
 
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.adapter_events import deleted, edited, reacted, thread_opened
-from chatlane_client.connection import open_connection
+from chatlane_client.api.session_api import SessionApi
+from chatlane_client.api.session_life import SessionLifeApi
+from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.delivery import Deliver
 from chatlane_client.endings import NoteWriter, WriteNote
 from chatlane_client.errors import (
@@ -26,12 +28,10 @@ from chatlane_client.errors import (
     UnconfirmedPublishError,
     UndeliverableError,
 )
-from chatlane_client.secured import OnRefused, Refusal
-from chatlane_client.session_api import SessionApi
-from chatlane_client.session_life import SessionLifeApi
-from chatlane_client.transcripts import TranscriptApi
+from chatlane_client.transport.connection import open_connection
+from chatlane_client.transport.secured import OnRefused, Refusal
+from chatlane_client.transport.wire import Stored
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn, prompt_of
-from chatlane_client.wire import Stored
 from chatlane_client.worker import TurnWorker
 
 __all__ = [

@@ -10,9 +10,9 @@ from opentelemetry.trace import SpanKind
 
 from chatlane_client.delivery import GAP_PATIENCE, Deliver, OutboundReader
 from chatlane_client.errors import ForeignEventError, RetryLaterError
-from chatlane_client.retry import Backoff
-from chatlane_client.tracing import span
-from chatlane_client.wire import Stored, publish_stored
+from chatlane_client.transport.retry import Backoff
+from chatlane_client.transport.tracing import span
+from chatlane_client.transport.wire import Stored, publish_stored
 from chatlane_schemas import InboundEvent, subjects
 
 if TYPE_CHECKING:

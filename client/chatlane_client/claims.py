@@ -12,15 +12,15 @@ from uuid import UUID
 import nats.errors
 from nats.aio.client import Client
 
+from chatlane_client.api.requests import Requests
 from chatlane_client.errors import (
     InvalidAnswerError,
     RefusedRequestError,
     TransientError,
     UnansweredRequestError,
 )
-from chatlane_client.requests import Requests
-from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
-from chatlane_client.wire import ask, publish_unstored
+from chatlane_client.transport.retry import Backoff, CancellationGuard, was_set_within
+from chatlane_client.transport.wire import ask, publish_unstored
 from chatlane_schemas import (
     ClaimReply,
     ClaimRequest,

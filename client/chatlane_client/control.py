@@ -11,8 +11,8 @@ from uuid import UUID
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane_client.connection import open_subscription
-from chatlane_client.retry import cancel_until_ended
+from chatlane_client.transport.connection import open_subscription
+from chatlane_client.transport.retry import cancel_until_ended
 from chatlane_schemas import DecodeError, decode, subjects
 from chatlane_schemas.turns import CancelReason, TurnControl
 

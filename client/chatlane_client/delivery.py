@@ -20,13 +20,13 @@ from nats.aio.msg import Msg
 from nats.js.api import ConsumerInfo
 from opentelemetry.trace import SpanKind
 
-from chatlane_client.connection import closed_error_first, until_connected
-from chatlane_client.connection_log import RepeatLimit
+from chatlane_client.delivery_order import DeliveryNumbers, Place, SessionOrder
 from chatlane_client.errors import ConnectionClosedError, UndeliverableError
-from chatlane_client.ordering import DeliveryNumbers, Place, SessionOrder
-from chatlane_client.pulling import Pull, open_pull
-from chatlane_client.retry import Backoff, CancellationGuard, was_set_within
-from chatlane_client.tracing import context_of, span
+from chatlane_client.transport.connection import closed_error_first, until_connected
+from chatlane_client.transport.connection_log import RepeatLimit
+from chatlane_client.transport.pull import Pull, open_pull
+from chatlane_client.transport.retry import Backoff, CancellationGuard, was_set_within
+from chatlane_client.transport.tracing import context_of, span
 from chatlane_schemas import DecodeError, OutboundMessage, decode
 from chatlane_schemas.streams import StreamName, outbound_durable
 

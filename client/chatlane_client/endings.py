@@ -10,10 +10,10 @@ from typing import Final, TypeAlias
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane_client.connection import open_subscription, until_connected
+from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.errors import ChatlaneClientError, ConnectionClosedError
-from chatlane_client.retry import CancellationGuard
-from chatlane_client.session_life import SessionLifeApi
+from chatlane_client.transport.connection import open_subscription, until_connected
+from chatlane_client.transport.retry import CancellationGuard
 from chatlane_schemas import DecodeError, SessionEnding, decode, subjects
 
 _log = logging.getLogger("chatlane_client")

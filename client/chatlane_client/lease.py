@@ -8,8 +8,8 @@ from datetime import timedelta
 from time import monotonic
 
 from chatlane_client.errors import InvalidAnswerError, RefusedRequestError, TransientError
-from chatlane_client.retry import Backoff, CancellationGuard, cancel_until_ended
-from chatlane_client.wire import ANSWER_WITHIN
+from chatlane_client.transport.retry import Backoff, CancellationGuard, cancel_until_ended
+from chatlane_client.transport.wire import ANSWER_WITHIN
 from chatlane_schemas import RenewReply, RenewStatus
 
 _log = logging.getLogger("chatlane_client")

@@ -22,9 +22,8 @@ from nats.aio.msg import Msg
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from pydantic import ValidationError
 
+from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.claims import ClaimClient, Grant
-from chatlane_client.connection import closed_error_first, until_connected
-from chatlane_client.connection_log import RepeatLimit
 from chatlane_client.control import WIND_DOWN, Controls, Signals
 from chatlane_client.errors import (
     ConnectionClosedError,
@@ -36,13 +35,19 @@ from chatlane_client.errors import (
 )
 from chatlane_client.failpoints import WorkerPoint, hit
 from chatlane_client.lease import Lease
-from chatlane_client.pulling import Pull, open_pull
-from chatlane_client.retry import Backoff, CancellationGuard, cancel_until_ended, was_set_within
-from chatlane_client.steering import Steering
-from chatlane_client.tracing import context_of, link_to, span
-from chatlane_client.transcripts import TranscriptApi
+from chatlane_client.transport.connection import closed_error_first, until_connected
+from chatlane_client.transport.connection_log import RepeatLimit
+from chatlane_client.transport.pull import Pull, open_pull
+from chatlane_client.transport.retry import (
+    Backoff,
+    CancellationGuard,
+    cancel_until_ended,
+    was_set_within,
+)
+from chatlane_client.transport.tracing import context_of, link_to, span
+from chatlane_client.transport.wire import publish_stored, publish_unstored
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
-from chatlane_client.wire import publish_stored, publish_unstored
+from chatlane_client.turn_input import Steering
 from chatlane_schemas import (
     DecodeError,
     Outcome,

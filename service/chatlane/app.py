@@ -17,15 +17,15 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
+from chatlane.api.endpoint import RequestHandler
 from chatlane.api.handlers import every_handler
 from chatlane.api.routes import build_router
 from chatlane.api.turns import TurnHandlers
 from chatlane.connections import bus_options, declared_topology, store_of
 from chatlane.decisions.claim_recovery import InboundProgress
-from chatlane.decisions.dead_letter_limits import DeadLetterLimits
-from chatlane.decisions.unit_of_work import Writer
+from chatlane.decisions.limits.dead_letter_limits import DeadLetterLimits
+from chatlane.decisions.unit_of_work import UnitOfWorkFactory
 from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.limits.shares import declared_owners
 from chatlane.domain.log import LOGS
@@ -35,11 +35,11 @@ from chatlane.ingest.idle_partitions import IdleCheck
 from chatlane.ingest.intake import Intake
 from chatlane.ingest.log_purge import LogRetention
 from chatlane.ingest.log_trimmer import LogTrimmer
-from chatlane.ingest.lost_ranges import bury_loss
+from chatlane.ingest.lost_ranges import record_lost_range
 from chatlane.ingest.ownership import Ownership
 from chatlane.ingest.share_notices import ShareNotices
 from chatlane.jobs import Job
-from chatlane.maintenance import SEEN_AHEAD, Sweeper, Upkeep, sweeping_jobs
+from chatlane.maintenance import SEEN_AHEAD, MaintenanceLoop, TableMaintenance, maintenance_jobs
 from chatlane.nats import topology
 from chatlane.nats.connection import open_bus
 from chatlane.nats.jetstream import JetStream
@@ -58,11 +58,11 @@ from chatlane.outbox.relay import Relay
 from chatlane.outbox.undeliverable import UndeliverableMessages
 from chatlane.postgres import blockers, probe
 from chatlane.postgres.migrations import verify_schema
-from chatlane.privacy.erasure_list import Forgetting, deleted_of_log, require_keys
+from chatlane.privacy.erasure_list import ErasedMessageCleaner, deleted_of_log, require_keys
 from chatlane.privacy.stream_erasure import StreamErasure
 from chatlane.reconciliation.backlogs import Backlogs
-from chatlane.reconciliation.gauges import Survey
-from chatlane.reconciliation.reconciler import PATIENCE, Reconciler
+from chatlane.reconciliation.gauges import GaugeCollector
+from chatlane.reconciliation.reconciler import GRACE_PERIOD, Reconciler
 from chatlane.reconciliation.routed_changes import RoutedChanges
 from chatlane.reconciliation.stream_contents import StreamContents
 from chatlane.reconciliation.stream_gap_repair import LostMessages
@@ -72,11 +72,11 @@ from chatlane.store.addressing import dedupe_partitions
 from chatlane.store.audit import ReadNotes
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.logs import partitions
-from chatlane.turns.claims import ClaimDesk
+from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
 from chatlane.turns.session_updates import Updates
 from chatlane.turns.timed_resets import TimedEnds
-from chatlane.turns.wakeup_timer import Alarm
+from chatlane.turns.wakeup_timer import WakeupTimer
 from chatlane_schemas.streams import StreamName
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from chatlane.nats.connection import Bus
     from chatlane.postgres.blockers import Blocker
     from chatlane.postgres.pool import Store
-    from chatlane_client.secured import Refusal
+    from chatlane_client.transport.secured import Refusal
 
 VERSION: Final = version("chatlane")
 
@@ -130,7 +130,7 @@ class App:
     bus: Bus | None = None
     intake: Intake | None = None
     relay: Relay | None = None
-    survey: Survey | None = None
+    survey: GaugeCollector | None = None
     reconciler: Reconciler | None = None
     drift: DriftWatch | None = None
     share_notices: ShareNotices | None = None
@@ -369,35 +369,35 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             duplicate_window=app.settings.streams.duplicate_window,
             full_rows=router.outbox_rows,
         )
-        bus.listen(reconnected=relay.hurry)
+        bus.listen(reconnected=relay.retry_now)
         filling = SearchFilling(transaction, app.metrics)
-        alarm = Alarm()
-        rescue = Alarm()
-        routed_change = Alarm()
+        alarm = WakeupTimer()
+        rescue = WakeupTimer()
+        routed_change = WakeupTimer()
         updates = Updates(publisher.tell)
-        writer = Writer(
+        writer = UnitOfWorkFactory(
             app.store,
             relay,
             app.metrics,
             tell=publisher.tell,
             written=filling.written,
-            ring_within=alarm.ring_within,
+            schedule_within=alarm.schedule_within,
             touched=updates.note,
             dead_letter_limits=DeadLetterLimits(
                 letters=app.settings.dead_letters.most_per_hour,
                 body_bytes=int(app.settings.dead_letters.most_bytes_per_hour),
                 owners=declared_owners(app.catalog),
             ),
-            routed_changed=partial(routed_change.ring_within, timedelta(0)),
+            routed_changed=partial(routed_change.schedule_within, timedelta(0)),
         )
-        desk = ClaimDesk(app.store, app.catalog.agents)
+        desk = ClaimService(app.store, app.catalog.agents)
         access = LogAccess(bus, router.partitions, buffer_bytes=router.buffer_bytes)
         app.intake = intake = Intake(
             router=app.router_id,
             lease=router.lease,
             access=access,
             transaction=transaction,
-            on_truncated=bury_loss,
+            on_truncated=record_lost_range,
             metrics=app.metrics,
             jitter=jitter,
         )
@@ -432,7 +432,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             is_log_reachable=lambda: access.is_reachable,
             # Publish the rows of the previous owner first; the periodic sweep would run up to 750
             # ms later.
-            on_taken_over=lambda: rescue.ring_within(timedelta(0)),
+            on_taken_over=lambda: rescue.schedule_within(timedelta(0)),
             on_unreadable=bus.move_on,
             on_database_regressed=database_regressed,
             lease=router.lease,
@@ -457,7 +457,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             slot_count=router.slots,
         )
         jobs = _jobs(app, bus, writer, relay, intake, deadlines=deadlines)
-        sweeper = Sweeper((*jobs, *filling.jobs(), routed_changes.job()), jitter)
+        sweeper = MaintenanceLoop((*jobs, *filling.jobs(), routed_changes.job()), jitter)
         async with (
             app.running("relay", relay.run()),
             app.running("claims", desk.run()),
@@ -485,13 +485,19 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
 
 
 def _jobs(
-    app: App, bus: Bus, writer: Writer, relay: Relay, intake: Intake, *, deadlines: Deadlines
+    app: App,
+    bus: Bus,
+    writer: UnitOfWorkFactory,
+    relay: Relay,
+    intake: Intake,
+    *,
+    deadlines: Deadlines,
 ) -> tuple[Job, ...]:
     transaction = app.store.transaction
     undeliverable = UndeliverableMessages(AdvisoryQueue(bus.client), transaction, app.metrics)
     retention = LogRetention(LogUpkeep(bus.client), transaction, app.settings.streams.replay_window)
     declared = declared_topology(app.settings)
-    app.survey = survey = Survey(
+    app.survey = survey = GaugeCollector(
         Backlogs(bus.client),
         transaction,
         lambda: intake.feeds,
@@ -516,7 +522,7 @@ def _jobs(
             app.metrics,
             agents=app.catalog.agents,
             slots=app.settings.router.slots,
-            patience=PATIENCE,
+            patience=GRACE_PERIOD,
         ),
         declared_durables=declared.durables,
     )
@@ -528,11 +534,13 @@ def _jobs(
         app.settings.streams.replay_window,
         partial(deleted_of_log, transaction),
     )
-    forgetting = Forgetting(
+    forgetting = ErasedMessageCleaner(
         transaction, StreamErasure(bus.client), app.router_id, app.settings.erasure_key()
     )
-    routine = sweeping_jobs(
-        Upkeep(transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep),
+    routine = maintenance_jobs(
+        TableMaintenance(
+            transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep
+        ),
         adopt_orphans=relay.adopt_orphans,
         sweep_turns=deadlines.sweep,
         collect_undeliverable=undeliverable.collect,
@@ -556,9 +564,11 @@ def _jobs(
 
 
 @asynccontextmanager
-async def _answering(app: App, bus: Bus, desk: ClaimDesk, writer: Writer) -> AsyncIterator[None]:
+async def _answering(
+    app: App, bus: Bus, desk: ClaimService, writer: UnitOfWorkFactory
+) -> AsyncIterator[None]:
     """Answer session API requests, and the claims and renewals of workers."""
-    answering = Answering(
+    answering = RequestHandler(
         app.metrics,
         lambda: bus.client.max_payload,
         SessionReads(app.store).agent_of,

@@ -44,7 +44,7 @@ _LISTS_AT_ONCE: Final = 1000
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 
-class Sweeper:
+class MaintenanceLoop:
     """Runs jobs until it is cancelled; no job delays or stops another.
 
     Args:
@@ -66,7 +66,7 @@ class Sweeper:
             await attempt(job)
 
 
-class Upkeep:
+class TableMaintenance:
     """Maintenance jobs that need only the database.
 
     Args:
@@ -162,8 +162,8 @@ class Upkeep:
             return await api_requests.prune(connection, _REQUESTS_KEPT, _REQUESTS_AT_ONCE)
 
 
-def sweeping_jobs(
-    upkeep: Upkeep,
+def maintenance_jobs(
+    upkeep: TableMaintenance,
     *,
     adopt_orphans: Callable[[], Awaitable[object]],
     sweep_turns: Callable[[], Awaitable[object]],

@@ -8,7 +8,7 @@ from typing import Final
 
 from chatlane.cli import main
 from chatlane.decisions import batch_decision
-from chatlane.decisions.batch_decision import Decoded
+from chatlane.decisions.batch_decision import DecodedMessage
 from chatlane.domain.catalog import Catalog
 from chatlane.domain.log import LogMessage
 from chatlane.ingest import batch_committer
@@ -20,7 +20,7 @@ _decoded = batch_decision.decoded
 
 def decoded_or_dead(
     message: LogMessage, catalog: Catalog, *, is_killer: bool = False, is_old: bool = False
-) -> Decoded:
+) -> DecodedMessage:
     """Decode a message unless it is the marked one."""
     if MARK in message.body and not is_killer:
         os._exit(9)

@@ -149,7 +149,7 @@ async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell
         await world.erase(ANN)
         assert (await world.run("people", "erasure-list", "-o", str(listed)))[0] == 0
         await connection.close()
-        drill.users.let_go(ann)
+        drill.users.release(ann)
         await drill.stop()
         await drill.restore_database()
         assert (await world.found(ANN)).keys() == {"database"}

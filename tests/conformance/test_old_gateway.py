@@ -306,7 +306,7 @@ class Reset:
     default: ResetPolicy
     of_class: ResetPolicy | None
     of_platform: ResetPolicy | None
-    is_held: bool
+    has_live_turn: bool
 
     @property
     def policy(self) -> ResetPolicy:
@@ -334,7 +334,7 @@ class Reset:
             )
         }
         times = {name: self.wall(name).isoformat() for name in ("now", "updated", "started")}
-        return {**policies, **times, "is_held": self.is_held}
+        return {**policies, **times, "has_live_turn": self.has_live_turn}
 
     def wall(self, name: str) -> datetime:
         instant: datetime = getattr(self, name)
@@ -346,7 +346,7 @@ class Reset:
             last_activity_at=self.updated,
             served_boundary=boundary_before(self.started, its),
             started_at=self.started,
-            is_held=self.is_held,
+            has_live_turn=self.has_live_turn,
         )
         return reset_reason(clock, its, self.now)
 
@@ -383,7 +383,7 @@ def resets() -> list[Reset]:
                 default=policy(random, zone),
                 of_class=policy(random, zone) if random.random() < 0.3 else None,
                 of_platform=policy(random, zone) if random.random() < 0.3 else None,
-                is_held=random.random() < 0.1,
+                has_live_turn=random.random() < 0.1,
             )
         )
     return made
@@ -392,7 +392,7 @@ def resets() -> list[Reset]:
 def is_cut_by_a_clock_change(one: Reset) -> bool:
     """Whether silence is over by the clocks on the wall and not in truth, or the other way round."""
     its = one.policy
-    if one.is_held or not its.resets_idle:
+    if one.has_live_turn or not its.resets_idle:
         return False
     on_the_wall = one.wall("now") - one.wall("updated") > its.idle
     return on_the_wall != (one.now - one.updated > its.idle)

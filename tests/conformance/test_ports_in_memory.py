@@ -17,7 +17,7 @@ from chatlane.nats.log_inspection import LogIntact, LogReplaced, LogTruncated, L
 from chatlane.nats.log_reader import LogReader, ReaderLimits
 from chatlane.postgres.pool import Store, open_store
 from chatlane.store.logs import partitions, routers
-from chatlane.store.logs.partitions import Advance, Claim, Tenure
+from chatlane.store.logs.partitions import Advance, Claim, PartitionLease
 from tests.support.eventually import eventually
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs
 from tests.support.worlds.memory_logs import MemoryAccess, MemoryLogs
@@ -137,8 +137,8 @@ async def test_renewals_keep_what_is_held_and_clean_what_is_caught_up(store: Sto
     await claim(store, OTHER, lease=ENDED)
     mine = await claim(store)
     async with store.transaction() as connection:
-        tenures = [Tenure(one.partition, one.epoch) for one in mine]
-        wrong = [Tenure(FIRST, 99), *tenures[1:]]
+        tenures = [PartitionLease(one.partition, one.epoch) for one in mine]
+        wrong = [PartitionLease(FIRST, 99), *tenures[1:]]
         renewed = await partitions.renew_idle(
             connection, ME, wrong, ENDED, caught_up={tenures[1].partition}
         )
@@ -153,7 +153,9 @@ async def test_a_locked_row_is_skipped_by_who_only_looks_for_work(store: Store) 
         await partitions.advance(connection, ME, [Advance(FIRST, one.epoch, 0, 5, NOON)], ENDED)
         assert numbers(await claim(store, OTHER)) == [1, 2, 3]
         async with store.transaction() as other:
-            assert await partitions.renew_idle(other, ME, [Tenure(FIRST, 1)], LEASE) == set()
+            assert (
+                await partitions.renew_idle(other, ME, [PartitionLease(FIRST, 1)], LEASE) == set()
+            )
     # Nobody sees a transaction before it is committed, nor anything of one that is not.
     (late,) = await claim(store, OTHER, held=[1, 2, 3])
     assert late.position.cursor == 5
@@ -186,7 +188,7 @@ async def test_who_wants_a_locked_cursor_waits_and_finds_it_moved(store: Store) 
 
 async def test_a_rewind_raises_the_fencing_number_and_suspicion_counts(store: Store) -> None:
     (one,) = await claim(store, limit=1)
-    tenure = Tenure(FIRST, one.epoch)
+    tenure = PartitionLease(FIRST, one.epoch)
     async with store.transaction() as connection:
         counts = [await partitions.suspect(connection, ME, tenure, seq, LEASE) for seq in (7, 7, 8)]
         assert counts == [1, 2, 1]

@@ -27,7 +27,7 @@ from chatlane.nats.tasks import end_task
 from chatlane.nats.topology import apply, verify
 from chatlane.observability.metrics import Metrics
 from chatlane_client import Refusal, open_connection
-from chatlane_client.secured import SecuredClient
+from chatlane_client.transport.secured import SecuredClient
 from chatlane_devkit.contract import ACCOUNTS, REPOSITORY
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_nats

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from chatlane.cli.commands import app
-from chatlane.cli.options import DEV_CONFIG
-from chatlane.cli.reporting import CommandError
-from chatlane.cli.short_ids import matching, only_match, short_digits
-from chatlane.cli.terminal import age
+from chatlane.cli.shared.error_report import CommandError
+from chatlane.cli.shared.options import DEV_CONFIG
+from chatlane.cli.shared.short_ids import matching, only_match, short_digits
+from chatlane.cli.shared.terminal import age
 from chatlane.errors import StoreUnavailableError
 from chatlane_devkit.demo.dev_server import STATE_FILE
 from tests.support.logs import restored_logging

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.cli import options
-from chatlane.cli.reporting import CommandError
+from chatlane.cli.shared import options
+from chatlane.cli.shared.error_report import CommandError
 from chatlane.config.settings import load_settings
 from chatlane.nats.connection import Bus, BusOptions
 

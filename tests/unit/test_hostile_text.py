@@ -12,11 +12,11 @@ from uuid import UUID
 import pytest
 from rich.console import Console
 
-from chatlane.cli.terminal import fact_table, print_json
+from chatlane.cli.shared.terminal import fact_table, print_json
 from chatlane.cli.transcripts import _heading, _section, print_rows
 from chatlane.domain.catalog import Account, Platform
 from chatlane.domain.commands import replies
-from chatlane.domain.commands.session_summaries import Card
+from chatlane.domain.commands.session_summaries import SessionSummary
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.context import Prompts
 from chatlane.domain.prompts.sanitize import json_line
@@ -113,12 +113,12 @@ def test_only_the_client_says_what_was_not_answered(text: str) -> None:
     assert marks == ["[Not answered: the attempt failed. Do not answer it now.]"]
 
 
-def card(text: str) -> Card:
-    return Card(ID, KEY, None, AT, title=text, model=text, first_words=text)
+def card(text: str) -> SessionSummary:
+    return SessionSummary(ID, KEY, None, AT, title=text, model=text, first_words=text)
 
 
-def untitled(text: str) -> Card:
-    return Card(ID, KEY, None, AT, first_words=text)
+def untitled(text: str) -> SessionSummary:
+    return SessionSummary(ID, KEY, None, AT, first_words=text)
 
 
 ANSWERS: Final[tuple[Callable[[str], str], ...]] = (

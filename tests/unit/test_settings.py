@@ -11,7 +11,7 @@ from chatlane.config.declarations import ResetSettings
 from chatlane.config.env_example import render_env_example
 from chatlane.config.settings import Settings, SettingsError, load_settings
 from chatlane.connections import bus_options
-from chatlane.domain.catalog import HomeChannel, Manners
+from chatlane.domain.catalog import DeliveryPolicy, HomeChannel
 from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
@@ -629,8 +629,8 @@ def test_a_platform_says_how_its_messages_meet_a_running_turn(config: Config) ->
     telegram, slack = (
         declared.manners_of(main, declared.platforms[name]) for name in ("telegram", "slack")
     )
-    assert telegram == Manners("steer", "At it.", timedelta(milliseconds=350))
-    assert slack == Manners(
+    assert telegram == DeliveryPolicy("steer", "At it.", timedelta(milliseconds=350))
+    assert slack == DeliveryPolicy(
         "queue",
         "",
         timedelta(milliseconds=350),

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from chatlane.config.settings import Settings, load_settings
 from chatlane.nats.tasks import end_task
-from chatlane_client.connection import open_connection
+from chatlane_client.transport.connection import open_connection
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.observer import Observer
 from chatlane_devkit.demo.scenario_run import Account, ScenarioRun, Stage, accounts_of, log_to

@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
-from chatlane_client.connection import open_connection
+from chatlane_client.transport.connection import open_connection
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.faults import Faults
 from chatlane_devkit.demo.picture import write_picture

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 
 from chatlane.nats.tasks import end_task
 from chatlane_client.adapter import AdapterClient
-from chatlane_client.connection import until_connected
+from chatlane_client.transport.connection import until_connected
 from chatlane_devkit.demo.answer_gaps import AnswerGaps
 from chatlane_devkit.demo.observer import Observer, chat_of
 from chatlane_devkit.judge.history import Received

@@ -10,7 +10,7 @@ from typing import Final
 
 from nats.aio.msg import Msg
 
-from chatlane_client.connection import open_connection
+from chatlane_client.transport.connection import open_connection
 from chatlane_schemas import (
     DeadLetter,
     DecodeError,

@@ -20,10 +20,10 @@ from faststream.nats.security import (
 )
 from nats.errors import Error as NatsError
 
-from chatlane.api.direct import answering_turns
+from chatlane.api.turn_responder import answering_turns
 from chatlane.nats.nats_patches import harden
 from chatlane.observability.logs import get_logger
-from chatlane_client.secured import OnRefused, read_key_again, refusal_in, without_chats
+from chatlane_client.transport.secured import OnRefused, read_key_again, refusal_in, without_chats
 
 if TYPE_CHECKING:
     import ssl

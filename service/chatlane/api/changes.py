@@ -43,8 +43,8 @@ from chatlane_schemas.turns import TurnCancel
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked, Handle
+    from chatlane.api.api_request import ApiRequest, Handle
+    from chatlane.api.endpoint import RequestHandler
 
 RequestT = TypeVar("RequestT", bound=Envelope)
 
@@ -101,7 +101,7 @@ class ChangeHandlers(Generic[RequestT]):
         self,
         models: Mapping[str, type[RequestT]],
         decide: Callable[[str, RequestT, bytes], Awaitable[Envelope]],
-        answering: Answering,
+        answering: RequestHandler,
     ) -> None:
         self._models = models
         self._decide = decide
@@ -111,6 +111,6 @@ class ChangeHandlers(Generic[RequestT]):
         """Return the handler of each request."""
         return {method: partial(self._answer, method) for method in self._models}
 
-    async def _answer(self, method: str, asked: Asked) -> bytes:
+    async def _answer(self, method: str, asked: ApiRequest) -> bytes:
         model = self._models[method]
         return await self._answering.answer_once(method, model, asked, self._decide)

@@ -15,10 +15,10 @@ from chatlane.api.search import SearchHandlers
 from chatlane.api.session_lists import SessionListHandlers
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.transcripts import TranscriptHandlers
-from chatlane.decisions.operations.cancellation import StopDesk
-from chatlane.requests.bulk_session_operations import SweepDesk
-from chatlane.requests.session_service import SessionDesk
-from chatlane.requests.transcript_service import TranscriptDesk
+from chatlane.decisions.operations.cancellation import StopService
+from chatlane.requests.bulk_session_operations import BulkSessionService
+from chatlane.requests.session_service import SessionService
+from chatlane.requests.transcript_service import TranscriptService
 from chatlane.search.search_sql import SearchReads
 from chatlane.store.addressing import identities
 from chatlane.store.conversations.session_lists import SessionLists
@@ -26,15 +26,15 @@ from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 
 if TYPE_CHECKING:
-    from chatlane.api.answering import Answering
+    from chatlane.api.endpoint import RequestHandler
     from chatlane.api.routes import Handlers
-    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.postgres.pool import Store
 
 
 def every_handler(
-    store: Store, writer: Writer, catalog: Catalog, slots: int, answering: Answering
+    store: Store, writer: UnitOfWorkFactory, catalog: Catalog, slots: int, answering: RequestHandler
 ) -> tuple[Handlers, ...]:
     """Return the handlers of all requests except turn requests, which have one handler per agent.
 
@@ -44,15 +44,15 @@ def every_handler(
         answering: Decodes requests and encodes answers.
     """
     reads = SessionReads(store)
-    transcript_desk = TranscriptDesk(store, writer, catalog.agents, slots)
+    transcript_desk = TranscriptService(store, writer, catalog.agents, slots)
     return (
         SessionHandlers(reads, answering),
         SessionListHandlers(SessionLists(store), answering),
         ChangeHandlers(
-            SESSION_CHANGES, SessionDesk(writer, reads, catalog, slots).change, answering
+            SESSION_CHANGES, SessionService(writer, reads, catalog, slots).change, answering
         ),
-        ChangeHandlers(SESSION_SWEEPS, SweepDesk(writer).sweep, answering),
-        ChangeHandlers(STOPS, StopDesk(writer).stop, answering),
+        ChangeHandlers(SESSION_SWEEPS, BulkSessionService(writer).sweep, answering),
+        ChangeHandlers(STOPS, StopService(writer).stop, answering),
         TranscriptHandlers(TranscriptReads(store, catalog), answering),
         ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk.change, answering),
         SearchHandlers(SearchReads(store, identities.find_owners), answering),

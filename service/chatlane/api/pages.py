@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from chatlane.api.answering import MAX_REPLY_BYTES
+from chatlane.api.endpoint import MAX_REPLY_BYTES
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.sessions import ApiError, ApiErrorCode
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from faststream.nats import NatsRouter
 
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane_schemas.permissions import REPLY_PREFIX
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faststream.nats import NatsMessage
     from nats.aio.msg import Msg
 
-    from chatlane.api.asked import Handle
+    from chatlane.api.api_request import Handle
 
     class Handlers(Protocol):
         """Handles some of the requests."""
@@ -73,13 +73,13 @@ def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
         title=method,
     )
 
-    async def answered(asked: Asked | None) -> bytes | None:
+    async def answered(asked: ApiRequest | None) -> bytes | None:
         return None if asked is None else await handle(asked)
 
     subscriber(answered)
 
 
-async def _asked(message: NatsMessage) -> Asked | None:
+async def _asked(message: NatsMessage) -> ApiRequest | None:
     """Parse the tokens of the subject and leave the body undecoded for our own codec.
 
     Return None if the message has no reply subject. Only a JetStream consumer that delivers here
@@ -91,11 +91,11 @@ async def _asked(message: NatsMessage) -> Asked | None:
     principal, _, _, *narrower = message.raw_message.subject.split(".")[PRINCIPAL_TOKEN:]
     match narrower:
         case [agent]:
-            return Asked(principal, message.body, agent=agent)
+            return ApiRequest(principal, message.body, agent=agent)
         case [platform, account]:
-            return Asked(principal, message.body, account=(platform, account))
+            return ApiRequest(principal, message.body, account=(platform, account))
         case _:
-            return Asked(principal, message.body)
+            return ApiRequest(principal, message.body)
 
 
 async def _parsed_for_an_answer(

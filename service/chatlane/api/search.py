@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Protocol
     from uuid import UUID
 
-    from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked, Handle
+    from chatlane.api.api_request import ApiRequest, Handle
+    from chatlane.api.endpoint import RequestHandler
     from chatlane.search.search_sql import Hit
     from chatlane.search.tokens import Search
     from chatlane_schemas.people import Person
@@ -51,7 +51,7 @@ _RANK: Final = struct.Struct(">f")
 class SearchHandlers:
     """The handler of `transcript.search`."""
 
-    def __init__(self, reads: Reads, answering: Answering) -> None:
+    def __init__(self, reads: Reads, answering: RequestHandler) -> None:
         self._reads = reads
         self._answering = answering
 
@@ -59,7 +59,7 @@ class SearchHandlers:
         """Return the handler of each request."""
         return {"transcript.search": self.search}
 
-    async def search(self, asked: Asked) -> bytes:
+    async def search(self, asked: ApiRequest) -> bytes:
         """Answer `transcript.search`."""
         return await self._answering.answer_read(
             "transcript.search", TranscriptSearch, asked, self._search

@@ -20,8 +20,8 @@ from chatlane_schemas.sessions import (
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked, Handle
+    from chatlane.api.api_request import ApiRequest, Handle
+    from chatlane.api.endpoint import RequestHandler
     from chatlane.store.conversations.session_lists import SessionPage
     from chatlane_schemas.sessions import SessionCounts, SessionFilter
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class SessionListHandlers:
     """The handlers of `session.list` and `session.count`."""
 
-    def __init__(self, lists: Lists, answering: Answering) -> None:
+    def __init__(self, lists: Lists, answering: RequestHandler) -> None:
         self._lists = lists
         self._answering = answering
 
@@ -48,11 +48,11 @@ class SessionListHandlers:
         """Return the handler of each request."""
         return {"session.list": self.list, "session.count": self.count}
 
-    async def list(self, asked: Asked) -> bytes:
+    async def list(self, asked: ApiRequest) -> bytes:
         """Answer `session.list`."""
         return await self._answering.answer_read("session.list", SessionList, asked, self._list)
 
-    async def count(self, asked: Asked) -> bytes:
+    async def count(self, asked: ApiRequest) -> bytes:
         """Answer `session.count`."""
         return await self._answering.answer_read("session.count", SessionCount, asked, self._count)
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Protocol
     from uuid import UUID
 
-    from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked, Handle
+    from chatlane.api.api_request import ApiRequest, Handle
+    from chatlane.api.endpoint import RequestHandler
     from chatlane_schemas.people import Person
 
     class Reads(Protocol):
@@ -54,7 +54,7 @@ _MOST_OF_A_TITLE: Final = 50
 class SessionHandlers:
     """The handlers of `session.get`, `peek`, `find` and `rounds`."""
 
-    def __init__(self, reads: Reads, answering: Answering) -> None:
+    def __init__(self, reads: Reads, answering: RequestHandler) -> None:
         self._reads = reads
         self._answering = answering
 
@@ -67,21 +67,21 @@ class SessionHandlers:
             "session.rounds": self.rounds,
         }
 
-    async def get(self, asked: Asked) -> bytes:
+    async def get(self, asked: ApiRequest) -> bytes:
         """Answer `session.get`."""
         return await self._answering.answer_read("session.get", SessionGet, asked, self._get)
 
-    async def peek(self, asked: Asked) -> bytes:
+    async def peek(self, asked: ApiRequest) -> bytes:
         """Answer `session.peek`."""
         return await self._answering.answer_read("session.peek", SessionPeek, asked, self._peek)
 
-    async def rounds(self, asked: Asked) -> bytes:
+    async def rounds(self, asked: ApiRequest) -> bytes:
         """Answer `session.rounds`."""
         return await self._answering.answer_read(
             "session.rounds", SessionRounds, asked, self._rounds
         )
 
-    async def find(self, asked: Asked) -> bytes:
+    async def find(self, asked: ApiRequest) -> bytes:
         """Answer `session.find`."""
         return await self._answering.answer_read("session.find", SessionFind, asked, self._find)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
-    from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked, Handle
+    from chatlane.api.api_request import ApiRequest, Handle
+    from chatlane.api.endpoint import RequestHandler
     from chatlane.domain.sessions.transcripts import Link, Version
     from chatlane.store.history.transcripts import RowsBefore
     from chatlane_schemas.people import Person
@@ -79,7 +79,7 @@ class _Page:
 class TranscriptHandlers:
     """The handlers of `transcript.load` and `transcript.revisions`."""
 
-    def __init__(self, reads: Reads, answering: Answering) -> None:
+    def __init__(self, reads: Reads, answering: RequestHandler) -> None:
         self._reads = reads
         self._answering = answering
 
@@ -90,13 +90,13 @@ class TranscriptHandlers:
             "transcript.revisions": self.revisions,
         }
 
-    async def load(self, asked: Asked) -> bytes:
+    async def load(self, asked: ApiRequest) -> bytes:
         """Answer `transcript.load`."""
         return await self._answering.answer_read(
             "transcript.load", TranscriptLoad, asked, self._load
         )
 
-    async def revisions(self, asked: Asked) -> bytes:
+    async def revisions(self, asked: ApiRequest) -> bytes:
         """Answer `transcript.revisions`."""
         return await self._answering.answer_read(
             "transcript.revisions", TranscriptRevisions, asked, self._revisions

@@ -20,8 +20,8 @@ from chatlane_schemas.turns import (
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from chatlane.api.answering import Answering
-    from chatlane.api.asked import Asked, Handle
+    from chatlane.api.api_request import ApiRequest, Handle
+    from chatlane.api.endpoint import RequestHandler
     from chatlane.observability.metrics import Metrics
 
     class Desk(Protocol):
@@ -44,7 +44,7 @@ class TurnHandlers:
     NATS permissions pin the subject.
     """
 
-    def __init__(self, agent: str, desk: Desk, answering: Answering, metrics: Metrics) -> None:
+    def __init__(self, agent: str, desk: Desk, answering: RequestHandler, metrics: Metrics) -> None:
         self.agent = agent
         self._desk = desk
         self._answering = answering
@@ -54,15 +54,15 @@ class TurnHandlers:
         """Return the handler of each request, by its verb."""
         return {"claim": self.claim, "renew": self.renew, "take": self.take}
 
-    async def claim(self, asked: Asked) -> bytes:
+    async def claim(self, asked: ApiRequest) -> bytes:
         """Answer `turn.claim.<agent>`."""
         return await self._answering.answer("turn.claim", ClaimRequest, asked, self._claim)
 
-    async def renew(self, asked: Asked) -> bytes:
+    async def renew(self, asked: ApiRequest) -> bytes:
         """Answer `turn.renew.<agent>`."""
         return await self._answering.answer("turn.renew", RenewRequest, asked, self._renew)
 
-    async def take(self, asked: Asked) -> bytes:
+    async def take(self, asked: ApiRequest) -> bytes:
         """Answer `turn.take.<agent>`."""
         return await self._answering.answer("turn.take", TurnTake, asked, self._take)
 

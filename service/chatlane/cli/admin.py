@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chatlane.cli.auditing import audited
-from chatlane.cli.options import (
-    Config,
-    open_nats,
-    open_patient_store,
-    read_settings,
-)
-from chatlane.cli.reporting import CommandError
+from chatlane.cli.audit import audited
+from chatlane.cli.shared.error_report import CommandError
+from chatlane.cli.shared.options import Config, open_nats, open_patient_store, read_settings
 from chatlane.errors import SchemaMismatchError, StoreUnavailableError
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from uuid import uuid4
 import nats.errors
 import typer
 
-from chatlane.cli.options import (
+from chatlane.cli.shared.error_report import UNANSWERED, CommandError
+from chatlane.cli.shared.options import (
     Config,
     duration_option,
     open_nats,
     read_client_settings,
     shown,
 )
-from chatlane.cli.reporting import UNANSWERED, CommandError
 from chatlane.observability.logs import without_controls
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.errors import RetryLaterError, UnconfirmedPublishError

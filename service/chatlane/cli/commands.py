@@ -5,17 +5,8 @@ from typing import Annotated
 
 import typer
 
-from chatlane.cli import (
-    admin,
-    chat,
-    dead_letters,
-    explaining,
-    importing,
-    people,
-    serving,
-    sessions,
-)
-from chatlane.cli.reporting import ReportingGroup
+from chatlane.cli import admin, chat, dead_letters, explain, imports, people, serve, sessions
+from chatlane.cli.shared.error_report import ReportingGroup
 
 app = typer.Typer(
     cls=ReportingGroup,
@@ -36,13 +27,13 @@ _LOOK = "Look inside"
 for _entry_point in sorted(entry_points(group=_COMMANDS_GROUP), key=lambda found: found.name):
     app.command(_entry_point.name, rich_help_panel=_TRY)(_entry_point.load())
 app.command("chat", rich_help_panel=_TRY)(chat.chat)
-app.command("router", rich_help_panel=_RUN)(serving.router)
-app.command("echo-worker", rich_help_panel=_RUN)(serving.echo_worker)
+app.command("router", rich_help_panel=_RUN)(serve.router)
+app.command("echo-worker", rich_help_panel=_RUN)(serve.echo_worker)
 app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
 app.add_typer(people.app, name="people", rich_help_panel=_RUN)
-app.add_typer(importing.app, name="import", rich_help_panel=_RUN)
+app.add_typer(imports.app, name="import", rich_help_panel=_RUN)
 app.add_typer(sessions.app, name="sessions", rich_help_panel=_LOOK)
-app.command("explain", rich_help_panel=_LOOK)(explaining.explain)
+app.command("explain", rich_help_panel=_LOOK)(explain.explain)
 app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_LOOK)
 
 

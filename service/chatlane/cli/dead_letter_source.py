@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.cli.terminal import short_id
+from chatlane.cli.shared.terminal import short_id
 from chatlane_schemas import subjects
 from chatlane_schemas.dead import DeadReason
 

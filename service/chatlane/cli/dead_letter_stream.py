@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from chatlane.cli.options import open_nats, read_client_settings
-from chatlane.cli.reporting import CommandError
+from chatlane.cli.shared.error_report import CommandError
+from chatlane.cli.shared.options import open_nats, read_client_settings
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadLetter, DeadReason
 from chatlane_schemas.streams import StreamName

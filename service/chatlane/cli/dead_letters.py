@@ -13,13 +13,20 @@ from uuid import UUID
 import typer
 from pydantic_core import to_json
 
-from chatlane.cli.auditing import actor
+from chatlane.cli.audit import actor
 from chatlane.cli.dead_letter_source import find_source
 from chatlane.cli.dead_letter_stream import read_announced
-from chatlane.cli.options import AsJson, Config, Limit, open_nats, read_client_settings, shown
-from chatlane.cli.reporting import NOT_FOUND, REFUSED, CommandError
-from chatlane.cli.short_ids import IdText, full_id, only_match, short_digits
-from chatlane.cli.terminal import (
+from chatlane.cli.shared.error_report import NOT_FOUND, REFUSED, CommandError
+from chatlane.cli.shared.options import (
+    AsJson,
+    Config,
+    Limit,
+    open_nats,
+    read_client_settings,
+    shown,
+)
+from chatlane.cli.shared.short_ids import IdText, full_id, only_match, short_digits
+from chatlane.cli.shared.terminal import (
     add_row,
     age,
     fact_table,

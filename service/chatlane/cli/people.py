@@ -13,8 +13,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 import typer
 from pydantic_core import to_json
 
-from chatlane.cli.auditing import audited
-from chatlane.cli.options import (
+from chatlane.cli.audit import audited
+from chatlane.cli.sessions import person_named
+from chatlane.cli.shared.error_report import CommandError
+from chatlane.cli.shared.options import (
     AsJson,
     Config,
     Limit,
@@ -23,9 +25,7 @@ from chatlane.cli.options import (
     open_patient_store,
     read_settings,
 )
-from chatlane.cli.reporting import CommandError
-from chatlane.cli.sessions import person_named
-from chatlane.cli.terminal import add_row, age, local_time, open_console, short_id, table
+from chatlane.cli.shared.terminal import add_row, age, local_time, open_console, short_id, table
 from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.people import Person
 

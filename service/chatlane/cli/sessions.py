@@ -10,10 +10,10 @@ import typer
 from pydantic import ValidationError
 
 from chatlane.cli import transcripts
-from chatlane.cli.asking import Apis, Named, ask, complaint
-from chatlane.cli.options import AsJson, Config, Limit, Principal, duration_option
-from chatlane.cli.reporting import CommandError
-from chatlane.cli.terminal import (
+from chatlane.cli.session_queries import Apis, Named, ask, complaint
+from chatlane.cli.shared.error_report import CommandError
+from chatlane.cli.shared.options import AsJson, Config, Limit, Principal, duration_option
+from chatlane.cli.shared.terminal import (
     add_row,
     age,
     fact_table,

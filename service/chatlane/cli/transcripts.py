@@ -15,9 +15,9 @@ import typer
 from pydantic_core import to_json
 from rich.console import Console
 
-from chatlane.cli.asking import Apis
-from chatlane.cli.reporting import REFUSED, CommandError
-from chatlane.cli.terminal import local_time, one_line, open_console, plain, print_json
+from chatlane.cli.session_queries import Apis
+from chatlane.cli.shared.error_report import REFUSED, CommandError
+from chatlane.cli.shared.terminal import local_time, one_line, open_console, plain, print_json
 from chatlane.domain.prompts.sanitize import json_line
 from chatlane.observability.logs import without_controls
 from chatlane_client.errors import TransientError

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.states import Session
 
 
 async def bring_files(
     connection: PoolConnectionProxy,
-    message: Arrived,
+    message: ResolvedMessage,
     here: Session,
     others: Sequence[Session],
     effects: Effects,
-) -> Arrived:
+) -> ResolvedMessage:
     """Attach the files of an event to its message, and return the event that remains to place.
 
     Earlier decisions of the batch have to be in the database. A message is pending in the session

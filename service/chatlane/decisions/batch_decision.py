@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.decisions import bot_budgets, edits
+from chatlane.decisions import edits
 from chatlane.decisions.attachments import bring_files
-from chatlane.decisions.busy_turns import meet
-from chatlane.decisions.command_executor import Obeying
+from chatlane.decisions.busy_turns import apply_busy_policy
+from chatlane.decisions.command_executor import CommandExecutor
 from chatlane.decisions.command_inputs import name_of, open_reads
 from chatlane.decisions.erased_messages import leave_out_erased
-from chatlane.decisions.inbound_decoder import Prepared, arrive, prepare_inbound
-from chatlane.decisions.lane_merge import Joining, readdress
-from chatlane.decisions.rate_limits import Admission
-from chatlane.decisions.rejected_message import Refused
-from chatlane.decisions.result_applier import Settlement, prepare_result
+from chatlane.decisions.inbound_decoder import ValidatedEvent, arrive, prepare_inbound
+from chatlane.decisions.lane_merge import LaneMerger, update_addresses
+from chatlane.decisions.limits import bot_budgets
+from chatlane.decisions.limits.rate_limits import Admission
+from chatlane.decisions.rejected_message import RejectedMessage
+from chatlane.decisions.result_applier import ResultApplier, prepare_result
 from chatlane.domain.addressing.keys import parse_session_key
-from chatlane.domain.commands.command_handlers import Commanding
-from chatlane.domain.commands.session_summaries import Cards
+from chatlane.domain.commands.command_handlers import CommandHandlers
+from chatlane.domain.commands.session_summaries import SessionSummaries
 from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement, is_anothers
 from chatlane.domain.turns.lifecycle import ArrivedResult
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.addressing.aliases import AliasId
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.edits import Originals
     from chatlane.domain.erasure_key import ErasureKey
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.limits.bots import Bots
     from chatlane.domain.log import LogMessage
     from chatlane.domain.states import Lane, Session
@@ -50,17 +51,17 @@ if TYPE_CHECKING:
 _log = get_logger("deciding")
 
 
-class Decoded(NamedTuple):
+class DecodedMessage(NamedTuple):
     """One message of a log and its decoded content."""
 
     message: LogMessage
-    content: Prepared | ArrivedResult | Refused
+    content: ValidatedEvent | ArrivedResult | RejectedMessage
     is_command: bool = False
 
 
 def decoded(
     message: LogMessage, catalog: Catalog, *, is_killer: bool = False, is_old: bool = False
-) -> Decoded:
+) -> DecodedMessage:
     """Decode one message; reject a message that crashed its readers without decoding it.
 
     Args:
@@ -70,24 +71,26 @@ def decoded(
         is_old: Whether the message was stored before this router started.
     """
     if is_killer:
-        return Decoded(message, Refused(message, DeadReason.PROCESS_KILLER))
+        return DecodedMessage(message, RejectedMessage(message, DeadReason.PROCESS_KILLER))
     try:
         if message.log == "inbound":
             prepared = prepare_inbound(message, catalog)
-            is_command = isinstance(prepared, Prepared) and prepared.heard.command is not None
-            return Decoded(message, prepared, is_command)
-        return Decoded(message, prepare_result(message, is_old=is_old))
+            is_command = isinstance(prepared, ValidatedEvent) and prepared.heard.command is not None
+            return DecodedMessage(message, prepared, is_command)
+        return DecodedMessage(message, prepare_result(message, is_old=is_old))
     except Exception as error:  # noqa: BLE001 - a bug, and a retry would fail again
         _log.exception("decode_failed", partition=message.partition, seq=message.sequence)
-        return Decoded(message, Refused(message, DeadReason.INTERNAL_ERROR, type(error).__name__))
+        return DecodedMessage(
+            message, RejectedMessage(message, DeadReason.INTERNAL_ERROR, type(error).__name__)
+        )
 
 
-def commands_in(messages: Iterable[Decoded | None]) -> int:
+def commands_in(messages: Iterable[DecodedMessage | None]) -> int:
     """Return how many of these messages are commands."""
     return sum(message.is_command for message in messages if message is not None)
 
 
-class Deciding:
+class BatchDecision:
     """Make one attempt at a batch; its state is invalid once its transaction fails."""
 
     def __init__(self, catalog: Catalog, slots: int, erasure_key: ErasureKey | None = None) -> None:
@@ -96,7 +99,7 @@ class Deciding:
         self._erasure_key = erasure_key
         self._effects = Effects()
 
-    async def run(self, writing: Writing, messages: Sequence[Decoded]) -> None:
+    async def run(self, writing: UnitOfWork, messages: Sequence[DecodedMessage]) -> None:
         """Decide all messages and write the outcome.
 
         Raises:
@@ -104,11 +107,11 @@ class Deciding:
             ResultAheadError: A result has to be tried alone, or later.
         """
         contents = [message.content for message in messages]
-        prepared = [content for content in contents if isinstance(content, Prepared)]
+        prepared = [content for content in contents if isinstance(content, ValidatedEvent)]
         results = [content for content in contents if isinstance(content, ArrivedResult)]
         for content in contents:
-            if isinstance(content, Refused):
-                content.bury(self._effects)
+            if isinstance(content, RejectedMessage):
+                content.add_dead_letter(self._effects)
         arrived = await self._address(writing, prepared)
         loaded = await self._load(writing, arrived, results)
         writing.lap("read")
@@ -121,7 +124,9 @@ class Deciding:
         await loaded.write()
         writing.lap("write")
 
-    async def _address(self, writing: Writing, prepared: Sequence[Prepared]) -> list[Arrived]:
+    async def _address(
+        self, writing: UnitOfWork, prepared: Sequence[ValidatedEvent]
+    ) -> list[ResolvedMessage]:
         """Resolve the person and chat of each message in order, and learn aliases from it."""
         forgotten: dict[LogMessage, datetime] = {}
         if prepared and self._erasure_key is not None:
@@ -133,11 +138,11 @@ class Deciding:
         wanted: set[AliasId] = set().union(*(message.lookups for message in prepared))
         addresses = [message.heard.address for message in prepared]
         book = await aliases.read_book(writing.connection, wanted, addresses)
-        placed: list[Arrived] = []
+        placed: list[ResolvedMessage] = []
         for message in prepared:
             arrived = arrive(message, book)
-            if isinstance(arrived, Refused):
-                arrived.bury(self._effects)
+            if isinstance(arrived, RejectedMessage):
+                arrived.add_dead_letter(self._effects)
                 continue
             until = forgotten.get(message.heard.message)
             placed.append(arrived if until is None else arrived._replace(forgotten=until))
@@ -145,8 +150,11 @@ class Deciding:
         return placed
 
     async def _load(
-        self, writing: Writing, arrived: Sequence[Arrived], results: Sequence[ArrivedResult]
-    ) -> _Loaded:
+        self,
+        writing: UnitOfWork,
+        arrived: Sequence[ResolvedMessage],
+        results: Sequence[ArrivedResult],
+    ) -> BatchState:
         connection = writing.connection
         admission = await Admission.load(connection, arrived)
         speaking_bots = await bot_budgets.load(connection, arrived)
@@ -169,7 +177,7 @@ class Deciding:
         if reads is not None:
             owners |= reads.owners
         marks = await _probe(connection, arrived, targets)
-        loaded = _Loaded(
+        loaded = BatchState(
             writing,
             self._catalog,
             self._slots,
@@ -180,7 +188,9 @@ class Deciding:
             bots=speaking_bots,
             questions=questions,
             owners=owners,
-            cards=Cards() if reads is None else await reads.read(bound, locked, asked_in),
+            cards=SessionSummaries()
+            if reads is None
+            else await reads.read(bound, locked, asked_in),
             effects=self._effects,
         )
         if targets or marks.early:
@@ -190,7 +200,7 @@ class Deciding:
     async def _find_owners(
         self,
         connection: PoolConnectionProxy,
-        arrived: Sequence[Arrived],
+        arrived: Sequence[ResolvedMessage],
         bound: Mapping[str, Lane],
         locked: Mapping[UUID, Session],
         questions: Mapping[bytes, Sequence[UUID]],
@@ -223,11 +233,11 @@ class Deciding:
 
 
 async def _probe(
-    connection: PoolConnectionProxy, arrived: Sequence[Arrived], targets: set[bytes]
+    connection: PoolConnectionProxy, arrived: Sequence[ResolvedMessage], targets: set[bytes]
 ) -> Marks:
     """Return the dedupe marks of a batch, including marks that older routers wrote."""
     digests = targets.union(*(message.digests for message in arrived))
-    former: list[tuple[bytes, Arrived]] = []
+    former: list[tuple[bytes, ResolvedMessage]] = []
     for message in arrived:
         if message.pair is not None:
             digests.update(message.unheard_digests)
@@ -263,7 +273,7 @@ async def _follow(
         lane.session_id = tips.get(lane.session_id, lane.session_id)
 
 
-class _Loaded:
+class BatchState:
     """Hold the rows of one batch and the decisions that are not written yet.
 
     Nearly every batch is written once, at its end. Only merged lanes and moved chats change rows
@@ -273,14 +283,14 @@ class _Loaded:
 
     def __init__(
         self,
-        writing: Writing,
+        writing: UnitOfWork,
         catalog: Catalog,
         slots: int,
         *,
         bound: dict[str, Lane],
         locked: dict[UUID, Session],
         marks: Marks,
-        cards: Cards,
+        cards: SessionSummaries,
         admission: Admission,
         bots: Bots | None,
         questions: Mapping[bytes, Sequence[UUID]],
@@ -293,7 +303,7 @@ class _Loaded:
         self._bound = bound
         self._locked = locked
         self._marks = marks
-        self._arrived: Sequence[Arrived] = ()
+        self._arrived: Sequence[ResolvedMessage] = ()
         self._homes: set[UUID] = set()
         self._originals: Originals | None = None
         self._admission = admission
@@ -316,9 +326,11 @@ class _Loaded:
             questions=self._questions,
             owners=self._owners,
         )
-        self._commanding = Commanding(self._placement, self._cards, effects, self._catalog)
+        self._commanding = CommandHandlers(self._placement, self._cards, effects, self._catalog)
 
-    async def load_originals(self, arrived: Sequence[Arrived], session_ids: set[UUID]) -> None:
+    async def load_originals(
+        self, arrived: Sequence[ResolvedMessage], session_ids: set[UUID]
+    ) -> None:
         """Read the messages that edits and deletes change, in their database state."""
         self._arrived = arrived
         self._homes = session_ids
@@ -336,18 +348,18 @@ class _Loaded:
     async def _reload_originals(self) -> None:
         """Read the originals again after rows were moved or deleted other than by effects."""
         if self._originals is not None:
-            await self._go_on()
+            await self._flush()
             # This batch has also locked the sessions that it wrote since.
             await self.load_originals(self._arrived, self._homes | self._locked.keys())
 
-    async def place(self, message: Arrived) -> None:
+    async def place(self, message: ResolvedMessage) -> None:
         """Decide the next message of the inbound log."""
         if message.counted and self._is_over_a_limit(message):
             return
         connection = self._writing.connection
         if not self._bound.keys().isdisjoint(message.former_keys):
-            await self._go_on()
-            joining = Joining(connection, self._bound, self._locked, self._effects, self._owners)
+            await self._flush()
+            joining = LaneMerger(connection, self._bound, self._locked, self._effects, self._owners)
             await joining.join(message)
             await self._reload_originals()
         if message.event.kind is Kind.ATTACHMENTS:
@@ -357,15 +369,15 @@ class _Loaded:
         else:
             await self._obey(message)
         if message.moves_to is not None:
-            await self._go_on()
-            await readdress(connection, message, self._catalog)
+            await self._flush()
+            await update_addresses(connection, message, self._catalog)
 
-    async def _bring_files(self, message: Arrived) -> Arrived:
+    async def _bring_files(self, message: ResolvedMessage) -> ResolvedMessage:
         lane = self._bound.get(message.session_key)
         is_repeat = not self._marks.known.isdisjoint(message.digests)
         if lane is None or message.is_ignored or is_repeat:
             return message
-        await self._go_on()
+        await self._flush()
         here = self._placement.find_session(message)
         if here is None:
             return message
@@ -374,7 +386,7 @@ class _Loaded:
         await self._reload_originals()
         return left
 
-    def _left_behind(self, message: Arrived, here: Session) -> list[Session]:
+    def _left_behind(self, message: ResolvedMessage, here: Session) -> list[Session]:
         """Return the other sessions in which a message may be pending although its lane moved."""
         session_ids = {
             session_id
@@ -393,31 +405,31 @@ class _Loaded:
             if session_id in self._locked
         ]
 
-    def _is_over_a_limit(self, message: Arrived) -> bool:
+    def _is_over_a_limit(self, message: ResolvedMessage) -> bool:
         if not self._marks.known.isdisjoint(message.digests):
             # A duplicate of an admitted message.
             return False
         session = self._placement.find_session(message)
         return self._admission.refuses(message, session, self._effects)
 
-    async def _obey(self, message: Arrived) -> None:
+    async def _obey(self, message: ResolvedMessage) -> None:
         given = self._commanding.accept(message)
         if given is None:
             return
         # Read once: executing the command can change the value.
         needs_database = given.needs_database
         if needs_database:
-            await self._go_on()
-            obeying = Obeying(
+            await self._flush()
+            obeying = CommandExecutor(
                 self._writing.connection,
                 self._commanding,
                 self._catalog,
                 self._locked,
                 self._slots,
             )
-            reply = await obeying.carry_out(given)
+            reply = await obeying.run_command(given)
         else:
-            reply = self._commanding.carry_out(given)
+            reply = self._commanding.run_command(given)
         self._commanding.answer(given, reply)
         if needs_database:
             await self._reload_originals()
@@ -427,20 +439,20 @@ class _Loaded:
         """End turns whose messages were all deleted, before a worker answers them."""
         if self._originals is None or not self._originals.emptied:
             return
-        await self._go_on()
+        await self._flush()
         connection, emptied = self._writing.connection, self._originals.emptied
         await edits.void_emptied(connection, emptied, self._locked, self._effects)
-        await self._go_on()
+        await self._flush()
 
     async def settle(self, results: Sequence[ArrivedResult], *, is_alone: bool) -> None:
         """Apply the results of workers."""
-        await meet(self._writing.connection, self._effects)
-        settlement = Settlement(self._catalog, self._locked, self._effects, is_alone=is_alone)
+        await apply_busy_policy(self._writing.connection, self._effects)
+        settlement = ResultApplier(self._catalog, self._locked, self._effects, is_alone=is_alone)
         await settlement.settle(self._writing.connection, results)
 
     async def write(self) -> None:
         """Write the decisions."""
-        await meet(self._writing.connection, self._effects)
+        await apply_busy_policy(self._writing.connection, self._effects)
         await shown_lists.write(self._writing.connection, self._cards.shown.take_changes())
         await self._writing.write(
             self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
@@ -449,7 +461,7 @@ class _Loaded:
         if self._bots is not None:
             await store_bots.write(self._writing.connection, self._bots.spent.values())
 
-    async def _go_on(self) -> None:
+    async def _flush(self) -> None:
         await self.write()
         self._cards.waiting.update(row.session_id for row in self._effects.waiting)
         for lane in self._bound.values():

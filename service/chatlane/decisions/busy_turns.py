@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.effects import Effects, Meeting
+    from chatlane.domain.effects import BusyArrival, Effects
 
 
-async def meet(connection: PoolConnectionProxy, effects: Effects) -> None:
+async def apply_busy_policy(connection: PoolConnectionProxy, effects: Effects) -> None:
     """Apply the busy policies of placed messages to the turns of their sessions.
 
     This runs before results are applied and anything is written: a turn that ends in the same
     batch ends after the messages were placed. A turn that exists only in memory is not running.
     """
     rests, effects.rests = effects.rests, []
-    if rests and (due_in := await turns.prolong(connection, rests)) is not None:
+    if rests and (due_in := await turns.extend(connection, rests)) is not None:
         effects.due_within(due_in)
     meetings, effects.meetings = effects.meetings, []
     if not meetings:
@@ -40,7 +40,7 @@ async def meet(connection: PoolConnectionProxy, effects: Effects) -> None:
 
 
 async def _interrupt(
-    connection: PoolConnectionProxy, meetings: Sequence[Meeting], effects: Effects
+    connection: PoolConnectionProxy, meetings: Sequence[BusyArrival], effects: Effects
 ) -> None:
     said_at = {
         meeting.turn_id: meeting.stored_at for meeting in meetings if meeting.busy == "interrupt"
@@ -52,7 +52,7 @@ async def _interrupt(
 
 
 async def _say_busy(
-    connection: PoolConnectionProxy, meetings: Sequence[Meeting], effects: Effects
+    connection: PoolConnectionProxy, meetings: Sequence[BusyArrival], effects: Effects
 ) -> None:
     """Send a busy note to chats in which a turn is running, at most once per interval and lane."""
     noting = {meeting.session_key: meeting for meeting in meetings if meeting.note}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chatlane.domain.sessions.session_handoff import tell_agent
+from chatlane.domain.sessions.session_handoff import announce_to_agent
 from chatlane.domain.turns.lifecycle import recall_claim
 from chatlane.errors import ResultAheadError
 from chatlane.observability.logs import get_logger
@@ -86,7 +86,7 @@ async def recall(
         await pending_messages.take_some(connection, session.id, arrivals, live.id, first_seq)
         live.source = heads[-1].source
         live.is_asked = live.is_asked or any(head.is_of_person for head in heads)
-        tell_agent(session, live.id)
+        announce_to_agent(session, live.id)
     recall_claim(live, result)
     _log.warning("claim_recalled", session_id=session.id, turn_id=live.id)
     return live

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.commands.command_handlers import Commanding, Given
+    from chatlane.domain.commands.command_handlers import CommandHandlers, CommandInvocation
     from chatlane.domain.states import Session
 
 _CLEAR: Final = "-"
 _MAX_TURN_DIGITS: Final = 6
 
 
-class Obeying:
+class CommandExecutor:
     """Execute one command after all earlier decisions were written to the database.
 
     Args:
@@ -47,7 +47,7 @@ class Obeying:
     def __init__(
         self,
         connection: PoolConnectionProxy,
-        commanding: Commanding,
+        commanding: CommandHandlers,
         catalog: Catalog,
         locked: dict[UUID, Session],
         slots: int,
@@ -58,7 +58,7 @@ class Obeying:
         self._locked = locked
         self._slots = slots
 
-    async def carry_out(self, given: Given) -> str:
+    async def run_command(self, given: CommandInvocation) -> str:
         """Execute the command and return its reply.
 
         Raises:
@@ -66,13 +66,13 @@ class Obeying:
         """
         return await _BY_NAME[given.name](self, given)
 
-    async def begin_anew(self, given: Given) -> str:
+    async def new_session(self, given: CommandInvocation) -> str:
         """Stop the live turn and pending messages, and start a new session."""
         stopped = await self._stop_session(given, CancelReason.SESSION_ENDED, own_words_only=True)
-        reply = self._commanding.begin_anew(given)
+        reply = self._commanding.new_session(given)
         return replies.with_unanswered(reply, dropped=stopped.dropped, left=stopped.left)
 
-    async def stop(self, given: Given) -> str:
+    async def stop(self, given: CommandInvocation) -> str:
         """Stop the live turn and pending messages; the session stays open."""
         stopped = await self._stop_session(given, CancelReason.STOPPED)
         if stopped.is_nothing:
@@ -80,13 +80,13 @@ class Obeying:
         return replies.stopped(was_running=stopped.was_running, dropped=stopped.dropped)
 
     async def _stop_session(
-        self, given: Given, reason: CancelReason, *, own_words_only: bool = False
+        self, given: CommandInvocation, reason: CancelReason, *, own_words_only: bool = False
     ) -> Stopped:
         """Stop the live turn and pending messages, or only those of the command's author.
 
         In a session of a single person all messages are by that person, under any id.
         """
-        session = given.going_on
+        session = given.session_or_raise
         authors = None
         if own_words_only and is_shared(parse_session_key(session.session_key)):
             authors = ids_of(given.arrived)
@@ -102,9 +102,9 @@ class Obeying:
             self._commanding.cards.nothing_waits(session)
         return stopped
 
-    async def undo(self, given: Given) -> str:
+    async def undo(self, given: CommandInvocation) -> str:
         """Remove the last turns from the transcript."""
-        session = given.going_on
+        session = given.session_or_raise
         wanted = given.argument or "1"
         if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= _MAX_TURN_DIGITS):
             return replies.WRONG_NUMBER
@@ -114,9 +114,9 @@ class Obeying:
         undone = await rewind(self._connection, session, turns)
         return replies.undone(undone.text) if undone.removed_rows else replies.NOTHING_TO_UNDO
 
-    async def retry(self, given: Given) -> str:
+    async def retry(self, given: CommandInvocation) -> str:
         """Run the last turn again."""
-        session = given.going_on
+        session = given.session_or_raise
         arrived = given.arrived
         # As for a message: the settings may have assigned the profile to another agent.
         session.agent = arrived.agent.name
@@ -134,9 +134,9 @@ class Obeying:
             undone = None
         return replies.NOTHING_TO_UNDO if undone is None else replies.RETRIED
 
-    async def branch(self, given: Given) -> str:
+    async def branch(self, given: CommandInvocation) -> str:
         """Continue the conversation in a copy of the session."""
-        session = given.going_on
+        session = given.session_or_raise
         lane = self._commanding.placement.lanes[given.arrived.session_key]
         was_running = given.is_running
         branch = await self._rebinding(given).fork(
@@ -153,7 +153,7 @@ class Obeying:
             reply_lines.append(self._commanding.entitle(self._locked[branch.id], title, given))
         return "\n".join(reply_lines)
 
-    async def resume(self, given: Given) -> str:
+    async def resume(self, given: CommandInvocation) -> str:
         """Point the lane to another session of the person."""
         if self._commanding.means_old_list(given):
             return f"{replies.LIST_IS_OLD}\n{self._commanding.list_sessions(given)}"
@@ -178,7 +178,7 @@ class Obeying:
         back = replies.resumed(card)
         return f"{back}\n{replies.STILL_ANSWERED}" if was_running else back
 
-    def _rebinding(self, given: Given) -> Rebinding:
+    def _rebinding(self, given: CommandInvocation) -> Rebinding:
         return Rebinding(
             self._connection,
             self._catalog,
@@ -187,9 +187,9 @@ class Obeying:
             given.arrived.stored_at,
         )
 
-    async def choose_model(self, given: Given) -> str:
+    async def choose_model(self, given: CommandInvocation) -> str:
         """Override the model of the session, or remove the override."""
-        session = given.going_on
+        session = given.session_or_raise
         name = shown_title(given.argument)
         card = self._commanding.cards.of(session)
         if name == _CLEAR:
@@ -207,12 +207,14 @@ class Obeying:
         return replies.model(name)
 
 
-_BY_NAME: Final[Mapping[CommandName, Callable[[Obeying, Given], Awaitable[str]]]] = {
-    CommandName.NEW: Obeying.begin_anew,
-    CommandName.STOP: Obeying.stop,
-    CommandName.UNDO: Obeying.undo,
-    CommandName.RETRY: Obeying.retry,
-    CommandName.RESUME: Obeying.resume,
-    CommandName.BRANCH: Obeying.branch,
-    CommandName.MODEL: Obeying.choose_model,
+_BY_NAME: Final[
+    Mapping[CommandName, Callable[[CommandExecutor, CommandInvocation], Awaitable[str]]]
+] = {
+    CommandName.NEW: CommandExecutor.new_session,
+    CommandName.STOP: CommandExecutor.stop,
+    CommandName.UNDO: CommandExecutor.undo,
+    CommandName.RETRY: CommandExecutor.retry,
+    CommandName.RESUME: CommandExecutor.resume,
+    CommandName.BRANCH: CommandExecutor.branch,
+    CommandName.MODEL: CommandExecutor.choose_model,
 }

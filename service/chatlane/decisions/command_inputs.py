@@ -9,7 +9,7 @@ from uuid import UUID
 from chatlane.domain.addressing.owners import owner_of
 from chatlane.domain.commands.command_handlers import MAX_LISTED
 from chatlane.domain.commands.command_words import CommandName
-from chatlane.domain.commands.session_summaries import Cards, Reach, reach_of
+from chatlane.domain.commands.session_summaries import SessionScope, SessionSummaries, scope_of
 from chatlane.domain.commands.shown_lists import ShownLists, list_key
 from chatlane.store.addressing import identities
 from chatlane.store.addressing.identities import Name
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.commands.session_summaries import Card
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.commands.session_summaries import SessionSummary
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.states import Lane, Session
 
 _LISTING: Final = frozenset({CommandName.SESSIONS, CommandName.RESUME})
@@ -38,7 +38,7 @@ class _Wish(NamedTuple):
     name: CommandName
     key: str
     argument: str
-    reach: Reach
+    reach: SessionScope
 
     @property
     def session_id(self) -> UUID | None:
@@ -52,7 +52,9 @@ class _Wish(NamedTuple):
 class CommandReads:
     """Read the sessions that the commands of a batch name, before and after sessions are locked."""
 
-    def __init__(self, connection: PoolConnectionProxy, wishes: list[_Wish], known: Cards) -> None:
+    def __init__(
+        self, connection: PoolConnectionProxy, wishes: list[_Wish], known: SessionSummaries
+    ) -> None:
         self._connection = connection
         self._wishes = wishes
         self._cards = known
@@ -89,7 +91,7 @@ class CommandReads:
         bound: Mapping[str, Lane],
         locked: Mapping[UUID, Session],
         questions: Iterable[UUID] = (),
-    ) -> Cards:
+    ) -> SessionSummaries:
         """Return the session summaries of the batch.
 
         Args:
@@ -118,7 +120,7 @@ class CommandReads:
         self._cards.loaded = frozenset(locked)
         return self._cards
 
-    async def _with_lanes(self, ids: set[UUID], bound: Mapping[str, Lane]) -> list[Card]:
+    async def _with_lanes(self, ids: set[UUID], bound: Mapping[str, Lane]) -> list[SessionSummary]:
         found = await session_summaries.find(self._connection, ids) if ids else []
         loaded = Counter(lane.bound_to for lane in bound.values())
         for card in found:
@@ -128,7 +130,7 @@ class CommandReads:
     def _shown_ids(self) -> set[UUID]:
         return {id_ for shown in self._cards.shown.by_key.values() for id_ in shown.session_ids}
 
-    async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[Card]:
+    async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[SessionSummary]:
         listing = [wish.reach for wish in wishes if wish.name in _LISTING]
         wanted = {
             (title, scope)
@@ -143,7 +145,7 @@ class CommandReads:
 
 
 async def open_reads(
-    connection: PoolConnectionProxy, arrived: Iterable[Arrived], catalog: Catalog
+    connection: PoolConnectionProxy, arrived: Iterable[ResolvedMessage], catalog: Catalog
 ) -> CommandReads | None:
     """Return the reads for the commands of a batch, or None if there are no commands."""
     given = [
@@ -171,12 +173,12 @@ async def open_reads(
         if message.command is not None and message.command.name in _LISTING
     }
     shown = ShownLists(await shown_lists.find(connection, keys) if keys else {})
-    return CommandReads(connection, wishes, Cards(reaches=reaches, shown=shown))
+    return CommandReads(connection, wishes, SessionSummaries(reaches=reaches, shown=shown))
 
 
 async def _find_reaches(
-    connection: PoolConnectionProxy, commands: Iterable[Arrived], catalog: Catalog
-) -> dict[tuple[str, str | None], Reach]:
+    connection: PoolConnectionProxy, commands: Iterable[ResolvedMessage], catalog: Catalog
+) -> dict[tuple[str, str | None], SessionScope]:
     """Return the scope of each command, by its lane and its author."""
     places = {(message.session_key, message.person): message for message in commands}
     names = {
@@ -186,12 +188,12 @@ async def _find_reaches(
     }
     known = await identities.find_by_names(connection, filter(None, names.values()))
     return {
-        place: reach_of(*place, known[name].owners if (name := names.get(place)) else ())
+        place: scope_of(*place, known[name].owners if (name := names.get(place)) else ())
         for place in places
     }
 
 
-def name_of(arrived: Arrived) -> Name | None:
+def name_of(arrived: ResolvedMessage) -> Name | None:
     """Return the identity of a message's author, or None if the message names no person."""
     if arrived.person is None:
         return None

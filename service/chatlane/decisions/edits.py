@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from chatlane.domain.edits import Original
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.states import Lane, Session
     from chatlane.store.history.edits import Found, Home
 
 
-def targets_of(arrived: Iterable[Arrived]) -> set[bytes]:
+def targets_of(arrived: Iterable[ResolvedMessage]) -> set[bytes]:
     """Return the digests of all messages that are edited or deleted; usually there are none."""
     return {digest for message in arrived for digest in message.targets}
 
@@ -37,7 +37,7 @@ async def find_sessions(connection: PoolConnectionProxy, targets: Iterable[bytes
 
 
 async def find_questions(
-    connection: PoolConnectionProxy, arrived: Iterable[Arrived]
+    connection: PoolConnectionProxy, arrived: Iterable[ResolvedMessage]
 ) -> dict[bytes, list[UUID]]:
     """Return the sessions to lock for opened threads and arrived files, by message digest.
 
@@ -53,7 +53,7 @@ async def find_questions(
 
 async def load(
     connection: PoolConnectionProxy,
-    arrived: Sequence[Arrived],
+    arrived: Sequence[ResolvedMessage],
     awaited: set[bytes],
     *,
     bound: Mapping[str, Lane],
@@ -90,12 +90,12 @@ async def load(
     return loaded
 
 
-def _homes_of(message: Arrived, homes: Mapping[bytes, Sequence[Home]]) -> list[Home]:
+def _homes_of(message: ResolvedMessage, homes: Mapping[bytes, Sequence[Home]]) -> list[Home]:
     return [home for digest in message.targets for home in homes.get(digest, ())]
 
 
 def _sessions_of(
-    message: Arrived, homes: Mapping[bytes, Sequence[Home]], bound: Mapping[str, Lane]
+    message: ResolvedMessage, homes: Mapping[bytes, Sequence[Home]], bound: Mapping[str, Lane]
 ) -> set[UUID]:
     lane = bound.get(message.session_key)
     here = set() if lane is None else {lane.session_id}
@@ -103,7 +103,7 @@ def _sessions_of(
 
 
 def _chosen(
-    message: Arrived,
+    message: ResolvedMessage,
     found: Mapping[tuple[UUID, str], Sequence[Found]],
     homes: Mapping[bytes, Sequence[Home]],
     bound: Mapping[str, Lane],
@@ -130,7 +130,7 @@ def _chosen(
 
 
 def _itself(
-    message: Arrived,
+    message: ResolvedMessage,
     found: Mapping[tuple[UUID, str], Sequence[Found]],
     marked: Sequence[Home],
     here: Sequence[Found],
@@ -159,7 +159,7 @@ def _itself(
     return there[0].original if len(there) == 1 else None
 
 
-def _addresses(message: Arrived) -> set[bytes]:
+def _addresses(message: ResolvedMessage) -> set[bytes]:
     """Return the digests under which the sources of messages name the message in its chat.
 
     Marks of a message in a DM with a reassigned id are stored under the name of its person.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.inbound_decoder import Prepared
+    from chatlane.decisions.inbound_decoder import ValidatedEvent
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.log import LogMessage
     from chatlane.privacy.erasure_rules import Listed
@@ -32,9 +32,9 @@ def note_erased(effects: Effects, stream: StreamName, sequence: int, stored_at: 
 async def leave_out_erased(
     connection: PoolConnectionProxy,
     key: ErasureKey,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[ValidatedEvent],
     effects: Effects,
-) -> tuple[list[Prepared], dict[LogMessage, datetime]]:
+) -> tuple[list[ValidatedEvent], dict[LogMessage, datetime]]:
     """Return the messages to decide, and the end of the erasure for those of erased people.
 
     The erasure list is read in the transaction that has moved the cursors: a change of the list
@@ -48,7 +48,7 @@ async def leave_out_erased(
     listed: dict[bytes, list[Listed]] = {}
     for entry in found:
         listed.setdefault(entry.digest, []).append(entry)
-    kept: list[Prepared] = []
+    kept: list[ValidatedEvent] = []
     marks: set[bytes] = set()
     forgotten: dict[LogMessage, datetime] = {}
     for candidate in prepared:

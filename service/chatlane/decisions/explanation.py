@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from chatlane.decisions.command_inputs import name_of
-from chatlane.decisions.inbound_decoder import Prepared, arrive, prepare_inbound
-from chatlane.decisions.rejected_message import Refused
+from chatlane.decisions.inbound_decoder import ValidatedEvent, arrive, prepare_inbound
+from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.domain.addressing.aliases import AliasBook
 from chatlane.domain.addressing.keys import is_shared, parse_session_key
 from chatlane.domain.commands import replies
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.addressing.keys import ParsedKey
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.states import Session
 
@@ -55,14 +55,14 @@ async def explain(
         return {"outcome": "dead letter", "reason": error.reason, "detail": error.detail}
     subject = inbound_for(event).replace(".inbound.", ".log.0.", 1)
     prepared = prepare_inbound(LogMessage("inbound", 0, 0, at, subject, None, body), catalog)
-    if isinstance(prepared, Refused):
+    if isinstance(prepared, RejectedMessage):
         return _refused(prepared)
     book = AliasBook()
     if connection is not None:
         address = prepared.heard.address
         book = await aliases.read_book(connection, prepared.lookups, [address])
     arrived = arrive(prepared, book)
-    if isinstance(arrived, Refused):
+    if isinstance(arrived, RejectedMessage):
         return _refused(arrived)
     facts = _placed(prepared, arrived, catalog)
     if connection is not None:
@@ -70,11 +70,11 @@ async def explain(
     return facts
 
 
-def _refused(refused: Refused) -> Facts:
+def _refused(refused: RejectedMessage) -> Facts:
     return {"outcome": "dead letter", "reason": refused.reason, "detail": refused.detail}
 
 
-def _placed(prepared: Prepared, arrived: Arrived, catalog: Catalog) -> Facts:
+def _placed(prepared: ValidatedEvent, arrived: ResolvedMessage, catalog: Catalog) -> Facts:
     key = parse_session_key(arrived.session_key)
     return {
         "outcome": _outcome(arrived),
@@ -91,7 +91,7 @@ def _placed(prepared: Prepared, arrived: Arrived, catalog: Catalog) -> Facts:
     }
 
 
-def _outcome(arrived: Arrived) -> str:
+def _outcome(arrived: ResolvedMessage) -> str:
     if arrived.is_ignored:
         return "kept: our own message, or of a bot that may not speak here or asks nothing"
     if arrived.targets:
@@ -105,7 +105,7 @@ def _outcome(arrived: Arrived) -> str:
     return "command"
 
 
-def _command(arrived: Arrived, catalog: Catalog) -> Facts:
+def _command(arrived: ResolvedMessage, catalog: Catalog) -> Facts:
     command = arrived.command
     if command is None or command.name is None:
         return {}
@@ -120,7 +120,7 @@ def _command(arrived: Arrived, catalog: Catalog) -> Facts:
     }
 
 
-def _key_rules(prepared: Prepared, key: ParsedKey) -> list[str]:
+def _key_rules(prepared: ValidatedEvent, key: ParsedKey) -> list[str]:
     """Return the reasons for the parts of the session key, in words."""
     address, rules = prepared.heard.address, prepared.heard.platform.keys
     reasons = []
@@ -165,7 +165,9 @@ def _level(catalog: Catalog, key: ParsedKey) -> str:
     return f"class {key.chat_class}" if key.chat_class in catalog.class_reset else "default"
 
 
-async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: datetime) -> Facts:
+async def _session_facts(
+    connection: PoolConnectionProxy, arrived: ResolvedMessage, at: datetime
+) -> Facts:
     bound = await lanes.find(connection, [arrived.session_key, *arrived.former_keys])
     # A lane under the key itself wins, then the oldest under former keys; ids sort by time.
     lane = bound.get(arrived.session_key) or min(
@@ -190,7 +192,7 @@ async def _session_facts(connection: PoolConnectionProxy, arrived: Arrived, at: 
     return facts
 
 
-def _told_router(arrived: Arrived) -> CommandName | None:
+def _told_router(arrived: ResolvedMessage) -> CommandName | None:
     """Return the command of a message that only the router acts on."""
     command = arrived.command
     return command.name if command is not None and command.is_for_router_only else None
@@ -206,7 +208,7 @@ def _fate_of_command(session: Session, name: CommandName) -> str:
     return "goes on, while a turn runs"
 
 
-def _fate(session: Session, reason: str | None, arrived: Arrived) -> str:
+def _fate(session: Session, reason: str | None, arrived: ResolvedMessage) -> str:
     if reason is None or arrived.event.kind is Kind.SYSTEM:
         return "goes on, while a turn runs" if session.active_turn else "goes on"
     return f"ends ({reason}), and a message opens a new one"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from chatlane.decisions.rejected_message import Refused
+from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.domain.addressing.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.addressing.dedupe import digests, digests_of_message, former_digests
 from chatlane.domain.addressing.keys import NoConversation, session_key
@@ -16,7 +16,7 @@ from chatlane.domain.catalog import MAIN_PROFILE
 from chatlane.domain.commands.command_words import CommandName, parse_command
 from chatlane.domain.commands.notices import is_notice
 from chatlane.domain.effects import without_nulls
-from chatlane.domain.lanes import Arrived, details_json
+from chatlane.domain.lanes import ResolvedMessage, details_json
 from chatlane.domain.limits.admission import Counted, counters
 from chatlane.domain.limits.bots import pair_of
 from chatlane.observability.tracing import PARENT
@@ -28,7 +28,7 @@ from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
 from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
-    from chatlane.domain.catalog import Account, Agent, Catalog, Manners, Platform
+    from chatlane.domain.catalog import Account, Agent, Catalog, DeliveryPolicy, Platform
     from chatlane.domain.commands.command_words import Command
     from chatlane.domain.limits.bots import Pair
     from chatlane.domain.log import LogMessage
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _CHANGES: Final = frozenset({Kind.EDIT, Kind.DELETE})
 
 
-class Heard(NamedTuple):
+class DeclaredEvent(NamedTuple):
     """A decoded event whose platform, account and profile are declared."""
 
     message: LogMessage
@@ -50,7 +50,7 @@ class Heard(NamedTuple):
     account: Account
     agent: Agent
     policy: ResetPolicy
-    manners: Manners
+    manners: DeliveryPolicy
     command: Command | None
 
     @property
@@ -130,7 +130,7 @@ class Heard(NamedTuple):
         return not own_forms.isdisjoint(person_form(self.platform.name, id_) for id_ in sender_ids)
 
 
-class Prepared(NamedTuple):
+class ValidatedEvent(NamedTuple):
     """A message validated before the transaction, with the aliases that it still needs.
 
     Attributes:
@@ -139,9 +139,9 @@ class Prepared(NamedTuple):
             several ids, because aliases are always known there.
     """
 
-    heard: Heard
+    heard: DeclaredEvent
     lookups: set[AliasId]
-    plain: Arrived | Refused | None
+    plain: ResolvedMessage | RejectedMessage | None
 
 
 def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
@@ -157,7 +157,7 @@ def _parsed(event: InboundEvent, platform: Platform, account: Account) -> Comman
     return parse_command(event.text, platform.commands, account.bot_name, account.mention)
 
 
-def _details(heard: Heard) -> str:
+def _details(heard: DeclaredEvent) -> str:
     details = details_json(heard.event)
     if heard.message.trace is None:
         return details
@@ -165,26 +165,26 @@ def _details(heard: Heard) -> str:
     return without_nulls({**from_json(details), PARENT: dict(heard.message.trace)[PARENT]})
 
 
-def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused:
+def prepare_inbound(message: LogMessage, catalog: Catalog) -> ValidatedEvent | RejectedMessage:
     """Decode one message, and check that its subject and profile are permitted."""
     try:
         subject = parse_log(message.subject)
         event = decode(InboundEvent, message.body)
     except SubjectError as error:
-        return Refused(message, DeadReason.SUBJECT_MISMATCH, str(error))
+        return RejectedMessage(message, DeadReason.SUBJECT_MISMATCH, str(error))
     except DecodeError as error:
-        return Refused(message, error.reason, error.detail)
+        return RejectedMessage(message, error.reason, error.detail)
     expected = (subject.platform, subject.account, subject.chat)
     if expected != (event.platform, event.account, chat_token_of(event)):
-        return Refused(message, DeadReason.SUBJECT_MISMATCH, "platform, account or chat")
+        return RejectedMessage(message, DeadReason.SUBJECT_MISMATCH, "platform, account or chat")
     profile = catalog.resolve_profile(event.platform, event.account, event.profile)
     if isinstance(profile, DeadReason):
-        return Refused(message, profile, _undeclared(profile, subject))
+        return RejectedMessage(message, profile, _undeclared(profile, subject))
     platform = catalog.platforms[event.platform]
     account = platform.accounts[event.account]
     address = address_of(event)
     # Positional arguments: keywords would cost each message more than all these lookups.
-    heard = Heard(
+    heard = DeclaredEvent(
         message,
         event,
         address,
@@ -197,7 +197,7 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> Prepared | Refused
     )
     persons = platform.person_aliases
     plain = None if persons else _arrived(heard, Resolved(address))
-    return Prepared(heard, lookups(address, persons=persons), plain)
+    return ValidatedEvent(heard, lookups(address, persons=persons), plain)
 
 
 def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
@@ -212,34 +212,38 @@ def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
             return "the profile is not declared"
 
 
-def arrive(prepared: Prepared, book: AliasBook) -> Arrived | Refused:
+def arrive(prepared: ValidatedEvent, book: AliasBook) -> ResolvedMessage | RejectedMessage:
     """Resolve the person and chat of a message, and learn aliases from it."""
     heard = prepared.heard
     persons = heard.platform.person_aliases
     if heard.address.migrate_to is not None and not heard.platform.chats_migrate:
         # Trusting the event would give people access to the history of another chat.
         detail = "migrate_to: chats of this platform keep their ids (chats_migrate)"
-        return Refused(heard.message, DeadReason.INVALID, detail)
+        return RejectedMessage(heard.message, DeadReason.INVALID, detail)
     learned = book.learn(
         heard.address, heard.message.stored_at, persons=persons, own_ids=heard.account.own_ids
     )
     if learned.refused_move:
-        return Refused(heard.message, DeadReason.INVALID, "migrate_to: the id of another chat")
+        return RejectedMessage(
+            heard.message, DeadReason.INVALID, "migrate_to: the id of another chat"
+        )
     resolved = book.resolve(heard.address, persons=persons, at=heard.message.stored_at)
     if prepared.plain is not None and resolved.address is heard.address and not learned.merges:
         return prepared.plain
     return _arrived(heard, resolved, heard.address.migrate_to if learned.merges else None)
 
 
-def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> Arrived | Refused:
+def _arrived(
+    heard: DeclaredEvent, resolved: Resolved, moves_to: str | None = None
+) -> ResolvedMessage | RejectedMessage:
     """Derive the session key, digests and limits of a resolved event."""
     key = session_key(resolved.address, heard.platform.keys)
     if isinstance(key, NoConversation):
-        return Refused(heard.message, key.reason, key.detail)
+        return RejectedMessage(heard.message, key.reason, key.detail)
     message, event, platform = heard.message, heard.event, heard.platform
     is_ignored = heard.is_ignored
     # Positional arguments, as above.
-    arrived = Arrived(
+    arrived = ResolvedMessage(
         event if event.kind is not Kind.EDIT else _as_meant(heard),
         key,
         _former_keys(heard, resolved, key) if resolved.former else (),
@@ -279,17 +283,19 @@ def _arrived(heard: Heard, resolved: Resolved, moves_to: str | None = None) -> A
     return arrived._replace(files_of=_digests_of(event.message_id, heard, resolved))
 
 
-def _former_keys(heard: Heard, resolved: Resolved, key: str) -> tuple[str, ...]:
+def _former_keys(heard: DeclaredEvent, resolved: Resolved, key: str) -> tuple[str, ...]:
     former = [session_key(address, heard.platform.keys) for address in resolved.former]
     return tuple(other for other in former if isinstance(other, str) and other != key)
 
 
-def _digests_of(message_id: str | None, heard: Heard, resolved: Resolved) -> tuple[bytes, ...]:
+def _digests_of(
+    message_id: str | None, heard: DeclaredEvent, resolved: Resolved
+) -> tuple[bytes, ...]:
     address = _numbering(heard, resolved)
     return digests_of_message(message_id, heard.event, address, resolved.person)
 
 
-def _numbering(heard: Heard, resolved: Resolved) -> Address:
+def _numbering(heard: DeclaredEvent, resolved: Resolved) -> Address:
     """Return the address within which the platform's message ids are unique.
 
     It is the address of the event, unless the id of the DM was reassigned: the new holder of the
@@ -301,12 +307,12 @@ def _numbering(heard: Heard, resolved: Resolved) -> Address:
     return heard.address._replace(chat_id=resolved.person)
 
 
-def _pair(heard: Heard, resolved: Resolved, key: str) -> Pair:
+def _pair(heard: DeclaredEvent, resolved: Resolved, key: str) -> Pair:
     bot = resolved.person or resolved.address.participant or ""
     return pair_of(key, bot, heard.platform.bot_budget)
 
 
-def _as_meant(heard: Heard) -> InboundEvent:
+def _as_meant(heard: DeclaredEvent) -> InboundEvent:
     """Return an edit as its turn has to see it: without a command before the message text."""
     event, sender = heard.event, heard.event.sender
     if event.counts_as_new and sender is not None and is_bot(sender) and heard.asks_nothing:
@@ -322,7 +328,7 @@ def _stops(command: Command | None) -> bool:
     return command is not None and command.name is CommandName.STOP and not command.rest
 
 
-def _counted(heard: Heard, resolved: Resolved) -> Counted | None:
+def _counted(heard: DeclaredEvent, resolved: Resolved) -> Counted | None:
     """Return the rate limits to which a message of a person counts."""
     limits, event = heard.platform.limits, heard.event
     if limits is None or event.kind is not Kind.MESSAGE or _stops(heard.command):

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from chatlane.domain.addressing.sources import ChatClass
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
 
 # For this time routed messages of an ended session may still be answered.
 _ANSWERED_WITHIN: Final = timedelta(days=1)
 _CLASSES: Final[tuple[ChatClass, ...]] = ("dm", "group")
 
 
-class Joining:
+class LaneMerger:
     """Merge lanes of one conversation that were created under different ids.
 
     The lanes were read before their sessions were locked. Until then another transaction may have
@@ -59,14 +59,14 @@ class Joining:
         self._locked = locked
         self._effects = effects
 
-    async def join(self, message: Arrived) -> None:
+    async def join(self, message: ResolvedMessage) -> None:
         """Move or merge every lane under a former key of this message into its current key."""
         popped = (self._lanes.pop(former_key, None) for former_key in message.former_keys)
         # Session ids sort by time: the oldest of several lanes is kept.
         for lane in sorted(filter(None, popped), key=lambda lane: lane.session_id):
             await self._bring(message, lane)
 
-    async def _bring(self, message: Arrived, lane: Lane) -> None:
+    async def _bring(self, message: ResolvedMessage, lane: Lane) -> None:
         current = self._lanes.get(message.session_key)
         if current is None:
             await self._rename(message, lane)
@@ -86,7 +86,7 @@ class Joining:
             return
         await self._merge(message, newer, older)
 
-    async def _rename(self, message: Arrived, lane: Lane) -> None:
+    async def _rename(self, message: ResolvedMessage, lane: Lane) -> None:
         row = LaneRow(lane.session_key, lane.session_id)
         await lane_merges.rename_lane(self._connection, row, message.session_key)
         self._lanes[message.session_key] = Lane(
@@ -96,7 +96,7 @@ class Joining:
         if session is not None and not is_anothers(message, session.owner, self._owners):
             session.session_key = message.session_key
 
-    async def _merge(self, message: Arrived, newer: Session, older: Session) -> None:
+    async def _merge(self, message: ResolvedMessage, newer: Session, older: Session) -> None:
         """End the newer session, and move its pending messages to the older one."""
         moved = await lane_merges.move_waiting(
             self._connection, newer.id, older.id, message.session_key, older.next_arrival
@@ -127,7 +127,9 @@ def _later(first: datetime | None, second: datetime | None) -> datetime | None:
     return max(filter(None, (first, second)), default=None)
 
 
-async def readdress(connection: PoolConnectionProxy, message: Arrived, catalog: Catalog) -> None:
+async def update_addresses(
+    connection: PoolConnectionProxy, message: ResolvedMessage, catalog: Catalog
+) -> None:
     """Update the address of open answers to the new id of a chat that moved."""
     chat, new = message.event.chat, message.moves_to
     if chat is None or chat.id is None or new is None:
@@ -151,4 +153,4 @@ async def readdress(connection: PoolConnectionProxy, message: Arrived, catalog: 
     }
     if session_ids:
         await sessions.lock(connection, session_ids)
-        await lane_merges.readdress(connection, sorted(session_ids), sorted(ids), new)
+        await lane_merges.update_addresses(connection, sorted(session_ids), sorted(ids), new)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatlane.domain.addressing.dedupe import undecodable_digest
-from chatlane.domain.dead import bury
+from chatlane.domain.dead import add_dead_letter
 from chatlane_schemas.dead import Stage
 
 if TYPE_CHECKING:
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedMessage:
     """A rejected message and the reason; `detail` never contains any part of its body."""
 
     message: LogMessage
     reason: DeadReason
     detail: str | None = None
 
-    def bury(self, effects: Effects) -> None:
+    def add_dead_letter(self, effects: Effects) -> None:
         """Add the dead letter; reading the same log position again yields the same one."""
         message = self.message
-        bury(
+        add_dead_letter(
             effects,
             stage=Stage.INBOUND if message.log == "inbound" else Stage.RESULTS,
             reason=self.reason,

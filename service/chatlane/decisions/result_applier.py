@@ -9,8 +9,8 @@ from uuid import UUID
 from chatlane.decisions.answer_addresses import find_present
 from chatlane.decisions.claim_recovery import recall, require_known
 from chatlane.decisions.erased_messages import note_erased
-from chatlane.decisions.rejected_message import Refused
-from chatlane.domain.dead import bury
+from chatlane.decisions.rejected_message import RejectedMessage
+from chatlane.domain.dead import add_dead_letter
 from chatlane.domain.turns.lifecycle import ArrivedResult, Question, answer_stream, settle
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.privacy import erasure_list_sql
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
 
 
-def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResult | Refused:
+def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResult | RejectedMessage:
     """Decode one message of the results log, or reject it with a reason.
 
     Args:
@@ -45,11 +45,11 @@ def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResul
         subject = parse_rlog(message.subject)
         result = decode(ResultMessage, message.body)
     except SubjectError as error:
-        return Refused(message, DeadReason.SUBJECT_MISMATCH, str(error))
+        return RejectedMessage(message, DeadReason.SUBJECT_MISMATCH, str(error))
     except DecodeError as error:
-        return Refused(message, error.reason, error.detail)
+        return RejectedMessage(message, error.reason, error.detail)
     if subject.session_id != result.session_id:
-        return Refused(message, DeadReason.SUBJECT_MISMATCH, "session_id")
+        return RejectedMessage(message, DeadReason.SUBJECT_MISMATCH, "session_id")
     return ArrivedResult(
         result=result,
         agent=subject.agent,
@@ -64,7 +64,7 @@ def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResul
     )
 
 
-class Settlement:
+class ResultApplier:
     """Apply the results of one batch.
 
     Args:
@@ -251,7 +251,7 @@ class Settlement:
         return declared.max_attempts if declared else 1
 
     def _refuse(self, arrived: ArrivedResult) -> None:
-        bury(
+        add_dead_letter(
             self._effects,
             stage=Stage.RESULTS,
             reason=DeadReason.UNKNOWN_SESSION,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.dead_letter_limits import DeadLetterLimits
+    from chatlane.decisions.limits.dead_letter_limits import DeadLetterLimits
     from chatlane.domain.effects import Effects
     from chatlane.domain.states import Lane, Session
     from chatlane.observability.metrics import Metrics
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = get_logger("writing")
 
 
-class Writing:
+class UnitOfWork:
     """A transaction in progress.
 
     Attributes:
@@ -124,7 +124,7 @@ def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UU
     return deleted
 
 
-class Writer:
+class UnitOfWorkFactory:
     """Open the transactions of a router that may publish.
 
     They run one after the other from their first insert into the outbox until the relay has
@@ -139,7 +139,7 @@ class Writer:
         tell: Tell | None = None,
         written: Callable[[set[UUID]], None] | None = None,
         *,
-        ring_within: Callable[[timedelta], None] | None = None,
+        schedule_within: Callable[[timedelta], None] | None = None,
         touched: Callable[[Mapping[UUID, Session]], None] | None = None,
         dead_letter_limits: DeadLetterLimits | None = None,
         routed_changed: Callable[[], None] | None = None,
@@ -152,14 +152,14 @@ class Writer:
         Args:
             tell: Publishes a message to current subscribers, and fails silently.
             written: Called with the sessions that have new rows.
-            ring_within: Called with the time until the next debounced turn is due.
+            schedule_within: Called with the time until the next debounced turn is due.
             touched: Called with the sessions that were written, by id.
             dead_letter_limits: Limits the dead letters of one owner; without it all are kept.
             routed_changed: Called when messages of stream agents were edited or deleted.
         """
         self._routed_changed = routed_changed
         self._written = written
-        self._ring_within = ring_within
+        self._ring_within = schedule_within
         self._touched = touched
         self._dead_letter_limits = dead_letter_limits
         self._store = store
@@ -173,11 +173,11 @@ class Writer:
             self._written(sessions)
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[Writing]:
+    async def writing(self) -> AsyncIterator[UnitOfWork]:
         """Run the block in one transaction, and publish what it wrote after the commit."""
         asked_at = monotonic()
         async with self._relay.ordered() as outbox, self._store.transaction() as connection:
-            writing = Writing(connection, outbox, asked_at, self._dead_letter_limits)
+            writing = UnitOfWork(connection, outbox, asked_at, self._dead_letter_limits)
             yield writing
         if writing.laps:
             writing.lap("commit")

@@ -41,7 +41,7 @@ def canonical_profile(profile: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class DeliveryPolicy:
     """The policy for messages that arrive while a turn of their session runs.
 
     Attributes:
@@ -167,7 +167,7 @@ class Catalog:
     default_reset: ResetPolicy
     class_reset: Mapping[str, ResetPolicy] = field(default_factory=lambda: MappingProxyType({}))
     # Needed for every message, so each is built once.
-    _manners: dict[tuple[str, str], Manners] = field(
+    _manners: dict[tuple[str, str], DeliveryPolicy] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -190,11 +190,11 @@ class Catalog:
                 return declared.reset
         return self.class_reset.get(klass, self.default_reset)
 
-    def manners_of(self, agent: Agent, platform: Platform) -> Manners:
+    def manners_of(self, agent: Agent, platform: Platform) -> DeliveryPolicy:
         """Return the policy for busy sessions: the platform's settings override the agent's."""
         known = self._manners.get((agent.name, platform.name))
         if known is None:
-            known = self._manners[agent.name, platform.name] = Manners(
+            known = self._manners[agent.name, platform.name] = DeliveryPolicy(
                 busy=agent.busy if platform.busy is None else platform.busy,
                 note=agent.busy_note if platform.busy_note is None else platform.busy_note,
                 debounce=agent.debounce if platform.debounce is None else platform.debounce,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-def bury(
+def add_dead_letter(
     effects: Effects,
     *,
     stage: Stage,

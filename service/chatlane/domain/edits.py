@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.counts import ChangeOutcome
     from chatlane.domain.effects import Effects, MessageRow
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane_schemas.inbound import Attachment
 
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*", re.ASCII)
@@ -58,7 +58,7 @@ class Edit(NamedTuple):
     size_bytes: int
 
 
-def edit_of(arrived: Arrived) -> Edit:
+def edit_of(arrived: ResolvedMessage) -> Edit:
     """Return the content of an `edit` event."""
     event = arrived.event
     return Edit(
@@ -171,7 +171,9 @@ class Originals:
         """Return whether only edits of a message have come so far."""
         return self.awaited.issuperset(known)
 
-    def edited(self, arrived: Arrived, effects: Effects, edit: Edit | None = None) -> Arrived:
+    def edited(
+        self, arrived: ResolvedMessage, effects: Effects, edit: Edit | None = None
+    ) -> ResolvedMessage:
         """Return a message with the content of the newest edit that came before it."""
         for digest in arrived.digests:
             if digest in self.awaited:
@@ -187,7 +189,7 @@ class Originals:
             size_bytes=edit.size_bytes,
         )
 
-    def as_message(self, arrived: Arrived, effects: Effects) -> Arrived:
+    def as_message(self, arrived: ResolvedMessage, effects: Effects) -> ResolvedMessage:
         """Return an edit as the message that it counts as."""
         message = arrived._replace(
             event=arrived.event.model_copy(update={"kind": Kind.MESSAGE}),
@@ -211,7 +213,9 @@ class Originals:
                 new.append(mark)
         return new
 
-    def change(self, arrived: Arrived, known: set[bytes], effects: Effects) -> ChangeOutcome:
+    def change(
+        self, arrived: ResolvedMessage, known: set[bytes], effects: Effects
+    ) -> ChangeOutcome:
         """Apply an edit or a delete, and return the outcome.
 
         Args:
@@ -237,13 +241,15 @@ class Originals:
         return "new" if arrived.event.counts_as_new else self._remember(arrived, effects)
 
     def _change_original(
-        self, original: Original, arrived: Arrived, effects: Effects
+        self, original: Original, arrived: ResolvedMessage, effects: Effects
     ) -> ChangeOutcome:
         for copy in original.copies:
             self._change_one(copy, arrived, effects)
         return self._change_one(original, arrived, effects)
 
-    def _change_one(self, original: Original, arrived: Arrived, effects: Effects) -> ChangeOutcome:
+    def _change_one(
+        self, original: Original, arrived: ResolvedMessage, effects: Effects
+    ) -> ChangeOutcome:
         if original.state == RowState.DELETED:
             return "gone"
         if arrived.event.kind is Kind.DELETE:
@@ -270,7 +276,7 @@ class Originals:
         _write(original, effects)
         return "applied"
 
-    def _remember(self, arrived: Arrived, effects: Effects) -> ChangeOutcome:
+    def _remember(self, arrived: ResolvedMessage, effects: Effects) -> ChangeOutcome:
         """Keep an edit whose message has not come."""
         edit = edit_of(arrived)
         outcome: ChangeOutcome = "early"

@@ -193,7 +193,7 @@ class ErasedRow(NamedTuple):
     stored_at: datetime
 
 
-class Meeting(NamedTuple):
+class BusyArrival(NamedTuple):
     """A message that came while its session had a turn, and that does more than wait.
 
     Attributes:
@@ -213,7 +213,7 @@ class Meeting(NamedTuple):
     digest: bytes
 
 
-class Rest(NamedTuple):
+class DebounceRow(NamedTuple):
     """A message that came while its session had a turn, and that delays the turn.
 
     `cap` is the longest delay of that turn in all.
@@ -272,8 +272,8 @@ class Effects:
     publications: list[Publication] = field(default_factory=list)
     dead: list[DeadRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
-    meetings: list[Meeting] = field(default_factory=list)
-    rests: list[Rest] = field(default_factory=list)
+    meetings: list[BusyArrival] = field(default_factory=list)
+    rests: list[DebounceRow] = field(default_factory=list)
     next_due: timedelta | None = None
     controls: list[Control] = field(default_factory=list)
     used: dict[UUID, Counter[str]] = field(default_factory=dict)

@@ -14,14 +14,14 @@ from pydantic_core import to_json
 from chatlane.domain.addressing.dedupe import unheard_digests
 from chatlane.domain.addressing.keys import is_shared, may_go_on_in, parse_session_key
 from chatlane.domain.addressing.owners import owner_of
-from chatlane.domain.catalog import Manners
+from chatlane.domain.catalog import DeliveryPolicy
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import (
+    BusyArrival,
+    DebounceRow,
     Effects,
-    Meeting,
     MessageRow,
     Publication,
-    Rest,
     SeenRow,
     WaitingRow,
 )
@@ -36,14 +36,14 @@ from chatlane.domain.sessions.session_flags import (
     share_session,
 )
 from chatlane.domain.sessions.session_handoff import (
-    follow,
+    announce_to_agent,
+    inherit_from,
     is_told_in,
     reason_after,
-    tell_agent,
     tell_chat,
 )
 from chatlane.domain.states import Lane, Session
-from chatlane.domain.turns.debounce import LONGEST_BURST, prolong
+from chatlane.domain.turns.debounce import LONGEST_BURST, extend
 from chatlane.domain.turns.lifecycle import open_turn
 from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.events import EndReason
@@ -80,10 +80,10 @@ _DETAIL_FIELDS: Final = {"kind", "reply_to", "sent_at", "album_id"}
 _DETAIL_FIELDS_WITH_FILES: Final = {*_DETAIL_FIELDS, "attachments"}
 
 
-_CALM: Final = Manners()
+_DEFAULT_POLICY: Final = DeliveryPolicy()
 
 
-class Arrived(NamedTuple):
+class ResolvedMessage(NamedTuple):
     """One inbound message with everything a decision needs to know about it.
 
     Attributes:
@@ -130,7 +130,7 @@ class Arrived(NamedTuple):
     thread_of: tuple[bytes, ...] = ()
     pair: Pair | None = None
     counted: Counted | None = None
-    manners: Manners = _CALM
+    manners: DeliveryPolicy = _DEFAULT_POLICY
     busy: BusyMode | None = None
     files_of: tuple[bytes, ...] = ()
     forgotten: datetime | None = None
@@ -204,13 +204,13 @@ class Placement:
         # Delayed turns that this batch opened; all others are in the database.
         self._resting: dict[UUID, Turn] = {}
 
-    def place(self, arrived: Arrived) -> None:
+    def place(self, arrived: ResolvedMessage) -> None:
         """Route one message, or count why it starts nothing."""
         begin = len(self._effects.publications)
         self._place(arrived)
         self._effects.trace(begin, arrived.trace)
 
-    def _place(self, arrived: Arrived) -> None:
+    def _place(self, arrived: ResolvedMessage) -> None:
         if arrived.is_ignored and not arrived.targets:
             # Leaves no mark: a person's copy of the same message may follow.
             if arrived.thread_of:
@@ -234,7 +234,9 @@ class Placement:
         elif arrived.pair is None or self._is_heard(arrived, arrived.pair):
             self.route(arrived)
 
-    def _after_edits(self, arrived: Arrived, originals: Originals) -> Arrived | None:
+    def _after_edits(
+        self, arrived: ResolvedMessage, originals: Originals
+    ) -> ResolvedMessage | None:
         """Apply an edit or a delete, or return a message with the content of earlier edits."""
         if not arrived.targets:
             return originals.edited(arrived, self._effects)
@@ -247,7 +249,7 @@ class Placement:
         self._keep(arrived)
         return None
 
-    def _open_thread(self, arrived: Arrived) -> None:
+    def _open_thread(self, arrived: ResolvedMessage) -> None:
         """Bind a thread that was opened on a message to the session of that message."""
         if arrived.session_key in self.lanes:
             return
@@ -257,7 +259,7 @@ class Placement:
                 self._bind(arrived.session_key, session)
                 return
 
-    def _is_heard(self, arrived: Arrived, pair: Pair) -> bool:
+    def _is_heard(self, arrived: ResolvedMessage, pair: Pair) -> bool:
         """Return whether a bot is within its budget; an ignored message is never accepted later."""
         if self._bots is None:
             return True
@@ -273,22 +275,22 @@ class Placement:
             self._effects.silenced.append(arrived.session_key)
         return False
 
-    def _keep(self, arrived: Arrived) -> None:
+    def _keep(self, arrived: ResolvedMessage) -> None:
         self.mark_seen(arrived)
         self._effects.count((CountName.KEPT, "bot" if arrived.is_ignored else arrived.event.kind))
 
-    def route(self, arrived: Arrived) -> None:
+    def route(self, arrived: ResolvedMessage) -> None:
         """Deliver a regular message to its session and its agent."""
         self.deliver(arrived, self._session_for(arrived))
         self._effects.count((CountName.ROUTED, arrived.event.platform))
 
-    def route_behind_command(self, arrived: Arrived) -> None:
+    def route_behind_command(self, arrived: ResolvedMessage) -> None:
         """Deliver the message after a command to the agent, with the content of earlier edits."""
         if self._originals is not None:
             arrived = self._originals.edited(arrived, self._effects)
         self.route(arrived)
 
-    def deliver(self, arrived: Arrived, session: Session) -> None:
+    def deliver(self, arrived: ResolvedMessage, session: Session) -> None:
         """Deliver a message to a session that the caller has chosen, and to its agent."""
         share_session(session, arrived.session_key)
         if arrived.event.kind is Kind.MESSAGE and arrived.pair is None:
@@ -304,7 +306,7 @@ class Placement:
         else:
             self._deliver_turn(arrived, session)
 
-    def is_repeat(self, arrived: Arrived) -> bool:
+    def is_repeat(self, arrived: ResolvedMessage) -> bool:
         """Count a message that came before; otherwise mark it as seen for the rest of the batch."""
         if not self._seen.isdisjoint(arrived.digests) and not self._is_awaited(arrived):
             self._effects.count((CountName.DUPLICATES, "inbound"))
@@ -312,12 +314,12 @@ class Placement:
         self._seen.update(arrived.digests)
         return False
 
-    def _is_awaited(self, arrived: Arrived) -> bool:
+    def _is_awaited(self, arrived: ResolvedMessage) -> bool:
         """Return whether only edits of a message came before it."""
         known = self._seen.intersection(arrived.digests)
         return self._originals is not None and self._originals.is_awaited(known)
 
-    def find_session(self, arrived: Arrived) -> Session | None:
+    def find_session(self, arrived: ResolvedMessage) -> Session | None:
         """Return the session that its lane points to; it may have ended.
 
         Never another person's session: a lane that points to one counts as missing.
@@ -328,11 +330,11 @@ class Placement:
             return session
         return None if is_anothers(arrived, session.owner, self._owners) else session
 
-    def is_anothers(self, arrived: Arrived, session: Session) -> bool:
+    def is_anothers(self, arrived: ResolvedMessage, session: Session) -> bool:
         """Return whether a session belongs to another person than the sender of a message."""
         return is_anothers(arrived, session.owner, self._owners)
 
-    def _session_for(self, arrived: Arrived) -> Session:
+    def _session_for(self, arrived: ResolvedMessage) -> Session:
         session = self.find_session(arrived)
         if session is not None and _is_forgotten(session, arrived):
             # The old session is about to be deleted, so the new one inherits nothing from it.
@@ -353,7 +355,7 @@ class Placement:
         return self.start(arrived, reason, session)
 
     def start(
-        self, arrived: Arrived, reason: ResetReason | None, previous: Session | None
+        self, arrived: ResolvedMessage, reason: ResetReason | None, previous: Session | None
     ) -> Session:
         """Open a session and point the lane of a message to it."""
         lane = self.lanes.get(arrived.session_key)
@@ -370,7 +372,7 @@ class Placement:
             is_new=True,
         )
         if previous is not None:
-            follow(session, previous, reason)
+            inherit_from(session, previous, reason)
         self.sessions[session.id] = session
         self._bind(arrived.session_key, session)
         started_id = str(derived_id(arrived.stored_at, session.id.bytes, "session.started"))
@@ -400,7 +402,7 @@ class Placement:
             Publication(None, "EVENTS", event_subject(noun, verb), message_id, payload)
         )
 
-    def _deliver_turn(self, arrived: Arrived, session: Session) -> None:
+    def _deliver_turn(self, arrived: ResolvedMessage, session: Session) -> None:
         event = arrived.event
         arrival = session.take_arrival()
         busy = arrived.busy_mode
@@ -434,23 +436,25 @@ class Placement:
         if busy in _DISTURBING or arrived.manners.note:
             self._meet(arrived, session, session.active_turn, busy)
 
-    def _open(self, arrived: Arrived, session: Session, rest: timedelta | None) -> None:
+    def _open(self, arrived: ResolvedMessage, session: Session, rest: timedelta | None) -> None:
         """Open a turn for an idle session, delayed if the message is not ready."""
         turn = open_turn(session, arrived.stored_at, arrived.digests[0], self._effects, rest=rest)
         if rest is not None:
             self._resting[turn.id] = turn
 
-    def _prolong(self, arrived: Arrived, turn_id: UUID, rest: timedelta) -> None:
+    def _prolong(self, arrived: ResolvedMessage, turn_id: UUID, rest: timedelta) -> None:
         """Delay the turn for this message as well, if no worker has been notified of it yet."""
         turn = self._resting.get(turn_id)
         if turn is None:
-            self._effects.rests.append(Rest(turn_id, rest, arrived.rest_cap))
+            self._effects.rests.append(DebounceRow(turn_id, rest, arrived.rest_cap))
         else:
-            prolong(turn, arrived.stored_at, rest, arrived.rest_cap)
+            extend(turn, arrived.stored_at, rest, arrived.rest_cap)
 
-    def _meet(self, arrived: Arrived, session: Session, turn_id: UUID, busy: BusyMode) -> None:
+    def _meet(
+        self, arrived: ResolvedMessage, session: Session, turn_id: UUID, busy: BusyMode
+    ) -> None:
         self._effects.meetings.append(
-            Meeting(
+            BusyArrival(
                 turn_id,
                 session,
                 arrived.session_key,
@@ -463,11 +467,11 @@ class Placement:
             )
         )
 
-    def _deliver_stream(self, arrived: Arrived, session: Session) -> None:
+    def _deliver_stream(self, arrived: ResolvedMessage, session: Session) -> None:
         event = arrived.event
         message_id = derived_id(arrived.stored_at, arrived.digests[0], "message")
         is_first = session.next_seq == 1
-        tell_agent(session, message_id)
+        announce_to_agent(session, message_id)
         is_told = is_told_in(session, message_id, is_first=is_first)
         seq = session.take_seq()
         row = MessageRow(
@@ -521,7 +525,7 @@ class Placement:
         )
 
     def mark_seen(
-        self, arrived: Arrived, session_id: UUID | None = None, place: int | None = None
+        self, arrived: ResolvedMessage, session_id: UUID | None = None, place: int | None = None
     ) -> None:
         """Remember a message, so that it is recognized as a repeat when it comes again."""
         marks = [SeenRow(digest, session_id, place) for digest in arrived.digests]
@@ -533,7 +537,9 @@ class Placement:
         self._effects.former_seen += [SeenRow(digest, session_id, place) for digest in former]
 
 
-def is_anothers(arrived: Arrived, owner: str | None, owners: Mapping[str, frozenset[str]]) -> bool:
+def is_anothers(
+    arrived: ResolvedMessage, owner: str | None, owners: Mapping[str, frozenset[str]]
+) -> bool:
     """Return whether a session belongs to another person than the sender of a message.
 
     Args:
@@ -554,7 +560,7 @@ def is_anothers(arrived: Arrived, owner: str | None, owners: Mapping[str, frozen
     return is_named or (arrived.event.kind is Kind.MESSAGE and arrived.pair is None)
 
 
-def _is_forgotten(session: Session, arrived: Arrived) -> bool:
+def _is_forgotten(session: Session, arrived: ResolvedMessage) -> bool:
     """Return whether a session began before the erasure of its person, and belongs to them only."""
     is_old = arrived.forgotten is not None and session.started_at <= arrived.forgotten
     return is_old and not is_shared(parse_session_key(arrived.session_key))

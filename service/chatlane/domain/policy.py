@@ -96,7 +96,7 @@ class SessionClock(NamedTuple):
         last_activity_at: When a person last wrote; None if only timers have.
         served_boundary: The daily boundary in force when it started.
         started_at: Replaces the two above if they are unknown; without it they count as old.
-        is_held: A turn runs.
+        has_live_turn: A turn runs.
         held_until: When the last hold of background work ends.
         suspended_at: When it was suspended, if it was.
         resume_marked_at: When it was last marked as interrupted, if it is.
@@ -106,7 +106,7 @@ class SessionClock(NamedTuple):
     last_activity_at: datetime | None = None
     served_boundary: datetime | None = None
     started_at: datetime | None = None
-    is_held: bool = False
+    has_live_turn: bool = False
     held_until: datetime | None = None
     suspended_at: datetime | None = None
     resume_marked_at: datetime | None = None
@@ -140,7 +140,7 @@ def reset_reason(
     """
     if clock.suspended_at is not None:
         return ResetReason.SUSPENDED
-    if clock.is_held:
+    if clock.has_live_turn:
         return None
     if clock.resume_marked_at is not None:
         is_fresh = _is_fresh(clock.resume_marked_at, policy, now)

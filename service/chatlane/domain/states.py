@@ -78,7 +78,7 @@ class Session:
     has_new_key: bool = False
 
     @property
-    def is_held(self) -> bool:
+    def has_live_turn(self) -> bool:
         """Return whether a turn of it is live, which prevents every reset."""
         return self.active_turn is not None
 

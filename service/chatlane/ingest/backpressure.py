@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatlane.decisions.inbound_decoder import Prepared
+from chatlane.decisions.inbound_decoder import ValidatedEvent
 from chatlane.domain.lanes import STARTS_TURN
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.ingest.intake import Batch
@@ -18,13 +18,13 @@ from chatlane_schemas.streams import StreamName
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from chatlane.decisions.batch_decision import Decoded
+    from chatlane.decisions.batch_decision import DecodedMessage
     from chatlane.domain.log import LogMessage
     from chatlane.ingest.intake import Slice
 
 
-def parted(
-    batch: Batch, known: Mapping[LogMessage, Decoded], full: Collection[str]
+def split_by_capacity(
+    batch: Batch, known: Mapping[LogMessage, DecodedMessage], full: Collection[str]
 ) -> tuple[Batch, Batch]:
     """Split a batch into the messages that can proceed and those that have to wait.
 
@@ -44,12 +44,12 @@ def parted(
     return Batch(tuple(on)), Batch(tuple(held))
 
 
-def _leads_to(message: Decoded) -> StreamName | None:
+def _leads_to(message: DecodedMessage) -> StreamName | None:
     """Return the stream to which the outcome of a message is published."""
     content = message.content
     if isinstance(content, ArrivedResult):
         return StreamName.OUTBOUND
-    if not isinstance(content, Prepared):
+    if not isinstance(content, ValidatedEvent):
         # Dead letters are database rows; their announcements are few and small.
         return None
     heard = content.heard

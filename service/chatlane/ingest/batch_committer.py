@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
-from chatlane.decisions.batch_decision import Deciding, Decoded, commands_in, decoded
-from chatlane.decisions.rejected_message import Refused
+from chatlane.decisions.batch_decision import BatchDecision, DecodedMessage, commands_in, decoded
+from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.domain.limits.shares import declared_owners, label_of, owner_of
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import (
@@ -25,7 +25,7 @@ from chatlane.errors import (
     TransientError,
 )
 from chatlane.failpoints import RouterPoint, hit
-from chatlane.ingest.backpressure import parted
+from chatlane.ingest.backpressure import split_by_capacity
 from chatlane.ingest.intake import Batch
 from chatlane.nats.tasks import end_task
 from chatlane.observability.logs import get_logger
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.log import LogMessage, LogName, PartitionId
@@ -63,14 +63,14 @@ _TRIED_APART_FOR: Final = 10.0
 _SHORT_WAIT: Final = timedelta(milliseconds=50)
 _LOOK_FOR_BLOCKER_EVERY: Final = 0.01
 # More conflicts than this in a row mean corrupt state, not contention.
-_MOST_RACES: Final = 30
+_MAX_CONFLICT_RETRIES: Final = 30
 # A message that fails this often alone in its transaction becomes a dead letter.
 _TRIES_ALONE: Final = 3
 # Decoding yields to the running transaction after this many messages, about 0.1 ms.
-_BREATH: Final = 8
+_YIELD_EVERY: Final = 8
 
 # Pause before a message whose stream is full is tried again.
-_ROOM_AFTER: Final = timedelta(milliseconds=500)
+_FULL_STREAM_RETRY: Final = timedelta(milliseconds=500)
 _HELD_BACK_SAID_EVERY: Final = 10.0
 # Seconds; longer than a worker continues a turn that it cannot renew.
 _RECALLED_FOR: Final = 300.0
@@ -78,7 +78,7 @@ _RECALLED_FOR: Final = 300.0
 # Each command takes extra statements; this many in one transaction still fit well into a lease.
 _COMMANDS: Final = 16
 
-_Ready = tuple["Batch", "Mapping[LogMessage, Decoded]"]
+_Ready = tuple["Batch", "Mapping[LogMessage, DecodedMessage]"]
 
 
 class LostPartitionsError(TransientError):
@@ -122,7 +122,7 @@ class Batches:
     def __init__(
         self,
         intake: Intake,
-        writer: Writer,
+        writer: UnitOfWorkFactory,
         catalog: Catalog,
         metrics: Metrics,
         *,
@@ -192,11 +192,11 @@ class Batches:
         batch = self._intake.full_batch(self._max_messages)
         return None if batch is None else (batch, await self._decode(batch))
 
-    async def _decode(self, batch: Batch) -> Mapping[LogMessage, Decoded]:
+    async def _decode(self, batch: Batch) -> Mapping[LogMessage, DecodedMessage]:
         began = monotonic()
         oldest = min(slice_.messages[0].stored_at for slice_ in batch.slices)
         queued = max(0.0, (datetime.now(UTC) - oldest).total_seconds())
-        known: dict[LogMessage, Decoded] = {}
+        known: dict[LogMessage, DecodedMessage] = {}
         for slice_ in batch.slices:
             for message in slice_.messages:
                 known[message] = decoded(
@@ -205,22 +205,22 @@ class Batches:
                     is_killer=slice_.is_process_killer,
                     is_old=message.stored_at < self._began_at or began < self._recalls_until,
                 )
-                if len(known) % _BREATH == 0:
+                if len(known) % _YIELD_EVERY == 0:
                     await asyncio.sleep(0)
         self._metrics.record_stages({"queue": queued, "decode": monotonic() - began})
         return known
 
     async def _settle_what_has_room(
-        self, batch: Batch, known: Mapping[LogMessage, Decoded]
+        self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]
     ) -> None:
         held = Batch(())
         if full := self._full_streams():
-            batch, held = parted(batch, known, full)
+            batch, held = split_by_capacity(batch, known, full)
         for part in self._apart(batch):
             await self._settle(part, known)
         if held:
             # Not earlier: taking messages back invalidates the other slices of their partition.
-            self._intake.failed(held, _ROOM_AFTER)
+            self._intake.failed(held, _FULL_STREAM_RETRY)
             self._report_held_back(full, len(held.messages))
 
     def _apart(self, batch: Batch) -> list[Batch]:
@@ -239,7 +239,7 @@ class Batches:
             self._held_back_said_at = now
             _log.warning("messages_held_back", stream=sorted(full), messages=messages)
 
-    async def _settle(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _settle(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         """Commit a batch: retry transient errors, split the batch on any other error."""
         if len(batch.messages) > 1 and self._has_many_commands(batch, known):
             for part in _parts(batch):
@@ -254,14 +254,14 @@ class Batches:
             await self._isolate(batch, known)
 
     @staticmethod
-    def _has_many_commands(batch: Batch, known: Mapping[LogMessage, Decoded]) -> bool:
+    def _has_many_commands(batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> bool:
         # Counting all decoded messages is faster than looking up those of the batch.
         return (
             commands_in(known.values()) > _COMMANDS
             and commands_in(map(known.get, batch.messages)) > _COMMANDS
         )
 
-    async def _persist(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _persist(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         delay = _FIRST_DELAY
         races = 0
         while batch := self._intake.current(batch):
@@ -274,7 +274,7 @@ class Batches:
             except SupersededError:
                 self._metrics.record_repeated_batch("superseded")
                 races += 1
-                if races > _MOST_RACES:
+                if races > _MAX_CONFLICT_RETRIES:
                     raise
                 await asyncio.sleep(_FIRST_DELAY * self._jitter.random())
             except ResultAheadError:
@@ -296,7 +296,9 @@ class Batches:
                 self._report(batch, timedelta(seconds=monotonic() - began))
                 return
 
-    async def _settle_in_time(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _settle_in_time(
+        self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]
+    ) -> None:
         """Find the result whose question is unknown, and let it wait while that may arrive."""
         if len(batch.messages) > 1:
             for part in _parts(batch):
@@ -319,7 +321,7 @@ class Batches:
             _log.warning("batch_waits", error=str(error), messages=1)
             return False
 
-    async def _part(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _part(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         """Commit each partition alone, so that only the partition with locked rows waits.
 
         In that partition, everything before the message whose rows are locked is committed.
@@ -338,7 +340,7 @@ class Batches:
         for part in _parts(batch):
             await self._persist(part, known)
 
-    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         """Commit the messages and the cursors after them, or nothing.
 
         The compare-and-set comes first: it also detects that an earlier attempt was committed
@@ -361,7 +363,7 @@ class Batches:
             writing.lap("fence")
             hit(RouterPoint.CURSORS_MOVED)
             messages = [known[message] for message in batch.messages]
-            deciding = Deciding(self._catalog, self._slots, self._erasure_key)
+            deciding = BatchDecision(self._catalog, self._slots, self._erasure_key)
             await deciding.run(writing, messages)
             hit(RouterPoint.BATCH_WRITTEN)
 
@@ -399,14 +401,14 @@ class Batches:
                     )
                     return
 
-    async def _isolate(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _isolate(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         if len(batch.messages) == 1:
             await self._settle_alone(batch, known)
             return
         for part in _parts(batch):
             await self._settle(part, known)
 
-    async def _settle_alone(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _settle_alone(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         reason = ""
         for _ in range(1, _TRIES_ALONE):
             try:
@@ -416,8 +418,8 @@ class Batches:
             else:
                 return
         (message,) = batch.messages
-        refused = Refused(message, DeadReason.INTERNAL_ERROR, reason)
-        await self._persist(batch, {message: Decoded(message, refused)})
+        refused = RejectedMessage(message, DeadReason.INTERNAL_ERROR, reason)
+        await self._persist(batch, {message: DecodedMessage(message, refused)})
 
     def _report(self, batch: Batch, took: timedelta) -> None:
         self._metrics.record_committed_batch(len(batch.messages), took)

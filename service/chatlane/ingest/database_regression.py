@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from chatlane.domain.log import PartitionId
-    from chatlane.store.logs.partitions import Holding
+    from chatlane.store.logs.partitions import PartitionOwner
     from chatlane.store.logs.routers import Heartbeat
 
 # Rows of routers without a recent heartbeat are deleted, after a pause also that of this router.
@@ -33,7 +33,9 @@ class KnownPosition(NamedTuple):
     cursor: int
 
 
-def has_moved_back(known: Mapping[PartitionId, KnownPosition], holdings: Iterable[Holding]) -> bool:
+def has_moved_back(
+    known: Mapping[PartitionId, KnownPosition], holdings: Iterable[PartitionOwner]
+) -> bool:
     """Return whether a partition is behind its known position.
 
     A cursor goes back only under a new epoch, when its log was replaced; that is no regression of

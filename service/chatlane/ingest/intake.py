@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage, PartitionId
     from chatlane.ingest.partition_reader import Transaction, TruncatedHandler
     from chatlane.nats.log_access import LogAccess
-    from chatlane.store.logs.partitions import Claim, Tenure
+    from chatlane.store.logs.partitions import Claim, PartitionLease
 
 # A partition gets at most a quarter of a batch, or an equal share if there are fewer partitions:
 # while one partition is flooded, a message in another waits for at most two short batches.
@@ -146,7 +146,7 @@ class Intake:
         self._show_owned()
 
     @property
-    def tenures(self) -> list[Tenure]:
+    def tenures(self) -> list[PartitionLease]:
         """The claims to the partitions held."""
         return [feed.tenure for feed in self._feeds.values()]
 

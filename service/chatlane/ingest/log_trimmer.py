@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.log import LogName
     from chatlane.nats.jetstream import StreamState
-    from chatlane.nats.log_shares import Holding, LogSize
+    from chatlane.nats.log_shares import LogSize, OwnerUsage
     from chatlane.observability.metrics import Metrics
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
@@ -54,7 +54,7 @@ class Shares(Protocol):
 
     async def measure(
         self, log: LogName, state: StreamState, declared: Iterable[str]
-    ) -> Mapping[str, Holding]:
+    ) -> Mapping[str, OwnerUsage]:
         """Return how much of a log each owner holds."""
         ...
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
-from chatlane.domain.dead import bury
+from chatlane.domain.dead import add_dead_letter
 from chatlane.domain.effects import Effects
 from chatlane.nats.topology import LOG_STREAMS
 from chatlane.observability.logs import get_logger
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = get_logger("losses")
 
 
-async def bury_loss(
+async def record_lost_range(
     connection: PoolConnectionProxy, partition: PartitionId, loss: LogTruncated
 ) -> bool:
     """Write the dead letter of a missing range, in the transaction that skips it.
@@ -43,7 +43,7 @@ async def bury_loss(
         return False
     missing = {"first": loss.first_missing, "last": loss.cursor}
     effects = Effects()
-    bury(
+    add_dead_letter(
         effects,
         stage=Stage.INBOUND if partition.log == "inbound" else Stage.RESULTS,
         reason=DeadReason.LOG_TRUNCATED,

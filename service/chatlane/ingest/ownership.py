@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogName, PartitionId
     from chatlane.ingest.database_regression import KnownPosition
     from chatlane.ingest.partition_reader import PartitionFeed, Transaction
-    from chatlane.store.logs.partitions import Claim, Holding
+    from chatlane.store.logs.partitions import Claim, PartitionOwner
     from chatlane.store.logs.routers import Heartbeat, Peer
 
 _STOP_PATIENCE: Final = timedelta(seconds=10)
@@ -41,7 +41,7 @@ _SLACK_SECONDS: Final = 0.002
 _log = get_logger("ownership")
 
 
-class Holder(Protocol):
+class LeaseListener(Protocol):
     """Keep the partitions that are held; see `Intake`."""
 
     lost_some: asyncio.Event
@@ -104,7 +104,7 @@ class Ownership:
         router: UUID,
         version: str,
         partition_count: int,
-        holder: Holder,
+        holder: LeaseListener,
         transaction: Transaction,
         is_log_reachable: Callable[[], bool],
         on_unreadable: Callable[[], None] = lambda: None,
@@ -255,7 +255,7 @@ class Ownership:
             self._reserved_until = now + _LOOKS_LEFT_TO_OTHERS * self._poll_seconds
         return now < self._reserved_until
 
-    def _require_partition_count(self, holdings: Sequence[Holding]) -> None:
+    def _require_partition_count(self, holdings: Sequence[PartitionOwner]) -> None:
         """Drop all partitions while the database has another number of partitions.
 
         A router checks the number at its start. A database that is restored while the router
@@ -331,7 +331,7 @@ class Ownership:
     async def _claim(
         self,
         connection: PoolConnectionProxy,
-        holdings: Sequence[Holding],
+        holdings: Sequence[PartitionOwner],
         peers: Sequence[Peer],
         held: set[PartitionId],
     ) -> list[Claim]:
@@ -358,7 +358,7 @@ class Ownership:
                 taken_over=sum(claim.had_owner for claim in of_log),
             )
 
-    def _drop_lost(self, holdings: Sequence[Holding], held: set[PartitionId]) -> None:
+    def _drop_lost(self, holdings: Sequence[PartitionOwner], held: set[PartitionId]) -> None:
         self._holder.lost(
             row.partition
             for row in holdings
@@ -368,7 +368,7 @@ class Ownership:
             and row.partition not in self._releasing
         )
 
-    def _shed_surplus(self, holdings: Sequence[Holding], peers: Sequence[Peer]) -> None:
+    def _shed_surplus(self, holdings: Sequence[PartitionOwner], peers: Sequence[Peer]) -> None:
         for log, rows in _by_log(holdings):
             ours = sorted(
                 feed.partition
@@ -379,15 +379,17 @@ class Ownership:
             if surplus:
                 self._start_release(surplus)
 
-    def _share(self, rows: Sequence[Holding], peers: Sequence[Peer]) -> int:
+    def _share(self, rows: Sequence[PartitionOwner], peers: Sequence[Peer]) -> int:
         return fair_share(len(rows), [peer.id for peer in peers], self._router)
 
-    def _is_free(self, row: Holding, held: set[PartitionId]) -> bool:
+    def _is_free(self, row: PartitionOwner, held: set[PartitionId]) -> bool:
         is_forgotten = row.owner == self._router and row.partition not in held
         has_expired = row.lease_seconds is not None and row.lease_seconds <= 0
         return row.owner is None or is_forgotten or (has_expired and row.partition not in held)
 
-    def _time_to_next_event(self, holdings: Sequence[Holding], peers: Sequence[Peer]) -> float:
+    def _time_to_next_event(
+        self, holdings: Sequence[PartitionOwner], peers: Sequence[Peer]
+    ) -> float:
         """Return the seconds until another router's next lease expires, or the poll interval."""
         ends = [peer.seconds_left for peer in peers if peer.id != self._router]
         ends += [row.lease_seconds or 0 for row in holdings if row.owner != self._router]
@@ -417,6 +419,6 @@ class Ownership:
             self._releasing -= given
 
 
-def _by_log(holdings: Sequence[Holding]) -> list[tuple[LogName, list[Holding]]]:
+def _by_log(holdings: Sequence[PartitionOwner]) -> list[tuple[LogName, list[PartitionOwner]]]:
     """Group the rows by log; they are sorted already."""
     return [(log, list(rows)) for log, rows in groupby(holdings, lambda row: row.partition.log)]

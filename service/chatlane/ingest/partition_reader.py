@@ -22,7 +22,7 @@ from chatlane.nats.log_inspection import (
 from chatlane.nats.tasks import end_task
 from chatlane.observability.logs import get_logger
 from chatlane.store.logs import partitions
-from chatlane.store.logs.partitions import Tenure
+from chatlane.store.logs.partitions import PartitionLease
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,9 +123,9 @@ class PartitionFeed:
         self._task = asyncio.create_task(self._keep_reading())
 
     @property
-    def tenure(self) -> Tenure:
+    def tenure(self) -> PartitionLease:
         """The claim to the partition that the store checks."""
-        return Tenure(self.partition, self.epoch)
+        return PartitionLease(self.partition, self.epoch)
 
     @property
     def is_quiet(self) -> bool:

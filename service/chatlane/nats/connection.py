@@ -19,7 +19,7 @@ from nkeys import NkeysError  # type: ignore[import-untyped]
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.nats_patches import harden
 from chatlane.observability.logs import get_logger
-from chatlane_client.secured import (
+from chatlane_client.transport.secured import (
     OnRefused,
     Refusal,
     read_key_again,

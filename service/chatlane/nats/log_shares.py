@@ -43,7 +43,7 @@ class LogSize(NamedTuple):
     max_bytes: int
 
 
-class Holding(NamedTuple):
+class OwnerUsage(NamedTuple):
     """Share of a log that one owner holds: an exact message count and an estimated mean size."""
 
     messages: int
@@ -78,7 +78,7 @@ class LogShares:
 
     async def measure(
         self, log: LogName, state: StreamState, declared: Iterable[str]
-    ) -> Mapping[str, Holding]:
+    ) -> Mapping[str, OwnerUsage]:
         """Return the share of each owner; owners without messages are absent.
 
         Args:
@@ -92,10 +92,10 @@ class LogShares:
             found = await self._sample(log, state, _stored_as(log))
             if found is not None:
                 owners.add(owner_of(log, found[0]))
-        holdings: dict[str, Holding] = {}
+        holdings: dict[str, OwnerUsage] = {}
         for owner in sorted(owners):
             if messages := await self._count(log, owner):
-                holdings[owner] = Holding(messages, await self._mean_bytes(log, state, owner))
+                holdings[owner] = OwnerUsage(messages, await self._mean_bytes(log, state, owner))
         return holdings
 
     async def find_first(self, log: LogName, owner: str) -> int | None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from nats.aio.client import Client
 from nats.protocol import parser
 
-from chatlane_client.secured import come_up, require_encryption
+from chatlane_client.transport.secured import come_up, require_encryption
 
 # The format of the server: only blanks end a subject, and two blanks stand for an empty reply, as
 # in some answers of JetStream.

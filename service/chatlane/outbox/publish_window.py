@@ -43,7 +43,7 @@ DEFAULT_WINDOW: Final = 256
 # Measured memory of a row in addition to its payload.
 _ROW_BYTES: Final = 1000
 # The pump yields to the event loop after so many publishes, so that acknowledgements get handled.
-_BREATH: Final = 32
+_YIELD_EVERY: Final = 32
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
 # The database also holds the full content of these messages. If the stream is full, they are
@@ -96,7 +96,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class _Outlet:
+class _StreamQueue:
     """Rows of one stream. Each stream has its own window, so a full stream delays no other.
 
     Attributes:
@@ -141,7 +141,7 @@ class Pipeline:
         self._stale_after_seconds = stale_after.total_seconds()
         self._window = window
         self._jitter = jitter
-        self._outlets: dict[str, _Outlet] = {}
+        self._outlets: dict[str, _StreamQueue] = {}
         # Holds a key while one of its rows is being published; the value queues the rows behind it.
         self._lines: dict[Key, deque[Item] | None] = {}
         self._later: list[tuple[float, int, Item]] = []
@@ -193,11 +193,11 @@ class Pipeline:
         else:
             line.append(item)
 
-    def _outlet(self, item: Item) -> _Outlet:
+    def _outlet(self, item: Item) -> _StreamQueue:
         stream = item.row.stream
         outlet = self._outlets.get(stream)
         if outlet is None:
-            outlet = self._outlets[stream] = _Outlet()
+            outlet = self._outlets[stream] = _StreamQueue()
         return outlet
 
     async def run(self) -> None:
@@ -209,7 +209,7 @@ class Pipeline:
             for outlet in list(self._outlets.values()):
                 await self._pump(outlet)
 
-    async def _pump(self, outlet: _Outlet) -> None:
+    async def _pump(self, outlet: _StreamQueue) -> None:
         # Refill half a window at a time. Otherwise each acknowledgement releases one publish, and
         # each publish is a separate write to the socket.
         if outlet.in_flight > self._window // 2:
@@ -224,10 +224,10 @@ class Pipeline:
                 continue
             outlet.in_flight += 1
             await self._publish(item, outlet)
-            if sent % _BREATH == 0:
+            if sent % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
-    async def _publish(self, item: Item, outlet: _Outlet) -> None:
+    async def _publish(self, item: Item, outlet: _StreamQueue) -> None:
         row = item.row
         hit(RouterPoint.PUBLISHING)
         try:
@@ -240,7 +240,7 @@ class Pipeline:
             hit(RouterPoint.PUBLISHED)
             acknowledgement.add_done_callback(partial(self._ended, item, outlet))
 
-    def _ended(self, item: Item, outlet: _Outlet, future: asyncio.Future[Ack]) -> None:
+    def _ended(self, item: Item, outlet: _StreamQueue, future: asyncio.Future[Ack]) -> None:
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         if error is not None:
             self._failed(item, outlet, error)
@@ -259,9 +259,9 @@ class Pipeline:
         item.batch.unpublished -= 1
         if item.batch.unpublished == 0:
             self._times.append(time.monotonic() - item.batch.known_since)
-        self.let_go(item)
+        self.release(item)
 
-    def let_go(self, item: Item) -> None:
+    def release(self, item: Item) -> None:
         """Drop a row from memory and release the next row of its session."""
         self.row_count -= 1
         outlet = self._outlet(item)
@@ -277,7 +277,7 @@ class Pipeline:
                 del self._lines[item.key]
         self._wakeup.set()
 
-    def _failed(self, item: Item, outlet: _Outlet, error: BaseException) -> None:
+    def _failed(self, item: Item, outlet: _StreamQueue, error: BaseException) -> None:
         item.attempts += 1
         if isinstance(error, PermanentError) or self._is_hopeless(item, error):
             outlet.in_flight -= 1
@@ -329,7 +329,7 @@ class Pipeline:
             outlet.ready.appendleft(item)
         self._set_alarm()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Retry failed rows now instead of at their due time, because the server is back."""
         self._later = [(0.0, tie, item) for _, tie, item in self._later]
         heapq.heapify(self._later)

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from chatlane.domain.dead import bury
+from chatlane.domain.dead import add_dead_letter
 from chatlane.domain.effects import Effects
 from chatlane.errors import StoreUnavailableError, TransientError
 from chatlane.failpoints import RouterPoint, hit
@@ -144,7 +144,7 @@ class Relay:
         )
         self._lock = asyncio.Lock()
         # Ids of rows whose transaction may or may not have committed, with the end of the doubt.
-        self._doubts: dict[int, float] = {}
+        self._uncertain: dict[int, float] = {}
         self._deleted_at = 0.0
 
     @property
@@ -184,9 +184,9 @@ class Relay:
         async with self._transaction() as connection:
             self._left = await outbox.count_left(connection, full, self._full_rows)
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Retry failed publishes at once, for example after a reconnect."""
-        self._pipeline.hurry()
+        self._pipeline.retry_now()
 
     async def run(self) -> None:
         """Publish until cancelled; unpublished rows stay in the table."""
@@ -235,13 +235,15 @@ class Relay:
             # The block itself raised this, before anything could have been committed.
             return
         until = time.monotonic() + _DOUBT_SECONDS
-        self._doubts.update((row.id, until) for row in rows)
+        self._uncertain.update((row.id, until) for row in rows)
 
     def _doubtful(self) -> list[int]:
-        if self._doubts:
+        if self._uncertain:
             now = time.monotonic()
-            self._doubts = {row_id: until for row_id, until in self._doubts.items() if until > now}
-        return list(self._doubts)
+            self._uncertain = {
+                row_id: until for row_id, until in self._uncertain.items() if until > now
+            }
+        return list(self._uncertain)
 
     def enqueue(self, rows: Sequence[OutboxRow]) -> None:
         """Queue rows that a transaction in `ordered` committed without passing them to its writer."""
@@ -293,7 +295,7 @@ class Relay:
             if rows:
                 hit(RouterPoint.ADOPTED)
             for row in rows:
-                self._doubts.pop(row.id, None)
+                self._uncertain.pop(row.id, None)
             self._pipeline.enqueue(rows, known_since)
         return rows
 
@@ -365,7 +367,7 @@ class Relay:
         self._pipeline.resume((item for item in heads if item.row.id in ours), known_since)
         taken_over = [item for item in heads if item.row.id not in ours]
         for item in taken_over:
-            self._pipeline.let_go(item)
+            self._pipeline.release(item)
         if taken_over:
             _log.warning("outbox_rows_taken_over", count=len(taken_over))
 
@@ -379,11 +381,11 @@ class Relay:
         self._pipeline.refused.popleft()
         if not self._pipeline.refused:
             self._pipeline.some_refused.clear()
-        self._pipeline.let_go(item)
+        self._pipeline.release(item)
 
     async def _bury(self, row: OutboxRow, reason: DeadReason) -> None:
         effects = Effects()
-        bury(
+        add_dead_letter(
             effects,
             stage=Stage.OUTBOX,
             reason=reason,

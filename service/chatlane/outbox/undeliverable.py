@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from chatlane.domain.dead import bury
+from chatlane.domain.dead import add_dead_letter
 from chatlane.domain.effects import Effects
 from chatlane.observability.logs import get_logger
 from chatlane.store import dead_letters, outbox
@@ -102,7 +102,7 @@ class UndeliverableMessages:
 def _bury(effects: Effects, undelivered: Undelivered, routed: RoutedMessage | None) -> None:
     message = undelivered.message
     detail = f"{undelivered.deliveries} deliveries by {undelivered.durable}"
-    bury(
+    add_dead_letter(
         effects,
         stage=Stage.ROUTED,
         reason=DeadReason.UNDELIVERABLE,

@@ -87,7 +87,7 @@ _WALKS: Final = (
 )
 
 
-class Spoken(NamedTuple):
+class SenderHit(NamedTuple):
     """A sender and the session they wrote in; `who` is the part of a source that names them.
 
     Attributes:
@@ -103,7 +103,7 @@ class Spoken(NamedTuple):
 
 async def walk_senders(
     transaction: "Transaction", until: datetime, of: tuple[str, str] | None = None
-) -> "AsyncIterator[Spoken]":
+) -> "AsyncIterator[SenderHit]":
     """Yield the senders of each session from all tables that hold messages.
 
     Args:
@@ -120,13 +120,13 @@ async def walk_senders(
                 last = (None, None) if edge is None else tuple(edge)
                 rows = await connection.fetch(senders_sql, *after, *last, until, platform, account)
             for session_id, who, first_at, last_at in rows:
-                yield Spoken(session_id, from_json(who), first_at, last_at)
+                yield SenderHit(session_id, from_json(who), first_at, last_at)
             if edge is None:
                 break
             after = (edge[0], edge[1])
 
 
-class Found(NamedTuple):
+class SessionHit(NamedTuple):
     """A session or lane that may belong to a person."""
 
     session_id: UUID
@@ -164,12 +164,12 @@ LEFT JOIN LATERAL (
 """
 
 
-async def owned(connection: "PoolConnectionProxy", owners: "Iterable[str]") -> list[Found]:
+async def owned(connection: "PoolConnectionProxy", owners: "Iterable[str]") -> list[SessionHit]:
     """Return the sessions of these owners."""
-    return [Found(*row.values()) for row in await connection.fetch(OWNED_SQL, sorted(owners))]
+    return [SessionHit(*row.values()) for row in await connection.fetch(OWNED_SQL, sorted(owners))]
 
 
-async def walk_sessions(transaction: "Transaction", like: str) -> "AsyncIterator[Found]":
+async def walk_sessions(transaction: "Transaction", like: str) -> "AsyncIterator[SessionHit]":
     """Yield the sessions whose keys match a LIKE pattern."""
     after: UUID | None = _START
     while after is not None:
@@ -177,11 +177,11 @@ async def walk_sessions(transaction: "Transaction", like: str) -> "AsyncIterator
             edge = await connection.fetchval(EDGE_OF_SESSIONS_SQL, after, _ROWS_AT_ONCE)
             rows = await connection.fetch(SESSIONS_SQL, after, edge, like)
         for row in rows:
-            yield Found(*row.values())
+            yield SessionHit(*row.values())
         after = edge
 
 
-async def walk_lanes(transaction: "Transaction", like: str) -> "AsyncIterator[Found]":
+async def walk_lanes(transaction: "Transaction", like: str) -> "AsyncIterator[SessionHit]":
     """Yield the lanes whose keys match a LIKE pattern, with the sessions they point to."""
     after: str | None = ""
     while after is not None:
@@ -189,7 +189,7 @@ async def walk_lanes(transaction: "Transaction", like: str) -> "AsyncIterator[Fo
             edge = await connection.fetchval(EDGE_OF_LANES_SQL, after, _ROWS_AT_ONCE)
             rows = await connection.fetch(LANES_SQL, after, edge or _BEHIND_ALL, like)
         for row in rows:
-            yield Found(*row.values())
+            yield SessionHit(*row.values())
         after = edge
 
 
@@ -212,11 +212,11 @@ SELECT session_key FROM lanes WHERE session_id = $1 ORDER BY session_key
 """
 
 
-async def senders_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Spoken]:
+async def senders_of(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[SenderHit]:
     """Return the senders of some sessions from all tables that hold messages."""
     rows = await connection.fetch(SENDERS_OF_SESSIONS_SQL, list(ids))
     return [
-        Spoken(session_id, from_json(who), first_at, last_at)
+        SenderHit(session_id, from_json(who), first_at, last_at)
         for session_id, who, first_at, last_at in rows
     ]
 

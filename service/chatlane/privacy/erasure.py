@@ -33,7 +33,13 @@ from chatlane.domain.sessions.session_flags import share_session
 from chatlane.errors import PermanentError, StoreUnavailableError
 from chatlane.privacy import erase_sql, erasure_list_sql
 from chatlane.privacy.erasure_list_sql import Receipt
-from chatlane.privacy.erasure_rules import Gone, listed, ranges, rows_to_blank, why_not_to_forget
+from chatlane.privacy.erasure_rules import (
+    ErasureScope,
+    listed,
+    ranges,
+    rows_to_blank,
+    why_not_to_forget,
+)
 from chatlane.privacy.person_data import Finder
 from chatlane.store import audit, turns
 from chatlane.store.conversations import removals, sessions
@@ -55,7 +61,7 @@ if TYPE_CHECKING:
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
-PATIENCE: Final = timedelta(seconds=30)
+TIMEOUT: Final = timedelta(seconds=30)
 # How far ahead the end of an erasure is announced; every router has to know it by then.
 _AHEAD: Final = timedelta(seconds=2)
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
@@ -93,7 +99,7 @@ class _Run:
     """One run of an erasure, and the data that it has found."""
 
     id: UUID
-    gone: Gone
+    gone: ErasureScope
     #: By shared session, how the sources of its rows name the person.
     shared: dict[UUID, list[Said]] = field(default_factory=dict)
     early: set[bytes] = field(default_factory=set)
@@ -130,7 +136,7 @@ class Erasing:
         *,
         own_ids: frozenset[str] = frozenset(),
         told: Callable[[str], None] = lambda _: None,
-        patience: timedelta = PATIENCE,
+        patience: timedelta = TIMEOUT,
         overwrite: bool = False,
     ) -> None:
         self._overwrite = overwrite
@@ -212,12 +218,12 @@ class Erasing:
         is_begun = known is not None and known.finished_at is None
         if known is not None and is_begun and known.is_fenced and until in {None, known.until}:
             self._told("going on with what was begun")
-            return await self._resumed(known.id, Gone(ids, known.until))
+            return await self._resumed(known.id, ErasureScope(ids, known.until))
         erasure_id = known.id if known is not None and is_begun else uuid4()
         end = await self._fence(erasure_id, ids, until)
-        return await self._resumed(erasure_id, Gone(ids, end))
+        return await self._resumed(erasure_id, ErasureScope(ids, end))
 
-    async def _resumed(self, erasure_id: UUID, gone: Gone) -> _Run:
+    async def _resumed(self, erasure_id: UUID, gone: ErasureScope) -> _Run:
         async with self._transaction() as connection:
             gone.sessions |= await erasure_list_sql.read_ids(connection, erasure_id, "session")
             gone.turns |= await erasure_list_sql.read_ids(connection, erasure_id, "turn")

@@ -66,7 +66,7 @@ async def deleted_of_log(
     return Holes(erased.noted + trimmed.noted, erased.gone + trimmed.gone)
 
 
-class Forgetting:
+class ErasedMessageCleaner:
     """Registers the router as a reader of the erasure list, and deletes noted messages.
 
     Args:

@@ -327,7 +327,7 @@ def ranges(numbers: Iterable[int]) -> list[list[int]]:
 
 
 @dataclass(slots=True)
-class Gone:
+class ErasureScope:
     """Scope of an erasure, with the ids under which streams and other stores name the data.
 
     Attributes:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from chatlane.privacy import export_sql
-from chatlane.privacy.erasure_rules import Gone, is_said
+from chatlane.privacy.erasure_rules import ErasureScope, is_said
 from chatlane.privacy.export_records import (
     AliasRecord,
     DeadLetterRecord,
@@ -63,7 +63,7 @@ class Export:
         yield EndRecord(records=count)
 
     async def _records(self, person: Person, at: datetime | None) -> AsyncIterator[ExportRecord]:
-        gone = Gone(await self._finder.find_ids(person, at), _FAR)
+        gone = ErasureScope(await self._finder.find_ids(person, at), _FAR)
         ids = gone.ids
         yield PersonRecord(
             platform=ids.platform,
@@ -76,7 +76,7 @@ class Export:
             async for record in part(gone):
                 yield record
 
-    async def _names(self, gone: Gone) -> AsyncIterator[ExportRecord]:
+    async def _names(self, gone: ErasureScope) -> AsyncIterator[ExportRecord]:
         ids = gone.ids
         async with self._transaction() as connection:
             account = (ids.platform, ids.account)
@@ -92,7 +92,7 @@ class Export:
         for session_key, session_id in await self._finder.find_lanes(gone):
             yield LaneRecord(session_key=session_key, session_id=session_id)
 
-    async def _conversations(self, gone: Gone) -> AsyncIterator[ExportRecord]:
+    async def _conversations(self, gone: ErasureScope) -> AsyncIterator[ExportRecord]:
         own = await self._finder.find_sessions(gone)
         gone.sessions |= own.keys()
         for session_id, key in sorted(own.items()):
@@ -104,7 +104,7 @@ class Export:
             async for record in self._shared(session_id, shared[session_id]):
                 yield record
 
-    async def _elsewhere(self, gone: Gone) -> AsyncIterator[ExportRecord]:
+    async def _elsewhere(self, gone: ErasureScope) -> AsyncIterator[ExportRecord]:
         async for letters in self._finder.find_letters(gone):
             for letter in letters:
                 yield DeadLetterRecord(

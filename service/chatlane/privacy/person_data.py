@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chatlane.nats.jetstream import StoredMessage, StreamState
     from chatlane.privacy.erase_sql import Letter, Reply
-    from chatlane.privacy.erasure_rules import Gone, Said
+    from chatlane.privacy.erasure_rules import ErasureScope, Said
     from chatlane_schemas.people import Person
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
@@ -108,14 +108,14 @@ class Finder:
         scope = person.scope or None
         return Ids(identity or identity_with(person.platform, person.account, scope, person.id, ()))
 
-    async def find_sessions(self, gone: Gone) -> dict[UUID, str]:
+    async def find_sessions(self, gone: ErasureScope) -> dict[UUID, str]:
         """Return keys of the sessions up to the end that belong to the person alone, by id."""
         found = await self._find_owned(gone)
         for session_id in await self._with_others(gone, found):
             del found[session_id]
         return found
 
-    async def find_mixed(self, gone: Gone) -> dict[UUID, str]:
+    async def find_mixed(self, gone: ErasureScope) -> dict[UUID, str]:
         """Return keys of the sessions up to the end that the person owns but others wrote in, by id.
 
         Older releases left such sessions: they did not clear the owner of a shared session.
@@ -125,7 +125,7 @@ class Finder:
             session_id: found[session_id] for session_id in await self._with_others(gone, found)
         }
 
-    async def _with_others(self, gone: Gone, keys: Mapping[UUID, str]) -> set[UUID]:
+    async def _with_others(self, gone: ErasureScope, keys: Mapping[UUID, str]) -> set[UUID]:
         # Only sessions of lanes can be mixed: a thread's lane led others to a question's session.
         session_ids = sorted(
             session_id for session_id, key in keys.items() if key.startswith("agent:")
@@ -142,7 +142,7 @@ class Finder:
             }
         return found
 
-    async def _find_owned(self, gone: Gone) -> dict[UUID, str]:
+    async def _find_owned(self, gone: ErasureScope) -> dict[UUID, str]:
         ids, found = gone.ids, {}
         async with self._transaction() as connection:
             candidates = await erase_sql.owned(connection, ids.owners)
@@ -168,7 +168,7 @@ class Finder:
             if session.session_id in old
         }
 
-    async def find_shared(self, gone: Gone) -> dict[UUID, list[Said]]:
+    async def find_shared(self, gone: ErasureScope) -> dict[UUID, list[Said]]:
         """Return the sessions that the person wrote in, with the sender as sources name it there."""
         found: dict[UUID, list[Said]] = {}
         of = (gone.ids.platform, gone.ids.account)
@@ -194,7 +194,7 @@ class Finder:
                 if await erase_sql.has_said(connection, session_id, said, until)
             }
 
-    async def find_lanes(self, gone: Gone) -> list[tuple[str, UUID]]:
+    async def find_lanes(self, gone: ErasureScope) -> list[tuple[str, UUID]]:
         """Return the keys of lanes that belong to the person alone, with their session ids."""
         like = f"agent:%:{gone.ids.platform}:{gone.ids.account}:%"
         return [
@@ -205,14 +205,14 @@ class Finder:
             and (lane.started_at is None or lane.started_at <= gone.until)
         ]
 
-    async def find_letters(self, gone: Gone) -> AsyncIterator[list[Letter]]:
+    async def find_letters(self, gone: ErasureScope) -> AsyncIterator[list[Letter]]:
         """Yield the dead letters of the person in batches."""
         async for letters in erase_sql.walk_letters(self._transaction):
             if found := [letter for letter in letters if _is_letter(gone, letter)]:
                 yield found
 
     async def find_replies(
-        self, gone: Gone, answered_until: datetime
+        self, gone: ErasureScope, answered_until: datetime
     ) -> AsyncIterator[list[tuple[str, str]]]:
         """Yield (principal, id) of requests whose stored replies may contain data of the person.
 
@@ -235,7 +235,7 @@ class Finder:
             if found:
                 yield found
 
-    async def find_audit_lines(self, gone: Gone) -> AsyncIterator[list[int]]:
+    async def find_audit_lines(self, gone: ErasureScope) -> AsyncIterator[list[int]]:
         """Yield the ids of audit lines that name the person, in batches."""
         after = 0
         while True:
@@ -253,7 +253,7 @@ class Finder:
             if found:
                 yield found
 
-    async def count_in_outbox(self, gone: Gone, through: int) -> int:
+    async def count_in_outbox(self, gone: ErasureScope, through: int) -> int:
         """Return how many outbox rows up to an id belong to the person."""
         after, found = 0, 0
         while True:
@@ -271,7 +271,7 @@ class Finder:
             )
 
     async def find_messages(
-        self, gone: Gone, stream: StreamName
+        self, gone: ErasureScope, stream: StreamName
     ) -> AsyncIterator[list[StoredMessage]]:
         """Yield the messages of a stream that belong to the person, in batches."""
         if await self._streams.state(stream) is None:
@@ -296,7 +296,7 @@ class Finder:
             yield found
 
 
-def _is_letter(gone: Gone, letter: Letter) -> bool:
+def _is_letter(gone: ErasureScope, letter: Letter) -> bool:
     if letter.session_id in gone.sessions:
         return True
     if letter.body is None:
@@ -318,7 +318,7 @@ def _streams_named(name: str) -> tuple[StreamName, ...]:
     return (StreamName(name),) if name in tuple(StreamName) else tuple(StreamName)
 
 
-def _is_reply(gone: Gone, answered_until: datetime, reply: Reply) -> bool:
+def _is_reply(gone: ErasureScope, answered_until: datetime, reply: Reply) -> bool:
     """Return True if the reply to a request may contain data of a person."""
     named = {text.decode() for text in _UUID.findall(reply.reply)}
     if any(str(session_id) in named for session_id in gone.sessions):

@@ -55,7 +55,7 @@ class Streams(Protocol):
         ...
 
 
-class Survey:
+class GaugeCollector:
     """Sets the gauges. Every router shows the same service figures, so take their maximum.
 
     Args:
@@ -130,7 +130,7 @@ class Survey:
             StoreUnavailableError: The next run repeats it.
         """
         async with self._transaction() as connection:
-            figures = await gauges_sql.look(connection)
+            figures = await gauges_sql.sample(connection)
             tallies = await dead_letters.tally(connection)
         self._show_dead_letters(tallies)
         self._metrics.show(

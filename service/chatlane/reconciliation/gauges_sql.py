@@ -67,7 +67,7 @@ FROM outbox ORDER BY id LIMIT 1
 """
 
 
-async def look(connection: "PoolConnectionProxy") -> Figures:
+async def sample(connection: "PoolConnectionProxy") -> Figures:
     """Read the current figures; this touches live turns and small tables only."""
     turns = await connection.fetch(LIVE_TURNS_SQL)
     unowned = await connection.fetch(UNOWNED_SQL)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.log import LogName, LogPosition, PartitionId
     from chatlane.nats.jetstream import StreamState
     from chatlane.observability.metrics import Metrics
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 # While the servers are available, the service handles everything checked here within seconds.
-PATIENCE: Final = timedelta(seconds=60)
+GRACE_PERIOD: Final = timedelta(seconds=60)
 _LOOK: Final = timedelta(seconds=10)
 # Three checks of one router, or fewer of several, less the jitter.
 _EVERY: Final = timedelta(seconds=25)
@@ -106,13 +106,13 @@ class Reconciler:
         logs: Logs,
         durables: Durables,
         transaction: Transaction,
-        writer: Writer,
+        writer: UnitOfWorkFactory,
         metrics: Metrics,
         *,
         contents: Contents,
         lost_messages: LostMessages,
         declared_durables: Iterable[DurableSpec],
-        patience: timedelta = PATIENCE,
+        patience: timedelta = GRACE_PERIOD,
         every: timedelta = _EVERY,
     ) -> None:
         self._logs = logs

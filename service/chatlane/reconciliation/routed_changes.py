@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Session
     from chatlane.nats.jetstream import StoredMessage
@@ -109,7 +109,7 @@ class RoutedChanges:
         contents: Contents,
         streams: Streams,
         transaction: Transaction,
-        writer: Writer,
+        writer: UnitOfWorkFactory,
         *,
         agents: Mapping[str, Agent],
         slot_count: int,

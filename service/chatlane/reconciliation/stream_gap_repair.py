@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Agent
     from chatlane.nats.jetstream import StoredMessage
     from chatlane.observability.metrics import Metrics
@@ -103,7 +103,7 @@ class LostMessages:
         self,
         contents: Contents,
         transaction: Transaction,
-        writer: Writer,
+        writer: UnitOfWorkFactory,
         metrics: Metrics,
         *,
         agents: Mapping[str, Agent],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.decisions.operations.request_context import Case, Outcome
-    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.states import Session
     from chatlane.store.conversations.removals import Candidate
     from chatlane_schemas.session_sweeps import SessionRemove
@@ -65,7 +65,7 @@ async def _removable(
     return {session.id for session in found} - claimed - held
 
 
-async def _remove(writing: Writing, gone: Sequence[Session], at: datetime) -> None:
+async def _remove(writing: UnitOfWork, gone: Sequence[Session], at: datetime) -> None:
     effects = Effects()
     for session in gone:
         if session.ended_at is None:
@@ -77,14 +77,14 @@ async def _remove(writing: Writing, gone: Sequence[Session], at: datetime) -> No
     await writing.write(effects)
 
 
-class SweepDesk:
+class BulkSessionService:
     """Ends and deletes many sessions for callers of the API; runs each request once.
 
     Args:
         writer: Opens the transactions.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: UnitOfWorkFactory) -> None:
         self._writer = writer
 
     async def sweep(
@@ -116,7 +116,9 @@ class SweepDesk:
             )
 
 
-async def _prune(writing: Writing, request: SessionPrune, at: datetime) -> tuple[int, UUID | None]:
+async def _prune(
+    writing: UnitOfWork, request: SessionPrune, at: datetime
+) -> tuple[int, UUID | None]:
     since = at - timedelta(days=min(request.idle_days, (at - _EPOCH).days))
     found = await removals.find_open(
         writing.connection,
@@ -135,7 +137,7 @@ async def _prune(writing: Writing, request: SessionPrune, at: datetime) -> tuple
 
 
 async def _clean_up(
-    writing: Writing, request: SessionCleanup, at: datetime
+    writing: UnitOfWork, request: SessionCleanup, at: datetime
 ) -> tuple[int, UUID | None]:
     connection, person = writing.connection, request.acting_for
     found = await removals.of_origin(

@@ -21,14 +21,14 @@ from chatlane_schemas.transcripts import TranscriptChanged
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.states import Session
     from chatlane.store.history.transcript_changes import Answer
     from chatlane_schemas.transcripts import TranscriptCompact
 
 
 async def compact_to_child(
-    writing: Writing, parent: Session, request: TranscriptCompact, at: datetime, trigger: bytes
+    writing: UnitOfWork, parent: Session, request: TranscriptCompact, at: datetime, trigger: bytes
 ) -> Answer:
     """End a session as compacted, and move its lanes, later rows and waiting messages to a child.
 

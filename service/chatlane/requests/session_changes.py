@@ -10,7 +10,7 @@ from chatlane.decisions.operations.cancellation import stop_session
 from chatlane.decisions.operations.request_context import Shown, refused
 from chatlane.decisions.operations.switch_and_fork import policy_of
 from chatlane.domain.effects import Effects
-from chatlane.domain.merge_patch import merge_patch
+from chatlane.domain.sessions.merge_patch import merge_patch
 from chatlane.domain.sessions.session_flags import end_session, next_session, reopen_session
 from chatlane.domain.states import Lane
 from chatlane.store.addressing import lanes

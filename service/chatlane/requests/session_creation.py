@@ -20,7 +20,7 @@ from chatlane.domain.catalog import canonical_profile
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
-from chatlane.domain.lanes import Arrived, Placement, details_json
+from chatlane.domain.lanes import Placement, ResolvedMessage, details_json
 from chatlane.domain.sessions.session_flags import opened_session
 from chatlane.domain.states import Lane
 from chatlane.domain.turns.retries import address_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.decisions.operations.request_context import Case, Outcome
-    from chatlane.decisions.unit_of_work import Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.catalog import Agent, Catalog
     from chatlane_schemas.people import Person
     from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
@@ -57,7 +57,7 @@ class Opening:
         trigger: Seed of the session id, so that a repeated request derives the same id.
     """
 
-    writing: Writing
+    writing: UnitOfWork
     catalog: Catalog
     principal: str
     at: datetime
@@ -155,7 +155,7 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
         return refused(ApiErrorCode.CONFLICT, "its agent is not declared any more")
     event = await _said(request, case)
     digest = sha256(b"request\0" + case.trigger).digest()
-    arrived = Arrived(
+    arrived = ResolvedMessage(
         event=event,
         session_key=session.session_key,
         former_keys=(),

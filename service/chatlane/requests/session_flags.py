@@ -72,7 +72,7 @@ async def hold(request: SessionHold, case: Case) -> Outcome:
     """Set or renew a hold."""
     if case.session.ended_at is not None:
         return _has_ended()
-    is_held = await session_flags.hold(
+    has_live_turn = await session_flags.hold(
         case.writing.connection,
         case.session.id,
         request.name,
@@ -80,7 +80,7 @@ async def hold(request: SessionHold, case: Case) -> Outcome:
         until=case.at + timedelta(seconds=request.lasts_s),
         most=_MOST_HOLDS,
     )
-    if not is_held:
+    if not has_live_turn:
         return refused(ApiErrorCode.CONFLICT, "too many holds of one session")
     return case.session.id
 

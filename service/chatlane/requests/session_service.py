@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.decisions.operations.request_context import Outcome
-    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.store.conversations.session_reads import SessionReads
     from chatlane_schemas.sessions import SessionView
@@ -82,7 +82,7 @@ decide_change.register(SessionOverride, session_flags.override)
 decide_change.register(SessionNote, session_flags.note)
 
 
-class SessionDesk:
+class SessionService:
     """Changes sessions for callers of the API.
 
     Args:
@@ -92,7 +92,9 @@ class SessionDesk:
         slots: Number of slots for the messages of a `stream` agent.
     """
 
-    def __init__(self, writer: Writer, reads: SessionReads, catalog: Catalog, slots: int) -> None:
+    def __init__(
+        self, writer: UnitOfWorkFactory, reads: SessionReads, catalog: Catalog, slots: int
+    ) -> None:
         self._writer = writer
         self._reads = reads
         self._catalog = catalog
@@ -126,7 +128,7 @@ class SessionDesk:
             return await answer_once(connection, principal, request, digest, SessionReply, decide)
 
     async def _decide(
-        self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
+        self, writing: UnitOfWork, request: SessionChange, at: datetime, trigger: bytes
     ) -> Outcome:
         case = await self._looked_up(writing, request, at, trigger)
         if case is None:
@@ -168,7 +170,7 @@ class SessionDesk:
         )
 
     async def _looked_up(
-        self, writing: Writing, request: SessionChange, at: datetime, trigger: bytes
+        self, writing: UnitOfWork, request: SessionChange, at: datetime, trigger: bytes
     ) -> Case | None:
         """Lock the sessions of a request; return None if it may not see its session."""
         connection = writing.connection

@@ -21,7 +21,7 @@ from chatlane_schemas.transcripts import TranscriptChanged, TranscriptCompact, T
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.states import Session
     from chatlane.postgres.pool import Store
     from chatlane.store.history.transcript_changes import Answer
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 class _Case(NamedTuple):
     """A locked session whose transcript changes, and the context of the change."""
 
-    writing: Writing
+    writing: UnitOfWork
     session: Session
     at: datetime
     trigger: bytes
 
 
-class TranscriptDesk:
+class TranscriptService:
     """Changes transcripts for callers of the API; makes each change once.
 
     Args:
@@ -48,7 +48,7 @@ class TranscriptDesk:
     """
 
     def __init__(
-        self, store: Store, writer: Writer, agents: Mapping[str, Agent], slots: int
+        self, store: Store, writer: UnitOfWorkFactory, agents: Mapping[str, Agent], slots: int
     ) -> None:
         self._store = store
         self._writer = writer
@@ -92,7 +92,7 @@ class TranscriptDesk:
         return reply
 
     async def _decide(
-        self, writing: Writing, request: TranscriptChange, at: datetime, trigger: bytes
+        self, writing: UnitOfWork, request: TranscriptChange, at: datetime, trigger: bytes
     ) -> Answer:
         session = await _lock_visible(writing, request)
         if session is None:
@@ -155,7 +155,7 @@ def _publishes(request: TranscriptChange) -> bool:
     return is_told_of or isinstance(request, TranscriptRetry)
 
 
-async def _lock_visible(writing: Writing, request: TranscriptChange) -> Session | None:
+async def _lock_visible(writing: UnitOfWork, request: TranscriptChange) -> Session | None:
     """Lock and return the session of a request, or None if `acting_for` may not see it."""
     connection, person = writing.connection, request.acting_for
     owners = await identities.find_owners(connection, person)

@@ -33,7 +33,7 @@ _ROUNDS_AT_ONCE: Final = 2
 _PAUSE: Final = timedelta(milliseconds=500)
 _WALK_PAUSE: Final = timedelta(seconds=1)
 # Rows to tokenise before yielding to the event loop, about 0.2 ms.
-_BREATH: Final = 8
+_YIELD_EVERY: Final = 8
 # A longer text takes as long as many rows, so a thread tokenises it.
 _LONG: Final = 4096
 # The walk finds the sessions beyond this number.
@@ -176,7 +176,7 @@ async def _documents(
         )
         if terms is not None:
             documents.append((row.session_id, row.removal, row.seq, terms))
-        if number % _BREATH == 0:
+        if number % _YIELD_EVERY == 0:
             await asyncio.sleep(0)
     return documents
 

@@ -7,7 +7,7 @@ the first one is done.
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, LiteralString, TypeVar
 
-from chatlane.domain.callers import Operator
+from chatlane.domain.sessions.callers import Operator
 from chatlane.store import audit
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.callers import Operator
+    from chatlane.domain.sessions.callers import Operator
     from chatlane.postgres.pool import Store
 
 # Repeated reads within this time become one audit line.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
-from chatlane.domain.effects import Rest
+from chatlane.domain.effects import DebounceRow
 from chatlane.domain.states import Turn
 from chatlane.postgres.columns import columns
 from chatlane.postgres.stored_values import known_value, read_source
@@ -133,7 +133,9 @@ RETURNING due_at - clock_timestamp()
 """
 
 
-async def prolong(connection: "PoolConnectionProxy", rests: Sequence[Rest]) -> "timedelta | None":
+async def extend(
+    connection: "PoolConnectionProxy", rests: Sequence[DebounceRow]
+) -> "timedelta | None":
     """Extend the debounce of turns of locked sessions; returns the time until the first one is due."""
     rows = await connection.fetch(PROLONG_SQL, *columns(rests, 3))
     return min((row[0] for row in rows), default=None)

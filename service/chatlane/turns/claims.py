@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chatlane.domain.effects import Effects
 from chatlane.domain.prompts.turn_prompt import prompted
 from chatlane.domain.sessions.session_flags import model_override_of, resume_mark_of
-from chatlane.domain.sessions.session_handoff import is_told_in, tell_agent
+from chatlane.domain.sessions.session_handoff import announce_to_agent, is_told_in
 from chatlane.domain.turns import claims
-from chatlane.domain.turns.debounce import put_off, rest_of_line
+from chatlane.domain.turns.debounce import defer, rest_of_line
 from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES, claimable, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
@@ -74,7 +74,7 @@ class _Renewal:
     answer: asyncio.Future[RenewReply]
 
 
-class ClaimDesk:
+class ClaimService:
     """Answer claims and renewals in micro-batches.
 
     Requests that arrive while a transaction runs share the next transaction.
@@ -295,7 +295,7 @@ class _Serving:
         span = rest_of_line(pending_heads.get(turn.session_id, ()), turn)
         if span == timedelta(0):
             return False
-        put_off(turn, span)
+        defer(turn, span)
         self._effects.changed_turns.append(turn)
         return True
 
@@ -331,7 +331,7 @@ class _Serving:
         session.next_seq += len(heads)
         turn.source = heads[-1].source
         turn.is_asked = any(head.is_of_person for head in heads)
-        tell_agent(session, turn.id)
+        announce_to_agent(session, turn.id)
         return session.id, heads[-1].arrival, turn.id, first_seq
 
     def _answer(self) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.states import Session, Turn
     from chatlane.postgres.pool import Store
@@ -46,7 +46,7 @@ class Deadlines:
     def __init__(
         self,
         store: Store,
-        writer: Writer,
+        writer: UnitOfWorkFactory,
         catalog: Catalog,
         unread: Callable[[str], Awaitable[int]],
     ) -> None:
@@ -101,7 +101,7 @@ class Deadlines:
         async with self._writer.writing() as writing:
             await self._expire(writing, ids)
 
-    async def _expire(self, writing: Writing, ids: Sequence[UUID]) -> None:
+    async def _expire(self, writing: UnitOfWork, ids: Sequence[UUID]) -> None:
         connection = writing.connection
         session_ids = await turns.find_sessions(connection, ids)
         locked = await sessions.lock_free(connection, set(session_ids.values()))

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from chatlane.decisions.operations.switch_and_fork import policy_of
 from chatlane.domain.effects import Effects
-from chatlane.domain.sessions.timed_resets import look
+from chatlane.domain.sessions.timed_resets import evaluate
 from chatlane.jobs import Job
 from chatlane.store import pending_messages
 from chatlane.store.conversations import sessions, timed_resets
@@ -17,7 +17,7 @@ from chatlane.store.conversations.timed_resets import Check
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from chatlane.decisions.unit_of_work import Writer, Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.log import LogPosition
     from chatlane.postgres.pool import Store
@@ -60,7 +60,7 @@ class TimedEnds:
     def __init__(
         self,
         store: Store,
-        writer: Writer,
+        writer: UnitOfWorkFactory,
         catalog: Catalog,
         end_of_log: Callable[[], Awaitable[LogEnd]],
     ) -> None:
@@ -105,7 +105,7 @@ class TimedEnds:
         return len(due)
 
     async def _look(
-        self, writing: Writing, due: Sequence[UUID], end: LogEnd, asked_at: datetime
+        self, writing: UnitOfWork, due: Sequence[UUID], end: LogEnd, asked_at: datetime
     ) -> None:
         connection = writing.connection
         # Read the positions before the sessions: then the sessions contain everything that was
@@ -117,7 +117,7 @@ class TimedEnds:
         now = await timed_resets.now(connection)
         effects, checks = Effects(), []
         for session in locked.values():
-            looked = look(
+            looked = evaluate(
                 session,
                 policy_of(self._catalog, session.session_key),
                 now=now,

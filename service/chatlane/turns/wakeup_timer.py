@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _MARGIN_SECONDS: Final = 0.02
 
 
-class Alarm:
+class WakeupTimer:
     """Run a job at each of the times it was scheduled for."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
         self._is_set = asyncio.Event()
 
-    def ring_within(self, span: timedelta) -> None:
+    def schedule_within(self, span: timedelta) -> None:
         """Schedule another run after `span`."""
         due = asyncio.get_running_loop().time() + span.total_seconds()
         self._times.append(due + _MARGIN_SECONDS)

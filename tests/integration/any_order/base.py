@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis.stateful import RuleBasedStateMachine
 
 from chatlane.decisions.batch_decision import decoded
-from chatlane.decisions.inbound_decoder import Prepared
+from chatlane.decisions.inbound_decoder import ValidatedEvent
 from chatlane.domain.commands.command_words import PASSED_ON
 from chatlane.domain.log import LogMessage
 from chatlane.errors import TransientError
@@ -127,7 +127,7 @@ class Ground(RuleBasedStateMachine):
             decided.results[body["id"]] = self.story.results[body["id"]]
             return
         content = decoded(message, self.world.catalog).content
-        assert isinstance(content, Prepared)
+        assert isinstance(content, ValidatedEvent)
         event, story = content.heard.event, self.story
         if event.kind is Kind.MIGRATION:
             decided.moves.append(message)
@@ -149,7 +149,9 @@ class Ground(RuleBasedStateMachine):
         elif event.kind is not Kind.ATTACHMENTS and said.order == 0:
             self._accept(said, content, message, decided)
 
-    def _accept(self, said: Said, content: Prepared, message: LogMessage, decided: Decided) -> None:
+    def _accept(
+        self, said: Said, content: ValidatedEvent, message: LogMessage, decided: Decided
+    ) -> None:
         command, story = content.heard.command, self.story
         if command is not None and command.name in PASSED_ON:
             # What is said behind it is a message like any other.

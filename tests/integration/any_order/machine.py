@@ -139,8 +139,8 @@ class ConversationMachine(Speaking, Working):
 
     async def _let_go(self, router: Router, count: int, fate: str) -> None:
         await router.settle()
-        await self.world.let_go(router.publisher, count, fate)
-        router.relay.hurry()
+        await self.world.release(router.publisher, count, fate)
+        router.relay.retry_now()
         await router.settle()
 
     @happens(2, of=number)

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from chatlane.decisions.operations.cancellation import StopDesk
-from chatlane.decisions.unit_of_work import Writer
+from chatlane.decisions.operations.cancellation import StopService
+from chatlane.decisions.unit_of_work import UnitOfWorkFactory
 from chatlane.domain.log import LOGS, LogName, PartitionId
 from chatlane.errors import TransientError
 from chatlane.ingest.batch_committer import Batches
@@ -22,11 +22,11 @@ from chatlane.ingest.intake import Batch, Slice
 from chatlane.nats.tasks import end_task
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.relay import Relay
-from chatlane.requests.session_service import SessionDesk
-from chatlane.requests.transcript_service import TranscriptDesk
+from chatlane.requests.session_service import SessionService
+from chatlane.requests.transcript_service import TranscriptService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.logs import partitions, routers
-from chatlane.turns.claims import ClaimDesk
+from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
 from chatlane.turns.timed_resets import TimedEnds
 from tests.integration.any_order.world import SLOTS, HeldPublisher, World
@@ -137,12 +137,12 @@ class Router:
             jitter=chance,
             duplicate_window=DUPLICATE_WINDOW,
         )
-        self.writer = Writer(store, self.relay, self.metrics)
-        self.desk = ClaimDesk(store, declared.agents)
+        self.writer = UnitOfWorkFactory(store, self.relay, self.metrics)
+        self.desk = ClaimService(store, declared.agents)
         self.deadlines = Deadlines(store, self.writer, declared, _none_unread)
-        self.sessions = SessionDesk(self.writer, SessionReads(store), declared, SLOTS)
-        self.stopping = StopDesk(self.writer)
-        self.transcripts = TranscriptDesk(store, self.writer, declared.agents, SLOTS)
+        self.sessions = SessionService(self.writer, SessionReads(store), declared, SLOTS)
+        self.stopping = StopService(self.writer)
+        self.transcripts = TranscriptService(store, self.writer, declared.agents, SLOTS)
         self.ends = TimedEnds(store, self.writer, declared, world.end_of)
         self.hand = _Hand()
         batches = Batches(

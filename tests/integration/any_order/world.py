@@ -166,7 +166,7 @@ class World:
 
     # The streams.
 
-    async def let_go(self, publisher: HeldPublisher, count: int, fate: str) -> None:
+    async def release(self, publisher: HeldPublisher, count: int, fate: str) -> None:
         """Decide about publishes on their way, in the order in which they were sent.
 
         Args:

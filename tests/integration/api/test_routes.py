@@ -10,9 +10,9 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from chatlane.api.answering import Answering
 from chatlane.api.broker import open_api
 from chatlane.api.changes import SESSION_CHANGES, STOPS, TRANSCRIPT_CHANGES, ChangeHandlers
+from chatlane.api.endpoint import RequestHandler
 from chatlane.api.routes import CONCURRENT, build_router
 from chatlane.api.search import SearchHandlers
 from chatlane.api.session_lists import SessionListHandlers
@@ -330,7 +330,7 @@ class Api:
         self.stop_desk = FakeStopDesk()
         self.metrics = Metrics()
 
-    def handlers(self, answering: Answering) -> list["Handlers"]:
+    def handlers(self, answering: RequestHandler) -> list["Handlers"]:
         return [
             SessionHandlers(self.reads, answering),
             SessionListHandlers(self.reads, answering),
@@ -351,7 +351,7 @@ class Api:
 async def api(nats_url: str) -> AsyncIterator[Api]:
     client = await nats.connect(nats_url)
     api = Api(client)
-    answering = Answering(api.metrics)
+    answering = RequestHandler(api.metrics)
     router = build_router(api.handlers(answering))
     turns = [TurnHandlers("main", api.desk, answering, api.metrics)]
     async with open_api(BusOptions(url=nats_url), router, turns, on_closed=lambda: None):
@@ -584,7 +584,7 @@ async def test_store_that_is_away_is_said_so(api: Api) -> None:
 async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_url: str) -> None:
     desk = FakeDesk()
     desk.together = 2
-    answering = Answering(api.metrics)
+    answering = RequestHandler(api.metrics)
     router = build_router(api.handlers(answering))
     turns = [TurnHandlers("other", desk, answering, api.metrics)]
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
@@ -603,7 +603,7 @@ async def test_what_was_asked_before_the_api_stops_is_answered(api: Api, nats_ur
     """Who gets no answer asks again after a second; nobody else was asked."""
     desk = FakeDesk()
     desk.together = 2 * CONCURRENT
-    answering = Answering(api.metrics)
+    answering = RequestHandler(api.metrics)
     router = build_router(api.handlers(answering))
     turns = [TurnHandlers("other", desk, answering, api.metrics)]
     subject = api_subject("turn", "claim", "other")
@@ -683,7 +683,7 @@ async def test_what_nobody_waits_for_is_not_done(api: Api, reply: str) -> None:
 
 
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
-    answering = Answering(api.metrics)
+    answering = RequestHandler(api.metrics)
     router = build_router(api.handlers(answering))
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()

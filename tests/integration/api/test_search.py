@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatlane.api.answering import MAX_REPLY_BYTES, Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
+from chatlane.api.endpoint import MAX_REPLY_BYTES, RequestHandler
 from chatlane.api.search import SearchHandlers
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import Store, open_store
@@ -69,7 +69,7 @@ class Library:
         self.store = store
         self.connection = connection
         self.filling = SearchFilling(store.transaction, Metrics())
-        answering = Answering(Metrics())
+        answering = RequestHandler(Metrics())
         self._search = SearchHandlers(SearchReads(store, identities.find_owners), answering)
         desk = transcript_desk(store, written=self.filling.written)
         self._changes = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, answering)
@@ -105,7 +105,7 @@ class Library:
         verb = request.__name__.removeprefix("Transcript").lower()
         body = encode(request.model_validate(head | fields, strict=False))
         handle = self._changes.requests()[f"transcript.{verb}"]
-        return decode(TranscriptChanged, await handle(Asked("web", body)))
+        return decode(TranscriptChanged, await handle(ApiRequest("web", body)))
 
     async def said(self, number: int, *words: str) -> None:
         """Let rows be written and become searchable."""
@@ -116,7 +116,7 @@ class Library:
         return decode(TranscriptHits, await self.send(encode(request)))
 
     async def send(self, body: bytes) -> bytes:
-        answer = await self._search.search(Asked("web", body))
+        answer = await self._search.search(ApiRequest("web", body))
         assert len(answer) <= MAX_REPLY_BYTES
         return answer
 

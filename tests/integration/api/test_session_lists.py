@@ -8,8 +8,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
+from chatlane.api.endpoint import RequestHandler
 from chatlane.api.session_lists import SessionListHandlers
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import open_store
@@ -69,7 +69,7 @@ class Lists:
 
     async def page(self, **fields: Any) -> SessionListReply:  # noqa: ANN401 - any filter
         request = SessionList(id=new_envelope_id(), at=AT, **fields)
-        reply = await self._handlers.list(Asked("someone", encode(request)))
+        reply = await self._handlers.list(ApiRequest("someone", encode(request)))
         return decode(SessionListReply, reply)
 
     async def numbers(self, **fields: Any) -> list[int]:  # noqa: ANN401 - any filter
@@ -85,7 +85,7 @@ class Lists:
     async def count(self, **fields: Any) -> SessionCounts:  # noqa: ANN401 - any filter
         request = SessionCount(id=new_envelope_id(), at=AT, **fields)
         reply = decode(
-            SessionCountReply, await self._handlers.count(Asked("someone", encode(request)))
+            SessionCountReply, await self._handlers.count(ApiRequest("someone", encode(request)))
         )
         assert reply.counts is not None
         return reply.counts
@@ -95,7 +95,7 @@ class Lists:
 async def lists(database_url: str) -> AsyncIterator[Lists]:
     connection = await asyncpg.connect(database_url)
     async with open_store(database_url) as store:
-        yield Lists(SessionListHandlers(SessionLists(store), Answering(Metrics())), connection)
+        yield Lists(SessionListHandlers(SessionLists(store), RequestHandler(Metrics())), connection)
     await connection.close()
 
 

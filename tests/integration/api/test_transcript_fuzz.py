@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
+from chatlane.api.endpoint import RequestHandler
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import open_store
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.integration
 
 AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NUMBERS: Final = itertools.count(1)
-Handle: TypeAlias = Callable[[Asked], Awaitable[bytes]]
+Handle: TypeAlias = Callable[[ApiRequest], Awaitable[bytes]]
 
 # Each example has a session of its own, so they can share the database of the test.
 shared_database = settings(
@@ -80,7 +80,7 @@ class Api:
         return identity
 
     async def ask(self, request: Envelope) -> bytes:
-        return await self.handlers[type(request).__name__](Asked("someone", encode(request)))
+        return await self.handlers[type(request).__name__](ApiRequest("someone", encode(request)))
 
     async def change(self, request: Envelope) -> TranscriptChanged:
         return decode(TranscriptChanged, await self.ask(request))
@@ -101,7 +101,7 @@ class Api:
 @pytest.fixture
 async def api(database_url: str) -> AsyncIterator[Api]:
     connection = await asyncpg.connect(database_url)
-    answering = Answering(Metrics())
+    answering = RequestHandler(Metrics())
     async with open_store(database_url) as store:
         yield Api(
             TranscriptHandlers(TranscriptReads(store), answering),

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 from pydantic_core import to_json
 
-from chatlane.api.answering import MAX_REPLY_BYTES, Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
+from chatlane.api.endpoint import MAX_REPLY_BYTES, RequestHandler
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import Store, open_store
@@ -55,7 +55,7 @@ class Api:
     """Handlers on a database of the test's own, and what to fill it with."""
 
     def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
-        answering = Answering(Metrics())
+        answering = RequestHandler(Metrics())
         self._handlers = TranscriptHandlers(TranscriptReads(store), answering)
         self.changes = ChangeHandlers(
             TRANSCRIPT_CHANGES, transcript_desk(store).change, answering
@@ -109,7 +109,7 @@ class Api:
         request = TranscriptLoad(
             id=new_envelope_id(), at=AT, session_id=session_id(number), **fields
         )
-        body = await self._handlers.load(Asked("someone", encode(request)))
+        body = await self._handlers.load(ApiRequest("someone", encode(request)))
         assert len(body) <= MAX_REPLY_BYTES
         return decode(TranscriptReply, body)
 
@@ -123,7 +123,7 @@ class Api:
         request = TranscriptAppend(
             id=request_id or new_envelope_id(), at=AT, session_id=session_id(number), rows=rows
         )
-        body = await self.changes["transcript.append"](Asked(principal, encode(request)))
+        body = await self.changes["transcript.append"](ApiRequest(principal, encode(request)))
         return decode(TranscriptChanged, body)
 
     async def replace(
@@ -140,7 +140,7 @@ class Api:
             rows=rows,
             **fields,
         )
-        body = await self.changes["transcript.replace"](Asked("someone", encode(request)))
+        body = await self.changes["transcript.replace"](ApiRequest("someone", encode(request)))
         return decode(TranscriptChanged, body)
 
     async def compact(
@@ -152,7 +152,7 @@ class Api:
         request = TranscriptCompact(
             id=new_envelope_id(), at=AT, session_id=session_id(number), rows=rows, **fields
         )
-        body = await self.changes["transcript.compact"](Asked("someone", encode(request)))
+        body = await self.changes["transcript.compact"](ApiRequest("someone", encode(request)))
         return decode(TranscriptChanged, body)
 
     async def rewind(
@@ -165,7 +165,7 @@ class Api:
         request = TranscriptRewind(
             id=request_id or new_envelope_id(), at=AT, session_id=session_id(number), **fields
         )
-        body = await self.changes["transcript.rewind"](Asked("someone", encode(request)))
+        body = await self.changes["transcript.rewind"](ApiRequest("someone", encode(request)))
         return decode(TranscriptChanged, body)
 
     async def seqs(self, number: int) -> list[int]:

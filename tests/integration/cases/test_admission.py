@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.decisions.batch_decision import BatchDecision, decoded
 from chatlane.domain.limits.admission import Limit, Limits
 from chatlane.domain.log import LogMessage
-from chatlane.maintenance import Upkeep
+from chatlane.maintenance import TableMaintenance
 from chatlane.outbox.redrive import Retrying
 from chatlane_schemas.inbound import InboundEvent
 from tests.integration.cases.test_dead_letters import Log
@@ -125,7 +125,7 @@ class LostError(Exception):
 async def decide_and_lose(kernel: Kernel, messages: list[LogMessage]) -> None:
     async with kernel.writer.writing() as writing:
         contents = [decoded(message, kernel.catalog) for message in messages]
-        await Deciding(kernel.catalog, SLOTS).run(writing, contents)
+        await BatchDecision(kernel.catalog, SLOTS).run(writing, contents)
         raise LostError
 
 
@@ -185,7 +185,7 @@ async def test_full_buckets_are_forgotten_and_others_kept(kernel: Kernel) -> Non
         "UPDATE admission SET full_at = clock_timestamp() + interval '1 min'"
         " WHERE key = (SELECT min(key::text)::bytea FROM admission)"
     )
-    await Upkeep(kernel.store.transaction).forget_full_buckets()
+    await TableMaintenance(kernel.store.transaction).forget_full_buckets()
     assert await kernel.value("SELECT count(*) FROM admission") == 1
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.decisions.batch_decision import BatchDecision, decoded
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.log import LogMessage
 from chatlane.errors import StoreUnavailableError
@@ -305,7 +305,7 @@ async def test_a_message_that_killed_its_readers_is_not_looked_into(kernel: Kern
             decoded(killer, kernel.catalog, is_killer=True),
             decoded(after, kernel.catalog),
         ]
-        await Deciding(kernel.catalog, SLOTS).run(writing, contents)
+        await BatchDecision(kernel.catalog, SLOTS).run(writing, contents)
     assert await kernel.dead() == [("inbound", "process_killer")]
     assert [texts(claimed) for claimed in await kernel.run_all()] == [["after"]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import DeadRow, Publication
-from chatlane.maintenance import Upkeep
+from chatlane.maintenance import TableMaintenance
 from chatlane.outbox.redrive import NotRetriedError, Retrying
 from chatlane.store import dead_letters
 from chatlane_schemas import subjects
@@ -330,7 +330,7 @@ async def test_what_was_kept_long_enough_is_deleted(kernel: Kernel) -> None:
             uuid4(),
         )
 
-    assert await Upkeep(kernel.store.transaction).expire_dead_letters() == 2
+    assert await TableMaintenance(kernel.store.transaction).expire_dead_letters() == 2
 
     assert [row[0] for row in await kernel.fetch("SELECT id FROM dead_letters")] == [young]
     assert [row[0] for row in await kernel.fetch("SELECT id FROM late_results")] == ["1 day"]

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked, Handle
+from chatlane.api.api_request import ApiRequest, Handle
+from chatlane.api.endpoint import RequestHandler
 from chatlane.api.handlers import every_handler
 from chatlane.observability.metrics import Metrics
 from chatlane.store.audit import ReadNotes
@@ -60,14 +60,14 @@ class Api:
         self._look = ""
         reads = SessionReads(kernel.store)
         notes = ReadNotes(kernel.store)
-        answering = Answering(Metrics(), agent_of=reads.agent_of, note_read=notes.note)
+        answering = RequestHandler(Metrics(), agent_of=reads.agent_of, note_read=notes.note)
         handlers = every_handler(kernel.store, kernel.writer, kernel.catalog, SLOTS, answering)
         self.handles: dict[str, Handle] = {}
         for one in handlers:
             self.handles |= one.requests()
 
     async def ask(self, channel: Channel, body: bytes, **subject: Any) -> bytes:  # noqa: ANN401 - what a subject says
-        return await self.handles[method_of(channel)](Asked("someone", body, **subject))
+        return await self.handles[method_of(channel)](ApiRequest("someone", body, **subject))
 
     async def opened(self) -> UUID:
         """Return a session of its own with a row and its answer, and one that waits."""

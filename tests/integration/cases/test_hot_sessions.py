@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.api.answering import MAX_REPLY_BYTES, Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
+from chatlane.api.endpoint import MAX_REPLY_BYTES, RequestHandler
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.observability.metrics import Metrics
 from chatlane.store.conversations import compaction
@@ -123,14 +123,14 @@ async def test_long_rows_make_pages_and_no_oversized_reply(kernel: Kernel) -> No
         session,
         DAY,
     )
-    handlers = TranscriptHandlers(TranscriptReads(kernel.store), Answering(Metrics()))
+    handlers = TranscriptHandlers(TranscriptReads(kernel.store), RequestHandler(Metrics()))
     seen: list[int] = []
     before = None
     for _ in range(5):
         request = TranscriptLoad(
             id=new_envelope_id(), at=DAY, session_id=session, limit=500, before_seq=before
         )
-        body = await handlers.load(Asked("web", encode(request)))
+        body = await handlers.load(ApiRequest("web", encode(request)))
         assert len(body) <= MAX_REPLY_BYTES
         reply = decode(TranscriptReply, body)
         seen += [row.seq for row in reversed(reply.rows)]

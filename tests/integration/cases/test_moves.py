@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.decisions.batch_decision import BatchDecision, decoded
 from chatlane.domain.addressing.aliases import chat_alias
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
@@ -392,7 +392,7 @@ async def test_a_lane_that_is_led_elsewhere_meanwhile_is_not_taken_for_the_one_t
     linked = kernel.logged(dm(LID, "A4", "it is me", aliases=[PHONE]), at("09:03"))
 
     async with kernel.writer.writing() as writing:
-        await Deciding(kernel.catalog, SLOTS).run(writing, [decoded(anew, kernel.catalog)])
+        await BatchDecision(kernel.catalog, SLOTS).run(writing, [decoded(anew, kernel.catalog)])
         joining = asyncio.create_task(kernel.restarted().decide_in_the_end([linked]))
         await eventually(lambda: kernel.value(_WAITING_FOR_LOCKS))
     await joining

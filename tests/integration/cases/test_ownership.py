@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
+from chatlane.api.endpoint import RequestHandler
 from chatlane.api.sessions import SessionHandlers
 from chatlane.api.transcripts import TranscriptHandlers
 from chatlane.domain.catalog import Agent
 from chatlane.observability.metrics import Metrics
-from chatlane.requests.session_service import SessionDesk
+from chatlane.requests.session_service import SessionService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
@@ -39,12 +39,12 @@ class Api:
 
     def __init__(self, kernel: Kernel) -> None:
         reads = SessionReads(kernel.store)
-        answering = Answering(Metrics(), agent_of=reads.agent_of)
+        answering = RequestHandler(Metrics(), agent_of=reads.agent_of)
         sessions = SessionHandlers(reads, answering)
         transcripts = TranscriptHandlers(TranscriptReads(kernel.store), answering)
         changes = ChangeHandlers(
             SESSION_CHANGES,
-            SessionDesk(kernel.writer, reads, kernel.catalog, SLOTS).change,
+            SessionService(kernel.writer, reads, kernel.catalog, SLOTS).change,
             answering,
         )
         self._handlers = {
@@ -54,7 +54,7 @@ class Api:
         }
 
     async def refusal(self, request: Envelope, **subject: Any) -> ApiErrorCode | None:  # noqa: ANN401 - what a subject says
-        asked = Asked("someone", encode(request), **subject)
+        asked = ApiRequest("someone", encode(request), **subject)
         reply = decode(ApiReply, await self._handlers[type(request)](asked))
         return None if reply.error is None else reply.error.code
 

@@ -10,12 +10,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import SESSION_SWEEPS, ChangeHandlers
+from chatlane.api.endpoint import RequestHandler
 from chatlane.observability.metrics import Metrics
 from chatlane.requests import bulk_session_operations
-from chatlane.requests.bulk_session_operations import SweepDesk
+from chatlane.requests.bulk_session_operations import BulkSessionService
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_sweeps import SessionSweepReply
@@ -45,10 +45,12 @@ def caller(kernel: Kernel) -> Caller:
 
 
 async def sweep(kernel: Kernel, verb: str, **fields: Any) -> SessionSweepReply:  # noqa: ANN401 - any field of a request
-    handlers = ChangeHandlers(SESSION_SWEEPS, SweepDesk(kernel.writer).sweep, Answering(Metrics()))
+    handlers = ChangeHandlers(
+        SESSION_SWEEPS, BulkSessionService(kernel.writer).sweep, RequestHandler(Metrics())
+    )
     body = {"v": 1, "id": uuid4().hex, "at": DAY.isoformat()} | fields
     handle = handlers.requests()[f"session.{verb}"]
-    return decode(SessionSweepReply, await handle(Asked("web", json.dumps(body).encode())))
+    return decode(SessionSweepReply, await handle(ApiRequest("web", json.dumps(body).encode())))
 
 
 async def swept(kernel: Kernel, verb: str, **fields: Any) -> int:  # noqa: ANN401 - any field of a request

@@ -13,14 +13,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
+from chatlane.api.endpoint import RequestHandler
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import TransientError
-from chatlane.maintenance import Upkeep
+from chatlane.maintenance import TableMaintenance
 from chatlane.observability.metrics import Metrics
-from chatlane.requests.session_service import SessionDesk
+from chatlane.requests.session_service import SessionService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.people import Person
@@ -62,13 +62,13 @@ class Caller:
 
     def __init__(self, kernel: Kernel, principal: str = "web") -> None:
         self.reads = SessionReads(kernel.store)
-        desk = SessionDesk(kernel.writer, self.reads, kernel.catalog, SLOTS)
-        self._handlers = ChangeHandlers(SESSION_CHANGES, desk.change, Answering(Metrics()))
+        desk = SessionService(kernel.writer, self.reads, kernel.catalog, SLOTS)
+        self._handlers = ChangeHandlers(SESSION_CHANGES, desk.change, RequestHandler(Metrics()))
         self._principal = principal
 
     async def send(self, verb: str, body: object) -> ApiReply:
         handle = self._handlers.requests()[f"session.{verb}"]
-        reply = await handle(Asked(self._principal, json.dumps(body).encode()))
+        reply = await handle(ApiRequest(self._principal, json.dumps(body).encode()))
         return decode(SessionReply, reply)
 
     async def ask(self, verb: str, session_id: UUID, **fields: Any) -> SessionReply:  # noqa: ANN401 - any field of a request
@@ -411,7 +411,7 @@ async def test_answers_are_forgotten_in_the_end(kernel: Kernel, caller: Caller) 
         " WHERE id = (SELECT min(id) FROM api_requests)"
     )
 
-    await Upkeep(kernel.store.transaction).forget_requests()
+    await TableMaintenance(kernel.store.transaction).forget_requests()
 
     assert await kernel.value("SELECT count(*) FROM api_requests") == 1
 

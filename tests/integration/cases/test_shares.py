@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from chatlane.decisions.dead_letter_limits import DeadLetterLimits
-from chatlane.decisions.unit_of_work import Writer
+from chatlane.decisions.limits.dead_letter_limits import DeadLetterLimits
+from chatlane.decisions.unit_of_work import UnitOfWorkFactory
 from chatlane.domain.log import LogMessage
-from chatlane.maintenance import Upkeep
+from chatlane.maintenance import TableMaintenance
 from chatlane.outbox.redrive import NotRetriedError, Retrying
 from chatlane.store import dead_letter_shares
 from tests.support.worlds.kernel import Kernel, at
@@ -43,7 +43,7 @@ def with_limits(kernel: Kernel, announced: int = 100) -> Kernel:
         owners=OWNERS,  # type: ignore[arg-type]
         announced=announced,
     )
-    kernel.writer = Writer(
+    kernel.writer = UnitOfWorkFactory(
         kernel.store,
         kernel.relay,  # type: ignore[arg-type]
         kernel.metrics,
@@ -162,5 +162,5 @@ async def test_shares_expire_with_their_letters(limited: Kernel) -> None:
     await limited.decide(garbage(limited, "bot", LETTERS + 1))
     async with limited.store.transaction() as connection:
         assert await dead_letter_shares.list_recent(connection, timedelta(days=36500))
-    await Upkeep(limited.store.transaction, dead_kept=timedelta(0)).expire_dead_letters()
+    await TableMaintenance(limited.store.transaction, dead_kept=timedelta(0)).expire_dead_letters()
     assert await limited.value("SELECT count(*) FROM dead_letter_shares") == 0

@@ -6,12 +6,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import SESSION_CHANGES, STOPS, ChangeHandlers
-from chatlane.decisions.operations.cancellation import StopDesk
+from chatlane.api.endpoint import RequestHandler
+from chatlane.decisions.operations.cancellation import StopService
 from chatlane.observability.metrics import Metrics
-from chatlane.requests.session_service import SessionDesk
+from chatlane.requests.session_service import SessionService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.sessions import SessionReply
@@ -28,9 +28,9 @@ class Caller:
     """Stops and resets sessions as one principal."""
 
     def __init__(self, kernel: Kernel) -> None:
-        answering = Answering(Metrics())
-        self._stops = ChangeHandlers(STOPS, StopDesk(kernel.writer).stop, answering)
-        desk = SessionDesk(kernel.writer, SessionReads(kernel.store), kernel.catalog, SLOTS)
+        answering = RequestHandler(Metrics())
+        self._stops = ChangeHandlers(STOPS, StopService(kernel.writer).stop, answering)
+        desk = SessionService(kernel.writer, SessionReads(kernel.store), kernel.catalog, SLOTS)
         self._changes = ChangeHandlers(SESSION_CHANGES, desk.change, answering)
 
     async def stop(self, session_id: UUID, **fields: object) -> StopReply:
@@ -51,9 +51,9 @@ class Caller:
         return decode(SessionReply, reply)
 
 
-def _asked(**fields: object) -> Asked:
+def _asked(**fields: object) -> ApiRequest:
     body = {"v": 1, "id": uuid4().hex, "at": DAY.isoformat(), **fields}
-    return Asked("web", json.dumps(body).encode())
+    return ApiRequest("web", json.dumps(body).encode())
 
 
 @pytest.fixture

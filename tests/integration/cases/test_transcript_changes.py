@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.answering import Answering
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
+from chatlane.api.endpoint import RequestHandler
 from chatlane.domain.catalog import Agent
 from chatlane.observability.metrics import Metrics
 from chatlane_schemas.codec import decode
@@ -39,14 +39,14 @@ class Caller:
 
     def __init__(self, kernel: Kernel) -> None:
         desk = transcript_desk(kernel.store, kernel.writer)
-        self._handlers = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, Answering(Metrics()))
+        self._handlers = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, RequestHandler(Metrics()))
 
     async def ask(self, verb: str, session_id: UUID, **fields: Any) -> TranscriptChanged:  # noqa: ANN401 - any field of a request
         identity = fields.pop("id", None) or uuid4().hex
         body = {"v": 1, "id": identity, "at": DAY.isoformat(), "session_id": str(session_id)}
         handle = self._handlers.requests()[f"transcript.{verb}"]
         return decode(
-            TranscriptChanged, await handle(Asked("web", json.dumps(body | fields).encode()))
+            TranscriptChanged, await handle(ApiRequest("web", json.dumps(body | fields).encode()))
         )
 
     async def done(self, verb: str, session_id: UUID, **fields: Any) -> TranscriptChanged:  # noqa: ANN401 - any field of a request

@@ -21,9 +21,9 @@ from nats.aio.msg import Msg
 
 from chatlane.domain.catalog import Agent
 from chatlane.nats.tasks import end_task
-from chatlane_client.connection import open_connection, until_connected
-from chatlane_client.retry import CancellationGuard
-from chatlane_client.wire import publish_stored
+from chatlane_client.transport.connection import open_connection, until_connected
+from chatlane_client.transport.retry import CancellationGuard
+from chatlane_client.transport.wire import publish_stored
 from chatlane_schemas import (
     ClaimReply,
     ClaimRequest,

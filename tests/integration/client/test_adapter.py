@@ -20,7 +20,7 @@ from chatlane_client import (
     UndeliverableError,
     open_connection,
 )
-from chatlane_client.wire import publish_stored
+from chatlane_client.transport.wire import publish_stored
 from chatlane_schemas import (
     Chat,
     InboundEvent,

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from nats.js.api import ConsumerInfo
 
 from chatlane_client import open_connection
-from chatlane_client.pulling import Pull, open_pull
+from chatlane_client.transport.pull import Pull, open_pull
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import StreamName
 from tests.integration.client.routing import MAIN

@@ -20,7 +20,7 @@ from chatlane_client import (
     TurnFailedError,
     TurnWorker,
 )
-from chatlane_client.wire import publish_stored
+from chatlane_client.transport.wire import publish_stored
 from chatlane_schemas import (
     Part,
     ResultMessage,

@@ -20,8 +20,8 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from chatlane.nats import topology
 from chatlane.nats.jetstream import JetStream
 from chatlane.nats.tasks import end_task
-from chatlane_client.connection import open_connection
-from chatlane_client.wire import publish_stored
+from chatlane_client.transport.connection import open_connection
+from chatlane_client.transport.wire import publish_stored
 from chatlane_devkit.demo.observer import Observer, read_dead_notices, read_log
 from chatlane_devkit.demo.player import Player, Score
 from chatlane_devkit.scenario.feed import Cue, Pause, Publication, Settle, Step, parse_step

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.decisions.batch_decision import BatchDecision, decoded
 from chatlane.domain.effects import ErasedRow
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import PartitionId
 from chatlane.errors import SchemaMismatchError
-from chatlane.ingest.lost_ranges import bury_loss
+from chatlane.ingest.lost_ranges import record_lost_range
 from chatlane.nats.log_inspection import LogTruncated
 from chatlane.privacy import erasure_list_sql
 from chatlane.privacy.erasure_list import require_keys
@@ -49,7 +49,9 @@ async def hear(kernel: Kernel, stored_at: datetime, **fields: Any) -> list[str]:
     """Let somebody write; returns what the transcripts and lines hold after that."""
     message = kernel.logged(event(**fields), stored_at)
     async with kernel.writer.writing() as writing:
-        await Deciding(kernel.catalog, SLOTS, KEY).run(writing, [decoded(message, kernel.catalog)])
+        await BatchDecision(kernel.catalog, SLOTS, KEY).run(
+            writing, [decoded(message, kernel.catalog)]
+        )
     rows = await kernel.fetch("SELECT content FROM waiting ORDER BY stored_at")
     return [row["content"] for row in rows]
 
@@ -102,7 +104,7 @@ async def test_a_restored_database_knows_again_where_erasures_left_gaps(kernel: 
             restored = [erasure_list_sql.parsed_line(line) for line in lines]
             await erasure_list_sql.restore_list(connection, restored)
         assert await erasure_list_sql.read_positions(connection, None, 9) == kept
-        assert not await bury_loss(connection, partition, loss)
+        assert not await record_lost_range(connection, partition, loss)
 
 
 async def test_what_is_written_later_opens_another_session(kernel: Kernel) -> None:
@@ -160,10 +162,10 @@ async def test_a_log_that_begins_later_because_it_was_erased_is_no_loss(kernel: 
     async with kernel.store.transaction() as connection:
         await erasure_list_sql.note_messages(connection, rows)
         await erasure_list_sql.place_messages(connection, rows, "g")
-        assert not await bury_loss(connection, partition, loss)
+        assert not await record_lost_range(connection, partition, loss)
         other = LogTruncated(first_missing=3, cursor=6, generation="g")
-        assert await bury_loss(connection, partition, other)
-        assert await bury_loss(
+        assert await record_lost_range(connection, partition, other)
+        assert await record_lost_range(
             connection, partition, LogTruncated(first_missing=3, cursor=5, generation="another")
         )
     assert await kernel.value("SELECT count(*) FROM dead_letters") == 2

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from chatlane.decisions.batch_decision import Deciding, decoded
+from chatlane.decisions.batch_decision import BatchDecision, decoded
 from chatlane.decisions.claim_recovery import InboundProgress
 from chatlane.domain.log import LogMessage, LogPosition, PartitionId
 from chatlane.domain.turns.lifecycle import ArrivedResult
@@ -209,7 +209,7 @@ async def _decide_finally(kernel: Kernel, message: LogMessage) -> None:
     assert isinstance(one.content, ArrivedResult)
     final = one._replace(content=replace(one.content, may_wait=False))
     async with kernel.writer.writing() as writing:
-        await Deciding(kernel.catalog, SLOTS).run(writing, [final])
+        await BatchDecision(kernel.catalog, SLOTS).run(writing, [final])
 
 
 class FakeAccess:

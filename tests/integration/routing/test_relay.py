@@ -469,7 +469,7 @@ async def test_a_killed_server_costs_no_row_and_no_order(
                 metrics=Metrics(),
                 jitter=Random(0),  # noqa: S311
             )
-            bus.listen(reconnected=relay.hurry)
+            bus.listen(reconnected=relay.retry_now)
             task = asyncio.create_task(relay.run())
             for start in range(0, 2000, 200):
                 await write(relay, store, *rows[start : start + 200])

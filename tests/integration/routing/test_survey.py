@@ -21,7 +21,7 @@ from chatlane.nats.topology import apply
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import Store
 from chatlane.reconciliation.backlogs import Backlog, Backlogs
-from chatlane.reconciliation.gauges import Survey
+from chatlane.reconciliation.gauges import GaugeCollector
 from chatlane.store.logs import partitions
 from chatlane_schemas import subjects
 from chatlane_schemas.streams import declared_durables, declared_streams
@@ -47,8 +47,8 @@ async def bus(nats_url: str) -> AsyncIterator[Bus]:
         yield opened
 
 
-def surveying(bus: Bus, store: Store, metrics: Metrics) -> Survey:
-    return Survey(
+def surveying(bus: Bus, store: Store, metrics: Metrics) -> GaugeCollector:
+    return GaugeCollector(
         Backlogs(bus.client),
         store.transaction,
         tuple,
@@ -90,7 +90,7 @@ async def test_what_a_reader_has_not_acknowledged_is_shown_with_its_age(
 
 async def test_a_stream_that_refuses_what_is_new_is_full(bus: Bus, store: Store) -> None:
     small = [replace(one, max_bytes=1_000) for one in STREAMS]
-    survey = Survey(
+    survey = GaugeCollector(
         Backlogs(bus.client),
         store.transaction,
         tuple,

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from chatlane.maintenance import Upkeep
+from chatlane.maintenance import TableMaintenance
 from chatlane.postgres.pool import Store, open_store
 from chatlane.store.logs import routers
 
@@ -31,7 +31,7 @@ async def oldest_day(store: Store) -> str:
 
 @pytest.mark.parametrize("window", [WINDOW, timedelta(days=20)])
 async def test_marks_outlive_what_may_be_read_again(store: Store, window: timedelta) -> None:
-    upkeep = Upkeep(store.transaction, window)
+    upkeep = TableMaintenance(store.transaction, window)
     assert await upkeep.create_seen_days() == 5
     today = datetime.now(UTC).date()
     async with store.transaction() as connection:
@@ -48,6 +48,6 @@ async def test_routers_are_forgotten_when_they_are_dead_for_long(store: Store) -
     async with store.transaction() as connection:
         for seen_until in (timedelta(minutes=-11), timedelta(minutes=-9), timedelta(minutes=1)):
             await routers.heartbeat(connection, uuid4(), "test", seen_until)
-    await Upkeep(store.transaction).forget_dead_routers()
+    await TableMaintenance(store.transaction).forget_dead_routers()
     async with store.transaction() as connection:
         assert await connection.fetchval("SELECT count(*) FROM routers") == 2

@@ -12,7 +12,7 @@ from chatlane.domain.log import LogPosition, PartitionId
 from chatlane.errors import SchemaMismatchError
 from chatlane.postgres.pool import Store, open_store
 from chatlane.store.logs import partitions, routers
-from chatlane.store.logs.partitions import Advance, Claim, Tenure
+from chatlane.store.logs.partitions import Advance, Claim, PartitionLease
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ async def owners(store: Store) -> list[UUID | None]:
     return [row.owner for row in rows if row.partition.log == "inbound"]
 
 
-def tenure(one: Claim) -> Tenure:
-    return Tenure(one.partition, one.epoch)
+def tenure(one: Claim) -> PartitionLease:
+    return PartitionLease(one.partition, one.epoch)
 
 
 async def expire(store: Store) -> None:

@@ -15,7 +15,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from chatlane.errors import StoreUnavailableError
 from chatlane.jobs import Job
-from chatlane.maintenance import Sweeper
+from chatlane.maintenance import MaintenanceLoop
 from chatlane.nats.tasks import end_task
 from chatlane.postgres.pool import Store, open_store
 from tests.support.eventually import eventually
@@ -51,7 +51,7 @@ async def test_a_cancelled_transaction_ends_its_task_as_cancelled(store: Store) 
 
 async def test_work_that_is_cancelled_in_a_statement_ends(store: Store) -> None:
     job = Job("sleep", timedelta(0), lambda: sleep_in(store))
-    task = asyncio.create_task(Sweeper([job], SystemRandom()).run())
+    task = asyncio.create_task(MaintenanceLoop([job], SystemRandom()).run())
     await started(store)
     async with asyncio.timeout(3):
         await end_task(task)

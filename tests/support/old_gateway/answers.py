@@ -47,7 +47,7 @@ def reason_of(store: session.SessionStore, given: dict[str, Any]) -> str | None:
     config.reset_by_platform = (
         {Platform.TELEGRAM: made["of_platform"]} if made["of_platform"] else {}
     )
-    store._has_active_processes_fn = lambda _key: given["is_held"]
+    store._has_active_processes_fn = lambda _key: given["has_live_turn"]
     source = session.SessionSource(Platform.TELEGRAM, "1")
     entry = session.SessionEntry("k", "s", created_at=started, updated_at=updated)
     return store._should_reset(entry, source)  # type: ignore[no-any-return]

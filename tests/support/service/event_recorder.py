@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from chatlane_client.connection import until_connected
+from chatlane_client.transport.connection import until_connected
 from chatlane_devkit.judge.history import (
     DeadLetter,
     History,

@@ -23,7 +23,7 @@ _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _PRELOADED: Final = (
     "__main__",
     "chatlane.app",
-    "chatlane.cli.serving",
+    "chatlane.cli.serve",
     "chatlane.cli.echo_worker",
     "faststream.nats",
     "tests.support.service.event_log",

@@ -121,7 +121,7 @@ class LoadUsers:
         self._last = {name: its for name, its in self._last.items() if its.message_id in known}
         return gone
 
-    def let_go(self, person: Person) -> None:
+    def release(self, person: Person) -> None:
         """Let somebody write no more, and remember nothing of them."""
         self.members.remove(person)
         for sent in self.sent:

@@ -17,9 +17,9 @@ from uuid import UUID, uuid4
 
 from typing_extensions import override
 
-from chatlane.decisions.batch_decision import Deciding, decoded
-from chatlane.decisions.inbound_decoder import Prepared
-from chatlane.decisions.unit_of_work import Writer
+from chatlane.decisions.batch_decision import BatchDecision, decoded
+from chatlane.decisions.inbound_decoder import ValidatedEvent
+from chatlane.decisions.unit_of_work import UnitOfWorkFactory
 from chatlane.domain.addressing.dedupe import digests
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
 from chatlane.domain.commands.command_words import CommandRules
@@ -32,9 +32,9 @@ from chatlane.nats.tasks import end_task
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.relay import OutboxWriter
 from chatlane.postgres.pool import Store, open_store
-from chatlane.requests.transcript_service import TranscriptDesk
+from chatlane.requests.transcript_service import TranscriptService
 from chatlane.store.addressing import dedupe_partitions
-from chatlane.turns.claims import ClaimDesk
+from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.inbound import InboundEvent
@@ -217,8 +217,8 @@ class Kernel:
         self.relay = RecordingRelay()
         self.metrics = CountingMetrics()
         self.controls: list[tuple[str, dict[str, Any]]] = []
-        self.writer = Writer(store, self.relay, self.metrics, self._tell)  # type: ignore[arg-type]
-        self.desk = ClaimDesk(store, declared.agents)
+        self.writer = UnitOfWorkFactory(store, self.relay, self.metrics, self._tell)  # type: ignore[arg-type]
+        self.desk = ClaimService(store, declared.agents)
         self.unread: Counter[str] = Counter()
         self.deadlines = Deadlines(store, self.writer, declared, self._unread)
         self._sequence = 0
@@ -253,7 +253,7 @@ class Kernel:
         """Commit the messages in one transaction, as if stored before this router began or not."""
         async with self.writer.writing() as writing:
             contents = [decoded(message, self.catalog, is_old=is_old) for message in messages]
-            await Deciding(self.catalog, SLOTS).run(writing, contents)
+            await BatchDecision(self.catalog, SLOTS).run(writing, contents)
 
     async def decide_in_the_end(self, messages: Sequence[LogMessage]) -> None:
         """Commit the messages, repeated as a router repeats what another attempt may cure."""
@@ -303,7 +303,7 @@ class Kernel:
     async def _message_ids(self, message: LogMessage) -> list[UUID]:
         """Return the ids that an inbound message may have, whoever its DM is with."""
         content = decoded(message, self.catalog).content
-        if not isinstance(content, Prepared):
+        if not isinstance(content, ValidatedEvent):
             return []
         event, address = content.heard.event, content.heard.address
         names = await self.fetch(
@@ -563,7 +563,7 @@ def texts(claimed: ClaimReply) -> list[str | None]:
 def message_id_of(message: LogMessage, declared: Catalog) -> UUID | None:
     """Return the id that an inbound message has in waiting and transcript, if it is readable."""
     content = decoded(message, declared).content
-    if not isinstance(content, Prepared):
+    if not isinstance(content, ValidatedEvent):
         return None
     first = digests(content.heard.event, content.heard.address)[0]
     return derived_id(message.stored_at, first, "message")
@@ -571,13 +571,13 @@ def message_id_of(message: LogMessage, declared: Catalog) -> UUID | None:
 
 def transcript_desk(
     store: Store,
-    writer: Writer | None = None,
+    writer: UnitOfWorkFactory | None = None,
     written: Callable[[set[UUID]], None] | None = None,
-) -> TranscriptDesk:
+) -> TranscriptService:
     """Return the desk of transcripts with the agents `main`, and `desk` of delivery `stream`."""
     agents = {"main": Agent("main"), "desk": Agent("desk", delivery="stream")}
-    recording = Writer(store, RecordingRelay(), Metrics(), written=written)  # type: ignore[arg-type]
-    return TranscriptDesk(store, writer or recording, agents, SLOTS)
+    recording = UnitOfWorkFactory(store, RecordingRelay(), Metrics(), written=written)  # type: ignore[arg-type]
+    return TranscriptService(store, writer or recording, agents, SLOTS)
 
 
 @asynccontextmanager

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from chatlane_client import open_connection
-from chatlane_client.connection_log import ConnectionLog, RepeatLimit
-from chatlane_client.secured import Refusal
+from chatlane_client.transport.connection_log import ConnectionLog, RepeatLimit
+from chatlane_client.transport.secured import Refusal
 
 
 def test_a_text_passes_once_per_interval() -> None:

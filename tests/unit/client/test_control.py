@@ -9,7 +9,7 @@ import pytest
 
 from chatlane_client.claims import Grant
 from chatlane_client.control import WIND_DOWN, Signals
-from chatlane_client.steering import Steering
+from chatlane_client.turn_input import Steering
 from chatlane_schemas import HistoryPointer, RenewStatus, Source, TurnMessage
 from chatlane_schemas.turns import CancelReason, TakeReply
 from tests.support.worlds.virtual_time import VirtualTimeLoop

@@ -78,12 +78,13 @@ async def test_a_fresh_lease_is_held_without_asking() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "is_held"), [(RenewStatus.RENEWED, True), (RenewStatus.STALE, False), (None, False)]
+    ("status", "has_live_turn"),
+    [(RenewStatus.RENEWED, True), (RenewStatus.STALE, False), (None, False)],
 )
 async def test_a_lease_that_came_late_is_asked_for(
-    status: RenewStatus | None, *, is_held: bool
+    status: RenewStatus | None, *, has_live_turn: bool
 ) -> None:
     asked: list[float] = []
     lease = Lease(monotonic() - 60, LENGTH)
-    assert await lease.secure(answering(status, asked=asked)) is is_held
+    assert await lease.secure(answering(status, asked=asked)) is has_live_turn
     assert asked

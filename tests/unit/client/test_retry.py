@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from chatlane_client.retry import (
+from chatlane_client.transport.retry import (
     Backoff,
     CancellationGuard,
     cancel_until_ended,

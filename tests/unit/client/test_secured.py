@@ -1,6 +1,6 @@
 """What is logged of what a server refused."""
 
-from chatlane_client.secured import without_chats
+from chatlane_client.transport.secured import without_chats
 from chatlane_schemas import subjects
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from chatlane_client import connection
+from chatlane_client.transport import connection
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

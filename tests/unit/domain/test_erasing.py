@@ -10,7 +10,7 @@ from chatlane.domain.addressing.identities import Span, identity_with
 from chatlane.domain.addressing.sources import Address
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.privacy.erasure_rules import (
-    Gone,
+    ErasureScope,
     Ids,
     Listed,
     Row,
@@ -184,12 +184,12 @@ def test_messages_of_streams_are_theirs(
     stored_at: datetime,
     is_theirs: bool,  # noqa: FBT001
 ) -> None:
-    gone = Gone(ANN, UNTIL, {SESSION}, {TURN}, {MESSAGE}, set(), {LETTER}, {"D9"})
+    gone = ErasureScope(ANN, UNTIL, {SESSION}, {TURN}, {MESSAGE}, set(), {LETTER}, {"D9"})
     assert gone.holds(stream, stored_at, json.dumps(said_then).encode()) is is_theirs
 
 
 def test_what_cannot_be_decoded_is_theirs_when_it_names_them() -> None:
-    gone = Gone(ANN, UNTIL)
+    gone = ErasureScope(ANN, UNTIL)
     assert gone.holds(StreamName.INBOUND, BEFORE, b'{"sender": {"id": "701"')
     assert not gone.holds(StreamName.INBOUND, AFTER, b'{"sender": {"id": "701"')
     assert not gone.holds(StreamName.INBOUND, BEFORE, b'{"sender": {"id": "7011"')

@@ -10,7 +10,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
-from chatlane.domain.lanes import Arrived, Placement, details_json
+from chatlane.domain.lanes import Placement, ResolvedMessage, details_json
 from chatlane.domain.policy import ResetPolicy
 from chatlane.domain.states import Lane, Session
 from chatlane_schemas.codec import decode
@@ -40,7 +40,7 @@ class World:
     sessions: dict[UUID, Session] = field(default_factory=dict)
     seen: set[bytes] = field(default_factory=set)
 
-    def place(self, *messages: Arrived) -> Effects:
+    def place(self, *messages: ResolvedMessage) -> Effects:
         effects = Effects()
         placement = Placement(self.lanes, self.sessions, self.seen, effects, SLOTS)
         for message in messages:
@@ -53,7 +53,7 @@ class World:
         at: datetime = START,
         key: str = KEY,
         **fields: Any,  # noqa: ANN401 - any field of an event
-    ) -> Arrived:
+    ) -> ResolvedMessage:
         event = InboundEvent(
             id=f"e{mid}",
             at=START,
@@ -64,7 +64,7 @@ class World:
             message_id=mid,
             **({"text": f"m{mid}"} | fields),
         )
-        return Arrived(
+        return ResolvedMessage(
             event=event,
             session_key=key,
             former_keys=(),

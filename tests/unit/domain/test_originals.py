@@ -11,7 +11,7 @@ from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.catalog import Agent
 from chatlane.domain.edits import Edit, Originals, is_older
 from chatlane.domain.effects import EARLY, Effects
-from chatlane.domain.lanes import Arrived, Placement, details_json
+from chatlane.domain.lanes import Placement, ResolvedMessage, details_json
 from chatlane.domain.policy import ResetPolicy
 from chatlane_schemas.source import source_json
 from tests.support.worlds.edit_model import EVENTS, Rule, Said
@@ -67,10 +67,10 @@ def test_where_nothing_tells_the_later_one_in_the_log_is_newer(
     assert not is_older(one, version, event_id)
 
 
-def arrived(said: Said, agent: Agent) -> Arrived:
+def arrived(said: Said, agent: Agent) -> ResolvedMessage:
     event = said.event()
     address = address_of(event)
-    return Arrived(
+    return ResolvedMessage(
         event=event,
         session_key=KEY,
         former_keys=(),

@@ -81,7 +81,7 @@ def test_deadline_arithmetic_of_the_reference(
 def test_running_turn_or_hold_keeps_the_session() -> None:
     """Row 24 of the deadline table."""
     policy = policy_of("both")
-    held = clock_of(at("07-09 03:00"), policy)._replace(is_held=True)
+    held = clock_of(at("07-09 03:00"), policy)._replace(has_live_turn=True)
 
     assert reset_reason(held, policy, at("07-10 05:00")) is None
 
@@ -132,7 +132,7 @@ class Talk:
     def say(self, now: datetime, *, is_busy: bool = False) -> str:
         """Return the letter of the session a message at `now` is in."""
         if self.clock is not None:
-            clock = self.clock._replace(is_held=is_busy)
+            clock = self.clock._replace(has_live_turn=is_busy)
             if reset_reason(clock, self.policy, now) is None:
                 self.clock = self.clock._replace(last_activity_at=now)
                 return chr(ord("A") + self.sessions)

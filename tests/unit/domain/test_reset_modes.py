@@ -15,8 +15,8 @@ from chatlane.domain.policy import (
     served_boundary_at,
     timed_end,
 )
-from chatlane.domain.sessions.session_handoff import follow, reason_after, tell_chat
-from chatlane.domain.sessions.timed_resets import look
+from chatlane.domain.sessions.session_handoff import inherit_from, reason_after, tell_chat
+from chatlane.domain.sessions.timed_resets import evaluate
 from chatlane.domain.states import Session
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import EndReason, ResetReason, SessionEnded
@@ -70,7 +70,7 @@ def test_every_rule_ends_a_session_when_it_is_the_only_one(reason: ResetReason) 
     assert due is not None
     assert due.reason == reason
     effects = Effects()
-    look(
+    evaluate(
         session,
         policy,
         now=LATER,
@@ -90,7 +90,7 @@ def test_the_chat_is_told_of_every_reset_that_no_person_requested(reason: ResetR
     previous = session_under(policy)
     previous.end_reason, previous.answers = reason.value, 1
     session = session_under(policy)
-    follow(session, previous, reason_after(previous))
+    inherit_from(session, previous, reason_after(previous))
     assert session.start_reason == reason
     effects = Effects()
     tell_chat(session, policy, SOURCE, is_wanted=True, effects=effects)

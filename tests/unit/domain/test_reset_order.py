@@ -103,16 +103,16 @@ def window(policy: ResetPolicy, span: timedelta) -> ResetPolicy:
         pytest.param(
             IDLE, SessionClock(ago(days=2), held_until=NOW), "idle", id="the hold ends now"
         ),
-        pytest.param(IDLE, SessionClock(ago(days=2), is_held=True), None, id="a turn runs"),
+        pytest.param(IDLE, SessionClock(ago(days=2), has_live_turn=True), None, id="a turn runs"),
         pytest.param(
             IDLE,
-            SessionClock(ago(days=2), is_held=True, resume_marked_at=ago(hours=2)),
+            SessionClock(ago(days=2), has_live_turn=True, resume_marked_at=ago(hours=2)),
             None,
             id="it is being answered, so it goes on already",
         ),
         pytest.param(
             IDLE,
-            SessionClock(ago(days=2), is_held=True, suspended_at=ago(hours=2)),
+            SessionClock(ago(days=2), has_live_turn=True, suspended_at=ago(hours=2)),
             "suspended",
             id="a running turn does not save what was given up",
         ),

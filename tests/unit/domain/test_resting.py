@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
 from chatlane.domain.states import Session, Turn
-from chatlane.domain.turns.debounce import LONGEST_BURST, prolong, put_off, rest_of_line
+from chatlane.domain.turns.debounce import LONGEST_BURST, defer, extend, rest_of_line
 from chatlane.domain.turns.lifecycle import (
     WaitingHead,
     claimable,
@@ -70,7 +70,7 @@ def test_a_claim_that_comes_too_early_is_sent_away(
 
 def test_a_turn_that_is_put_off_rests() -> None:
     one = turn("rested")
-    put_off(one, seconds(4))
+    defer(one, seconds(4))
     assert (one.rest, one.due_in) == ("resting", seconds(4))
 
 
@@ -88,7 +88,7 @@ def test_a_burst_ends_a_span_after_its_last_message_and_never_later_than_its_cap
     for gap in gaps:
         at += timedelta(milliseconds=gap)
         before = one.due_in
-        prolong(one, at, timedelta(milliseconds=span), timedelta(milliseconds=cap))
+        extend(one, at, timedelta(milliseconds=span), timedelta(milliseconds=cap))
         assert one.due_in >= before
     last = at - AT + timedelta(milliseconds=span)
     assert one.due_in == max(timedelta(milliseconds=span), min(last, timedelta(milliseconds=cap)))

@@ -7,13 +7,13 @@ import pytest
 
 from chatlane.errors import StoreUnavailableError
 from chatlane.nats.tasks import end_task
-from chatlane.turns.wakeup_timer import Alarm
+from chatlane.turns.wakeup_timer import WakeupTimer
 from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 
 def test_it_rings_for_the_earliest_first_and_for_the_others_too() -> None:
     async def scene() -> None:
-        alarm, rung = Alarm(), asyncio.Queue[int]()
+        alarm, rung = WakeupTimer(), asyncio.Queue[int]()
         count = 0
 
         async def ring() -> None:
@@ -21,13 +21,13 @@ def test_it_rings_for_the_earliest_first_and_for_the_others_too() -> None:
             count += 1
             await rung.put(count)
 
-        alarm.ring_within(timedelta(milliseconds=60))
+        alarm.schedule_within(timedelta(milliseconds=60))
         ringing = asyncio.create_task(alarm.run(ring))
         await asyncio.sleep(0)
-        alarm.ring_within(timedelta(0))
+        alarm.schedule_within(timedelta(0))
         assert await rung.get() == 1
         assert await rung.get() == 2
-        alarm.ring_within(timedelta(0))
+        alarm.schedule_within(timedelta(0))
         assert await rung.get() == 3
         assert rung.empty()
         await end_task(ringing)
@@ -39,7 +39,7 @@ def test_it_rings_for_the_earliest_first_and_for_the_others_too() -> None:
 
 @pytest.mark.parametrize("error", [StoreUnavailableError(kind="away"), ValueError("a fault")])
 async def test_what_fails_is_left_to_the_sweep(error: Exception) -> None:
-    alarm, rung = Alarm(), asyncio.Queue[int]()
+    alarm, rung = WakeupTimer(), asyncio.Queue[int]()
 
     async def fail() -> None:
         await rung.put(1)
@@ -47,7 +47,7 @@ async def test_what_fails_is_left_to_the_sweep(error: Exception) -> None:
 
     ringing = asyncio.create_task(alarm.run(fail))
     for _ in range(2):
-        alarm.ring_within(timedelta(0))
+        alarm.schedule_within(timedelta(0))
         await rung.get()
     assert not ringing.done()
     await end_task(ringing)

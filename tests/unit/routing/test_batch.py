@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from typing_extensions import override
 
-from chatlane.decisions.batch_decision import Decoded
+from chatlane.decisions.batch_decision import DecodedMessage
 from chatlane.domain.log import LogMessage, PartitionId
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import ResultAheadError
@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.worlds.kernel import catalog
 
 if TYPE_CHECKING:
-    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.observability.metrics import Metrics
 
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
@@ -70,7 +70,7 @@ class GatedBatches(Batches):
         self.attempts: list[Batch] = []
         super().__init__(
             cast("Intake", intake),
-            cast("Writer", None),
+            cast("UnitOfWorkFactory", None),
             catalog(),
             cast("Metrics", _Silent()),
             router_id=uuid4(),
@@ -82,7 +82,7 @@ class GatedBatches(Batches):
         )
 
     @override
-    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         assert known.keys() == set(batch.messages)
         self.attempts.append(batch)
         await self.may_commit.acquire()
@@ -147,7 +147,7 @@ class WaitingBatches(GatedBatches):
         return self.is_read
 
     @override
-    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, Decoded]) -> None:
+    async def _attempt(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         last = known[batch.messages[-1]].content
         assert isinstance(last, ArrivedResult)
         if batch.messages[-1].sequence == 4 and last.may_wait:

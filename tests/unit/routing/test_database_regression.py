@@ -7,7 +7,7 @@ import pytest
 
 from chatlane.domain.log import PartitionId
 from chatlane.ingest.database_regression import HeartbeatCheck, KnownPosition, has_moved_back
-from chatlane.store.logs.partitions import Holding
+from chatlane.store.logs.partitions import PartitionOwner
 from chatlane.store.logs.routers import Heartbeat
 
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
@@ -15,8 +15,8 @@ FIRST, SECOND = PartitionId("inbound", 0), PartitionId("results", 3)
 KNOWN = {FIRST: KnownPosition(4, 100), SECOND: KnownPosition(9, 0)}
 
 
-def holding(partition: PartitionId, epoch: int, cursor: int) -> Holding:
-    return Holding(partition, uuid4(), epoch, 1.0, cursor=cursor)
+def holding(partition: PartitionId, epoch: int, cursor: int) -> PartitionOwner:
+    return PartitionOwner(partition, uuid4(), epoch, 1.0, cursor=cursor)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ async def test_hurry_repeats_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         pipeline.enqueue([row("a")], time.monotonic())
         await eventually(lambda: pipeline._later)
         publisher.fate = lambda _: Fate.STORED
-        pipeline.hurry()
+        pipeline.retry_now()
         async with asyncio.timeout(10):
             await pipeline.is_empty.wait()
 
@@ -181,7 +181,7 @@ async def test_rows_survive_a_lost_connection() -> None:
         pipeline.enqueue([row("a"), row("b")], time.monotonic())
         await eventually(lambda: pipeline.take_counts() != {})
         publisher.is_connected = True
-        pipeline.hurry()
+        pipeline.retry_now()
         await eventually(lambda: list(publisher.stream.ids) == ["a", "b"])
 
 
@@ -193,7 +193,7 @@ async def test_an_oversized_row_is_put_aside_and_the_session_waits_for_that() ->
         item, reason = pipeline.refused.popleft()
         assert (item.row.message_id, reason) == ("large", DeadReason.OVERSIZED_OUTBOUND)
         assert publisher.attempts == []
-        pipeline.let_go(item)
+        pipeline.release(item)
         await eventually(lambda: list(publisher.stream.ids) == ["b"])
 
 
@@ -221,7 +221,7 @@ async def test_an_unknown_error_is_tried_again_before_the_row_is_put_aside() -> 
     async with running(pipeline_on(Broken(FakeStream()))) as pipeline:
         pipeline.enqueue([row("a")], time.monotonic())
         while not pipeline.refused:
-            pipeline.hurry()
+            pipeline.retry_now()
             await asyncio.sleep(0)
     assert attempts == 5
     assert pipeline.refused[0][1] is DeadReason.INTERNAL_ERROR
@@ -240,7 +240,7 @@ async def test_a_row_held_for_long_is_not_published_before_somebody_looked() -> 
         await eventually(lambda: list(publisher.stream.ids) == ["a"])
         await eventually(lambda: pipeline.stale != [])
         (behind,) = pipeline.take_stale(10)
-        pipeline.let_go(behind)
+        pipeline.release(behind)
         assert pipeline.row_count == 0
     assert list(publisher.stream.ids) == ["a"]
 
@@ -308,5 +308,5 @@ async def _publish_through_faults(
             pipeline.enqueue(rows[start : start + 3], time.monotonic())
             await asyncio.sleep(0)
         while not pipeline.is_empty.is_set():
-            pipeline.hurry()
+            pipeline.retry_now()
             await asyncio.sleep(0)

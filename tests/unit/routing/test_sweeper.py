@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from chatlane.errors import StoreUnavailableError
 from chatlane.jobs import Job
-from chatlane.maintenance import Sweeper, Upkeep, sweeping_jobs
+from chatlane.maintenance import MaintenanceLoop, TableMaintenance, maintenance_jobs
 from tests.support.eventually import eventually
 
 SOON = timedelta(milliseconds=1)
@@ -32,7 +32,7 @@ class Counted:
 
 @asynccontextmanager
 async def sweeping(*jobs: Job) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(Sweeper(jobs, Random(1)).run())  # noqa: S311
+    task = asyncio.create_task(MaintenanceLoop(jobs, Random(1)).run())  # noqa: S311
     try:
         yield task
     finally:
@@ -95,8 +95,8 @@ async def test_every_router_has_the_same_jobs() -> None:
         yield
 
     nothing = Counted()
-    jobs = sweeping_jobs(
-        Upkeep(transaction),  # type: ignore[arg-type] # never opened
+    jobs = maintenance_jobs(
+        TableMaintenance(transaction),  # type: ignore[arg-type] # never opened
         adopt_orphans=nothing,
         sweep_turns=nothing,
         collect_undeliverable=nothing,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import Writer
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.states import Session, Turn
     from chatlane_schemas.session_changes import SessionStop
 
@@ -118,10 +118,10 @@ async def _live_turn(connection: PoolConnectionProxy, session: Session) -> Turn 
     return found.get(session.active_turn)
 
 
-class StopDesk:
+class StopService:
     """Answer `session.stop` and `turn.cancel` once; a repeated request gets the same answer."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: UnitOfWorkFactory) -> None:
         self._writer = writer
 
     async def stop(

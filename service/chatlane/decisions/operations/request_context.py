@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from chatlane.decisions.unit_of_work import Writing
+    from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.states import Lane, Session
 
@@ -52,7 +52,7 @@ class Case(NamedTuple):
         slots: How many slots a `stream` agent's messages are spread over.
     """
 
-    writing: Writing
+    writing: UnitOfWork
     catalog: Catalog
     session: Session
     at: datetime

@@ -16,7 +16,12 @@ from chatlane.domain.addressing.people import person_form
 from chatlane.domain.addressing.sources import class_of
 from chatlane.domain.commands import replies
 from chatlane.domain.commands.command_words import PASSED_ON, CommandName
-from chatlane.domain.commands.session_summaries import Card, Cards, Reach, reach_of
+from chatlane.domain.commands.session_summaries import (
+    SessionScope,
+    SessionSummaries,
+    SessionSummary,
+    scope_of,
+)
 from chatlane.domain.commands.shown_lists import list_key
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import TitleRow
@@ -39,21 +44,21 @@ if TYPE_CHECKING:
     from chatlane.domain.commands.command_words import CommandRules
     from chatlane.domain.commands.shown_lists import ShownList
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import Arrived, Placement
+    from chatlane.domain.lanes import Placement, ResolvedMessage
 
 MAX_LISTED: Final = 10
 _NO_TITLE: Final = "-"
 _NUMBER: Final = re.compile("[1-9][0-9]?")
 
 
-class Given(NamedTuple):
+class CommandInvocation(NamedTuple):
     """A permitted command and its place; `session` is the open session of its lane, if any.
 
     Attributes:
         is_in_several_places: More than one lane leads to the session.
     """
 
-    arrived: Arrived
+    arrived: ResolvedMessage
     name: CommandName
     argument: str
     rules: CommandRules
@@ -61,7 +66,7 @@ class Given(NamedTuple):
     is_in_several_places: bool = False
 
     @property
-    def going_on(self) -> Session:
+    def session_or_raise(self) -> Session:
         """Return the session, for a command that needs one."""
         if self.session is None:
             raise ValueError(self.name)
@@ -105,7 +110,7 @@ class Given(NamedTuple):
         return needs.get(self.name, False)
 
 
-class Commanding:
+class CommandHandlers:
     """Executes the commands of one batch, in their order among its messages.
 
     Args:
@@ -113,14 +118,14 @@ class Commanding:
     """
 
     def __init__(
-        self, placement: Placement, cards: Cards, effects: Effects, catalog: Catalog
+        self, placement: Placement, cards: SessionSummaries, effects: Effects, catalog: Catalog
     ) -> None:
         self.placement = placement
         self.cards = cards
         self.effects = effects
         self._catalog = catalog
 
-    def accept(self, arrived: Arrived) -> Given | None:
+    def accept(self, arrived: ResolvedMessage) -> CommandInvocation | None:
         """Return the command to execute; None if there is none, or after refusing it.
 
         Text after the line of a command is a message, even if the command is refused.
@@ -138,7 +143,7 @@ class Commanding:
         session = self.placement.find_session(arrived)
         if session is not None and session.ended_at is not None:
             session = None
-        given = Given(
+        given = CommandInvocation(
             arrived,
             command.name,
             command.argument,
@@ -159,11 +164,11 @@ class Commanding:
         loaded = sum(lane.session_id == session.id for lane in self.placement.lanes.values())
         return loaded + self.cards.of(session).other_lanes > 1
 
-    def carry_out(self, given: Given) -> str:
+    def run_command(self, given: CommandInvocation) -> str:
         """Execute a command that needs memory only, and return the reply."""
         return HANDLERS[given.name](self, given)
 
-    def answer(self, given: Given, said: str) -> None:
+    def answer(self, given: CommandInvocation, said: str) -> None:
         """Send the reply to a command to the chat."""
         arrived = given.arrived
         begin = len(self.effects.publications)
@@ -171,10 +176,10 @@ class Commanding:
         self._say(arrived, f"{said}\n{replies.FILES_UNREAD}" if has_files else said)
         self.effects.trace(begin, arrived.trace)
 
-    def _say(self, arrived: Arrived, said: str) -> None:
+    def _say(self, arrived: ResolvedMessage, said: str) -> None:
         # An ended session is used as well, to keep its answers in one order. Without a session
         # there is no order to keep.
-        session = self.placement.find_session(arrived) or _nobodys(arrived)
+        session = self.placement.find_session(arrived) or _placeholder_session(arrived)
         answer_id = derived_id(arrived.stored_at, arrived.digests[0], "reply")
         speaking = Speaking(
             session,
@@ -185,7 +190,7 @@ class Commanding:
         )
         speaking.say(Part(text=said), answer_id, self.effects)
 
-    def begin_anew(self, given: Given) -> str:
+    def new_session(self, given: CommandInvocation) -> str:
         """Point the lane to a new session; end the old one unless another lane points to it."""
         arrived, session = given.arrived, given.session
         behind = self.placement.find_session(arrived)
@@ -203,7 +208,7 @@ class Commanding:
             lines.append(self.entitle(following, title, given))
         return "\n".join(lines)
 
-    def title(self, given: Given) -> str:
+    def title(self, given: CommandInvocation) -> str:
         """Show, set or remove the title."""
         session = given.session
         if session is None:
@@ -215,7 +220,7 @@ class Commanding:
         _own(session, given.arrived)
         return self.entitle(session, "" if title == _NO_TITLE else title, given)
 
-    def entitle(self, session: Session, title: str, given: Given) -> str:
+    def entitle(self, session: Session, title: str, given: CommandInvocation) -> str:
         """Set the title of a session, unless it is too long or another session in scope has it."""
         if len(title) > MAX_TITLE_CHARACTERS:
             return replies.title_too_long(MAX_TITLE_CHARACTERS)
@@ -229,7 +234,7 @@ class Commanding:
         card.title, card.title_scope = (title, scope) if title else (None, None)
         return replies.titled(title) if title else replies.TITLE_CLEARED
 
-    def list_sessions(self, given: Given) -> str:
+    def list_sessions(self, given: CommandInvocation) -> str:
         """Return the list of sessions that the person may name here."""
         cards = self._listed(given)
         self._note_shown(given, cards)
@@ -240,7 +245,7 @@ class Commanding:
         is_choice = given.name is CommandName.RESUME
         return replies.choice(text, given.rules.prefix) if is_choice else text
 
-    def _listed(self, given: Given) -> list[Card]:
+    def _listed(self, given: CommandInvocation) -> list[SessionSummary]:
         self._refresh()
         current = None if given.session is None else given.session.id
         found = self.cards.within(self.reach(given.arrived))
@@ -251,7 +256,7 @@ class Commanding:
             cards.append(self.cards.of(given.session))
         return sorted(cards, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
 
-    def sought(self, given: Given) -> Card | None:
+    def sought(self, given: CommandInvocation) -> SessionSummary | None:
         """Return the session that the argument names: by number in the list, title or id."""
         wanted = shown_title(given.argument)
         if _NUMBER.fullmatch(wanted):
@@ -266,22 +271,22 @@ class Commanding:
                 return card
         return None
 
-    def _note_shown(self, given: Given, cards: Sequence[Card]) -> None:
+    def _note_shown(self, given: CommandInvocation, cards: Sequence[SessionSummary]) -> None:
         arrived = given.arrived
         key = list_key(arrived.session_key, arrived.person)
         self.cards.shown.show(key, arrived.stored_at, [card.id for card in cards])
 
-    def _shown(self, given: Given) -> ShownList | None:
+    def _shown(self, given: CommandInvocation) -> ShownList | None:
         arrived = given.arrived
         return self.cards.shown.by_key.get(list_key(arrived.session_key, arrived.person))
 
-    def means_old_list(self, given: Given) -> bool:
+    def means_old_list(self, given: CommandInvocation) -> bool:
         """Return whether the argument is a number of a list that was shown too long ago."""
         shown = self._shown(given)
         is_number = _NUMBER.fullmatch(shown_title(given.argument)) is not None
         return is_number and shown is not None and not shown.is_valid(given.arrived.stored_at)
 
-    def _numbered(self, given: Given) -> Sequence[Card | None]:
+    def _numbered(self, given: CommandInvocation) -> Sequence[SessionSummary | None]:
         """Return the sessions as numbered in the list that a person saw; None if deleted.
 
         For a person who has seen no list, a number refers to the list as it would be shown now.
@@ -291,17 +296,17 @@ class Commanding:
             return self._listed(given)
         return [self.cards.by_id.get(id_) for id_ in shown.session_ids]
 
-    def help(self, given: Given) -> str:
+    def help(self, given: CommandInvocation) -> str:
         """Return the commands that the person may use."""
         names = (name for name in CommandName if may_use(given.arrived, given.rules, name))
         return replies.help_text(names, given.rules.prefix)
 
-    def nothing_to_stop(self, given: Given) -> str:
+    def nothing_to_stop(self, given: CommandInvocation) -> str:
         """Return the reply if no turn is live."""
         is_stream = given.arrived.agent.delivery == "stream"
         return replies.NO_STOPPING if is_stream else replies.NOTHING_TO_STOP
 
-    def pass_on(self, given: Given) -> str:
+    def pass_on(self, given: CommandInvocation) -> str:
         """Deliver the text after a command to the agent as a separate message."""
         if not given.passes_on:
             return replies.nothing_said(given.name, given.rules.prefix)
@@ -322,7 +327,7 @@ class Commanding:
             return replies.ANSWERED_NOW
         return replies.QUEUED if is_queued else replies.STEERED
 
-    def bring_rest(self, given: Given) -> None:
+    def bring_rest(self, given: CommandInvocation) -> None:
         """Deliver the text after the line of a command to the agent, with its attachments."""
         if not given.rest:
             return
@@ -332,18 +337,18 @@ class Commanding:
         self.placement.route_behind_command(arrived._replace(event=event))
         self.effects.trace(begin, arrived.trace)
 
-    def not_now(self, given: Given) -> str:
+    def not_now(self, given: CommandInvocation) -> str:
         """Return the reason why the transcript is not changed."""
         return replies.STILL_RUNS if given.is_running else replies.NO_CONVERSATION
 
-    def model(self, given: Given) -> str:
+    def model(self, given: CommandInvocation) -> str:
         """Return the current model."""
         if given.session is None:
             return replies.NO_CONVERSATION
         name = self.cards.of(given.session).model
         return replies.model_now(name) if name else replies.NO_MODEL
 
-    def status(self, given: Given) -> str:
+    def status(self, given: CommandInvocation) -> str:
         """Return the state of the conversation."""
         behind = self.placement.find_session(given.arrived)
         if behind is None:
@@ -367,30 +372,30 @@ class Commanding:
                 card = self.cards.of(session)
                 card.said, card.owner = session.user_messages, session.owner
 
-    def reach(self, arrived: Arrived) -> Reach:
+    def reach(self, arrived: ResolvedMessage) -> SessionScope:
         """Return the scope of sessions that a command may name."""
         known = self.cards.reaches.get((arrived.session_key, arrived.person))
-        return known or reach_of(arrived.session_key, arrived.person)
+        return known or scope_of(arrived.session_key, arrived.person)
 
 
-HANDLERS: Final[Mapping[CommandName, Callable[[Commanding, Given], str]]] = {
-    CommandName.NEW: Commanding.begin_anew,
-    CommandName.STOP: Commanding.nothing_to_stop,
-    CommandName.QUEUE: Commanding.pass_on,
-    CommandName.STEER: Commanding.pass_on,
-    CommandName.UNDO: Commanding.not_now,
-    CommandName.RETRY: Commanding.not_now,
-    CommandName.TITLE: Commanding.title,
-    CommandName.SESSIONS: Commanding.list_sessions,
-    CommandName.RESUME: Commanding.list_sessions,
-    CommandName.BRANCH: Commanding.not_now,
-    CommandName.MODEL: Commanding.model,
-    CommandName.STATUS: Commanding.status,
-    CommandName.HELP: Commanding.help,
+HANDLERS: Final[Mapping[CommandName, Callable[[CommandHandlers, CommandInvocation], str]]] = {
+    CommandName.NEW: CommandHandlers.new_session,
+    CommandName.STOP: CommandHandlers.nothing_to_stop,
+    CommandName.QUEUE: CommandHandlers.pass_on,
+    CommandName.STEER: CommandHandlers.pass_on,
+    CommandName.UNDO: CommandHandlers.not_now,
+    CommandName.RETRY: CommandHandlers.not_now,
+    CommandName.TITLE: CommandHandlers.title,
+    CommandName.SESSIONS: CommandHandlers.list_sessions,
+    CommandName.RESUME: CommandHandlers.list_sessions,
+    CommandName.BRANCH: CommandHandlers.not_now,
+    CommandName.MODEL: CommandHandlers.model,
+    CommandName.STATUS: CommandHandlers.status,
+    CommandName.HELP: CommandHandlers.help,
 }
 
 
-def may_use(arrived: Arrived, rules: CommandRules, name: CommandName) -> bool:
+def may_use(arrived: ResolvedMessage, rules: CommandRules, name: CommandName) -> bool:
     """Return whether the sender of a message may use a command in this chat."""
     if name in rules.off:
         return False
@@ -399,7 +404,7 @@ def may_use(arrived: Arrived, rules: CommandRules, name: CommandName) -> bool:
     return rules.permits(name, chat_class, ids_of(arrived))
 
 
-def ids_of(arrived: Arrived) -> set[str]:
+def ids_of(arrived: ResolvedMessage) -> set[str]:
     """Return every platform id of the sender of a message, in each of its forms."""
     event, person = arrived.event, arrived.person
     sender = event.sender
@@ -410,13 +415,13 @@ def ids_of(arrived: Arrived) -> set[str]:
     return ids | {form for id_ in ids if (form := person_form(event.platform, id_))}
 
 
-def _own(session: Session, arrived: Arrived) -> None:
+def _own(session: Session, arrived: ResolvedMessage) -> None:
     """Make the person the owner of a session that has none."""
     if session.owner is None and not is_shared_lane(arrived.session_key):
         session.owner = owner_of(session.session_key, arrived.person)
 
 
-def _nobodys(arrived: Arrived) -> Session:
+def _placeholder_session(arrived: ResolvedMessage) -> Session:
     """Return a temporary session that replies where there is none; it is not stored."""
     return Session(
         id=derived_id(arrived.stored_at, arrived.digests[0], "no session"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from chatlane.domain.commands.session_summaries import Card
+    from chatlane.domain.commands.session_summaries import SessionSummary
 
 NEW: Final = "New conversation started. The previous one is kept."
 NEW_IN_ONE_PLACE: Final = (
@@ -143,7 +143,7 @@ def undone(text: str | None) -> str:
     return f"Undone, starting with: {_beginning(words)}"
 
 
-def resumed(card: Card) -> str:
+def resumed(card: SessionSummary) -> str:
     """Return the reply with the resumed conversation."""
     return f"Back in {_name(card)}."
 
@@ -163,7 +163,9 @@ def choice(told: str, prefix: str) -> str:
     return f"{told}\nWrite {prefix}{CommandName.RESUME} and a number to go back to one."
 
 
-def status(card: Card, agent: str, *, waiting: int, is_running: bool, has_ended: bool) -> str:
+def status(
+    card: SessionSummary, agent: str, *, waiting: int, is_running: bool, has_ended: bool
+) -> str:
     """Return the reply with the state of a conversation."""
     called = "This conversation" if card.title is None else named(card.title)
     began = f"{called} began {_moment(card.started_at)}, {_count(card.said, 'message')}."
@@ -184,17 +186,17 @@ def _waiting(count: int) -> str:
     return f" {_count(count, 'message')} {'waits' if count == 1 else 'wait'}."
 
 
-def listing(cards: Sequence[Card], current: UUID | None) -> str:
+def listing(cards: Sequence[SessionSummary], current: UUID | None) -> str:
     """Return conversations as numbered lines."""
     return "\n".join(f"{n}. {_line(card, current)}" for n, card in enumerate(cards, 1))
 
 
-def _line(card: Card, current: UUID | None) -> str:
+def _line(card: SessionSummary, current: UUID | None) -> str:
     mark = ", this one" if card.id == current else ""
     return f"{_name(card)} ({_moment(card.started_at)}, {_count(card.said, 'message')}{mark})"
 
 
-def _name(card: Card) -> str:
+def _name(card: SessionSummary) -> str:
     if card.title:
         return named(card.title)
     words = card.first_words or ""

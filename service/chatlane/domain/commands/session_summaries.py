@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FIRST_WORDS_CHARACTERS: Final = 1000
 
 
-class Reach(NamedTuple):
+class SessionScope(NamedTuple):
     """The sessions that a command may name.
 
     In a direct message: sessions of the same person and profile in direct messages. In a chat of
@@ -52,7 +52,9 @@ class Reach(NamedTuple):
         return self.owners | {self.key}
 
 
-def reach_of(session_key: str, person: str | None, other_owners: Iterable[str] = ()) -> Reach:
+def scope_of(
+    session_key: str, person: str | None, other_owners: Iterable[str] = ()
+) -> SessionScope:
     """Return the sessions that a person on a lane may name.
 
     Args:
@@ -66,11 +68,11 @@ def reach_of(session_key: str, person: str | None, other_owners: Iterable[str] =
     place = ParsedKey(key.profile, key.platform, key.account, key.chat_class, chat)
     prefix = key_text(place) + (":" if chat is not None else "")
     owners = frozenset() if owner is None else frozenset({owner, *other_owners})
-    return Reach(owners, prefix, session_key)
+    return SessionScope(owners, prefix, session_key)
 
 
 @dataclass(slots=True)
-class Card:
+class SessionSummary:
     """A summary of a session.
 
     Attributes:
@@ -94,13 +96,13 @@ class Card:
     first_words: str | None = None
 
 
-def new_card(session: Session) -> Card:
+def new_card(session: Session) -> SessionSummary:
     """Return the summary of a session that was just opened."""
-    return Card(session.id, session.session_key, session.owner, session.started_at)
+    return SessionSummary(session.id, session.session_key, session.owner, session.started_at)
 
 
 @dataclass(slots=True)
-class Cards:
+class SessionSummaries:
     """The summaries of one batch, updated with the changes of its commands.
 
     Attributes:
@@ -112,14 +114,14 @@ class Cards:
         shown: The lists that people have seen, to which numbers refer.
     """
 
-    by_id: dict[UUID, Card] = field(default_factory=dict)
-    reaches: dict[tuple[str, str | None], Reach] = field(default_factory=dict)
+    by_id: dict[UUID, SessionSummary] = field(default_factory=dict)
+    reaches: dict[tuple[str, str | None], SessionScope] = field(default_factory=dict)
     tips: dict[UUID, UUID] = field(default_factory=dict)
     loaded: frozenset[UUID] = frozenset()
     waiting: Counter[UUID] = field(default_factory=Counter)
     shown: ShownLists = field(default_factory=ShownLists)
 
-    def of(self, session: Session) -> Card:
+    def of(self, session: Session) -> SessionSummary:
         """Return the summary of a session of the batch."""
         return self.by_id.get(session.id) or self.by_id.setdefault(session.id, new_card(session))
 
@@ -128,12 +130,12 @@ class Cards:
         self.of(session).waiting = 0
         self.waiting.pop(session.id, None)
 
-    def within(self, reach: Reach) -> list[Card]:
+    def within(self, reach: SessionScope) -> list[SessionSummary]:
         """Return the sessions in scope, newest first."""
         found = (card for card in self.by_id.values() if reach.holds(card.session_key, card.owner))
         return sorted(found, key=lambda card: card.id, reverse=True)
 
-    def titled(self, title: str, scopes: Iterable[str]) -> Card | None:
+    def titled(self, title: str, scopes: Iterable[str]) -> SessionSummary | None:
         """Return the newest session in these scopes whose title compares equal."""
         known, key = frozenset(scopes), title_key(title)
         found = (

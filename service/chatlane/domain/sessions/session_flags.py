@@ -10,7 +10,7 @@ from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.policy import served_boundary_at
-from chatlane.domain.sessions.session_handoff import follow
+from chatlane.domain.sessions.session_handoff import inherit_from
 from chatlane.domain.sessions.transcripts import BRANCH
 from chatlane.domain.states import Session
 from chatlane_schemas.codec import encode
@@ -73,7 +73,7 @@ def next_session(
         owner=previous.owner,
         is_new=True,
     )
-    follow(session, previous, ResetReason.REQUESTED)
+    inherit_from(session, previous, ResetReason.REQUESTED)
     _announce_start(session, previous, effects)
     return session
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
     from chatlane_schemas.source import Source
 
-_UNTOLD: Final = UUID(int=0)
+_NOT_ANNOUNCED: Final = UUID(int=0)
 
 _ALWAYS_TOLD: Final = {
     ResetReason.SUSPENDED: "This is a new conversation: the last one could not continue.",
@@ -40,26 +40,26 @@ def reason_after(previous: Session) -> ResetReason | None:
     return None if previous.end_reason is None else _UNASKED.get(previous.end_reason)
 
 
-def follow(session: Session, previous: Session, reason: ResetReason | None) -> None:
+def inherit_from(session: Session, previous: Session, reason: ResetReason | None) -> None:
     """Give a new session the start reason and the note that the session before left for it."""
     session.start_reason = reason
     session.opening_note = previous.carry_over
     if reason is not None or session.opening_note is not None:
         session.reset_had_activity = previous.answers > 0
-        session.told_in = _UNTOLD
+        session.told_in = _NOT_ANNOUNCED
         session.has_new_flags = True
 
 
-def tell_agent(session: Session, place: UUID) -> None:
+def announce_to_agent(session: Session, place: UUID) -> None:
     """Announce the start of a session in this first turn or routed message, if it is pending."""
-    if session.told_in == _UNTOLD:
+    if session.told_in == _NOT_ANNOUNCED:
         session.told_in = place
         session.has_new_flags = True
 
 
 def tell_first_turn(session: Session) -> None:
     """Let the next turn open a session although its transcript has rows that no worker has seen."""
-    session.told_in = _UNTOLD
+    session.told_in = _NOT_ANNOUNCED
     session.has_new_flags = True
 
 

@@ -24,14 +24,14 @@ _VERY_SOON: Final = timedelta(seconds=5)
 _STEP: Final = timedelta(milliseconds=1)
 
 
-class Looked(NamedTuple):
+class ResetCheck(NamedTuple):
     """When to check an open session again (None: no rule ends it), and its announced end."""
 
     check_at: datetime | None
     ending_at: datetime | None
 
 
-def look(
+def evaluate(
     session: Session,
     policy: ResetPolicy,
     *,
@@ -40,7 +40,7 @@ def look(
     ending_at: datetime | None,
     has_waiting: bool,
     effects: Effects,
-) -> Looked:
+) -> ResetCheck:
     """Announce the end of a session, end it, or leave it open for now.
 
     A session ends once: the caller holds its lock, and an earlier end is visible. It does not end
@@ -54,21 +54,21 @@ def look(
     """
     due = timed_end(session, policy)
     if due is None or session.ended_at is not None or session.suspended_at is not None:
-        return Looked(None, ending_at)
+        return ResetCheck(None, ending_at)
     kept_until = _kept_until(session, due, policy, now, has_waiting=has_waiting)
     if kept_until is not None:
-        return Looked(kept_until, ending_at)
+        return ResetCheck(kept_until, ending_at)
     warning = _warning(policy)
     if ending_at is None or ending_at < due.at:
         ending_at = max(due.at, now + warning)
         if warning > timedelta(0):
             _announce(session, due, ending_at, effects)
-            return Looked(ending_at + _STEP, ending_at)
+            return ResetCheck(ending_at + _STEP, ending_at)
     if now <= ending_at:
-        return Looked(ending_at + _STEP, ending_at)
+        return ResetCheck(ending_at + _STEP, ending_at)
     if committed_until is None or committed_until <= ending_at:
-        return Looked(now + _VERY_SOON, ending_at)
-    return Looked(_end(session, policy, now, effects), ending_at)
+        return ResetCheck(now + _VERY_SOON, ending_at)
+    return ResetCheck(_end(session, policy, now, effects), ending_at)
 
 
 def _kept_until(

@@ -24,13 +24,13 @@ NONE: Final = timedelta(0)
 LONGEST_BURST: Final = timedelta(seconds=10)
 
 
-def put_off(turn: Turn, span: timedelta) -> None:
+def defer(turn: Turn, span: timedelta) -> None:
     """Delay a turn that a worker claimed too early."""
     turn.rest = "resting"
     turn.due_in = span
 
 
-def prolong(turn: Turn, at: datetime, span: timedelta, cap: timedelta) -> None:
+def extend(turn: Turn, at: datetime, span: timedelta, cap: timedelta) -> None:
     """Delay a turn that this batch opened for another message of the batch.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic_core import to_json
 
 from chatlane.domain.counts import CountName
-from chatlane.domain.dead import bury
+from chatlane.domain.dead import add_dead_letter
 from chatlane.domain.effects import (
     Effects,
     LateRow,
@@ -347,7 +347,7 @@ def fail_turn(
     turn.error = error
     effects.changed_turns.append(turn)
     pointer = {"turn_id": turn.id, "session_id": session.id, "attempts": turn.tries}
-    bury(
+    add_dead_letter(
         effects,
         stage=Stage.TURNS,
         reason=DeadReason.TURN_FAILED,
@@ -510,7 +510,7 @@ def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:
 def _refuse(
     arrived: ArrivedResult, reason: DeadReason, effects: Effects, detail: str | None = None
 ) -> None:
-    bury(
+    add_dead_letter(
         effects,
         stage=Stage.RESULTS,
         reason=reason,

@@ -146,7 +146,7 @@ WHERE session_id = ANY($1::uuid[]) AND role = 'user' AND source #>> '{chat,id}' 
 """
 
 
-async def readdress(
+async def update_addresses(
     connection: "PoolConnectionProxy", sessions: Sequence[UUID], before: Sequence[str], new: str
 ) -> None:
     """Set the chat's new id as the address of everything unanswered in these sessions.

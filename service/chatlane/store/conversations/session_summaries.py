@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.commands.session_summaries import FIRST_WORDS_CHARACTERS, Card
+from chatlane.domain.commands.session_summaries import FIRST_WORDS_CHARACTERS, SessionSummary
 from chatlane.postgres.columns import columns
 from chatlane.store.conversations.title_keys import TITLE_KEY
 from chatlane_schemas.events import EndReason
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.commands.session_summaries import Reach
+    from chatlane.domain.commands.session_summaries import SessionScope
 
 _WAITING_SHOWN: Final = 101
 # A session with this end reason continues in another session, which is listed itself.
@@ -33,7 +33,7 @@ FROM sessions WHERE id = ANY($1::uuid[])
 """
 
 
-async def find(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Card]:
+async def find(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[SessionSummary]:
     """Return the summaries of sessions; counts at most 101 waiting messages.
 
     `other_lanes` counts all lanes of a session.
@@ -73,8 +73,8 @@ FROM newest
 
 
 async def newest(
-    connection: "PoolConnectionProxy", reaches: "Iterable[Reach]", limit: int
-) -> list[Card]:
+    connection: "PoolConnectionProxy", reaches: "Iterable[SessionScope]", limit: int
+) -> list[SessionSummary]:
     """Return up to `limit` of the newest sessions within each scope that have user messages."""
     wanted = set(reaches)
     of_people = {(owner, reach.prefix) for reach in wanted for owner in reach.owners}
@@ -103,12 +103,12 @@ CROSS JOIN LATERAL (
 
 async def titled(
     connection: "PoolConnectionProxy", wanted: "Iterable[tuple[str, str]]"
-) -> list[Card]:
+) -> list[SessionSummary]:
     """Return the newest session of a scope for each title, compared by title key."""
     keys = {(title_key(title), scope) for title, scope in wanted}
     rows = await connection.fetch(TITLED_SQL, *columns(keys, 2))
     return [_card(row) for row in rows]
 
 
-def _card(row: "Record") -> Card:
-    return Card(**dict(row.items()))
+def _card(row: "Record") -> SessionSummary:
+    return SessionSummary(**dict(row.items()))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
 
-class Tenure(NamedTuple):
+class PartitionLease(NamedTuple):
     """A partition held under a fencing number."""
 
     partition: PartitionId
@@ -42,7 +42,7 @@ class Claim(NamedTuple):
     had_owner: bool
 
 
-class Holding(NamedTuple):
+class PartitionOwner(NamedTuple):
     """The current owner of a partition.
 
     Attributes:
@@ -110,7 +110,7 @@ FROM partitions ORDER BY log, id
 """
 
 
-async def holdings(connection: "PoolConnectionProxy") -> list[Holding]:
+async def holdings(connection: "PoolConnectionProxy") -> list[PartitionOwner]:
     """Return the owner of each partition of both logs."""
     return [_holding(row) for row in await connection.fetch(HOLDINGS_SQL)]
 
@@ -185,7 +185,7 @@ RETURNING p.log, p.id
 async def renew_idle(
     connection: "PoolConnectionProxy",
     router: "UUID",
-    tenures: Iterable[Tenure],
+    tenures: Iterable[PartitionLease],
     lease: "timedelta",
     *,
     caught_up: Collection[PartitionId] = (),
@@ -303,7 +303,7 @@ RETURNING epoch
 async def rewind(
     connection: "PoolConnectionProxy",
     router: "UUID",
-    tenure: Tenure,
+    tenure: PartitionLease,
     *,
     cursor: int,
     generation: str,
@@ -333,7 +333,7 @@ RETURNING suspect_count
 async def suspect(
     connection: "PoolConnectionProxy",
     router: "UUID",
-    tenure: Tenure,
+    tenure: PartitionLease,
     sequence: int,
     lease: "timedelta",
 ) -> int | None:
@@ -349,8 +349,8 @@ async def suspect(
     return count
 
 
-def _holding(row: "Record") -> Holding:
-    return Holding(
+def _holding(row: "Record") -> PartitionOwner:
+    return PartitionOwner(
         _id(row),
         row["owner"],
         row["epoch"],
@@ -374,7 +374,7 @@ def _id(row: "Record") -> PartitionId:
     return PartitionId(row["log"], row["id"])
 
 
-def _tenure_columns(tenures: Iterable[Tenure]) -> list[list[object]]:
+def _tenure_columns(tenures: Iterable[PartitionLease]) -> list[list[object]]:
     return columns([(*tenure.partition, tenure.epoch) for tenure in tenures], 3)
 
 

@@ -11,12 +11,12 @@ from uuid import UUID
 import typer
 from pydantic import ValidationError
 
-from chatlane.cli.options import open_nats, read_client_settings
-from chatlane.cli.reporting import NOT_FOUND, UNANSWERED, CommandError
-from chatlane.cli.short_ids import full_id, matching, only_match, short_digits
+from chatlane.cli.shared.error_report import NOT_FOUND, UNANSWERED, CommandError
+from chatlane.cli.shared.options import open_nats, read_client_settings
+from chatlane.cli.shared.short_ids import full_id, matching, only_match, short_digits
+from chatlane_client.api.session_api import SessionApi
+from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.errors import UnansweredRequestError
-from chatlane_client.session_api import SessionApi
-from chatlane_client.transcripts import TranscriptApi
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionView
 

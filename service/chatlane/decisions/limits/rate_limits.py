@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chatlane.decisions.rejected_message import Refused
+from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.domain.commands.notices import RATE_LIMITED
 from chatlane.domain.ids import derived_id
 from chatlane.domain.limits.admission import admit
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.limits.admission import Bucket, Counter
     from chatlane.domain.states import Session
 
@@ -34,7 +34,9 @@ class Admission:
         self._buckets = buckets
 
     @classmethod
-    async def load(cls, connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Admission:
+    async def load(
+        cls, connection: PoolConnectionProxy, arrived: Sequence[ResolvedMessage]
+    ) -> Admission:
         """Lock the buckets of a batch, after aliases and before sessions."""
         keys = {
             counter.key
@@ -44,7 +46,7 @@ class Admission:
         }
         return cls(await admission.lock(connection, keys) if keys else {})
 
-    def refuses(self, message: Arrived, session: Session | None, effects: Effects) -> bool:
+    def refuses(self, message: ResolvedMessage, session: Session | None, effects: Effects) -> bool:
         """Count a message, or dead-letter it and return True.
 
         A rejected message leaves no dedupe mark: it may be admitted when it arrives again.
@@ -60,12 +62,16 @@ class Admission:
         if over is None:
             return False
         detail = f"limit per {over.scope}"
-        Refused(message.counted.message, DeadReason.RATE_LIMITED, detail).bury(effects)
+        RejectedMessage(message.counted.message, DeadReason.RATE_LIMITED, detail).add_dead_letter(
+            effects
+        )
         if session is not None and session.ended_at is None:
             self._tell(message, over, session, effects)
         return True
 
-    def _tell(self, message: Arrived, over: Counter, session: Session, effects: Effects) -> None:
+    def _tell(
+        self, message: ResolvedMessage, over: Counter, session: Session, effects: Effects
+    ) -> None:
         limit = over.limit
         if not self._buckets[over.key].may_tell(limit, message.stored_at):
             return

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 from urllib.parse import urlsplit
 
-from chatlane_client.secured import Refusal, without_chats
+from chatlane_client.transport.secured import Refusal, without_chats
 
 _log = logging.getLogger("chatlane_client")
 

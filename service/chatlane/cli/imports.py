@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chatlane.cli.auditing import audited
-from chatlane.cli.options import AsJson, Config, read_settings
-from chatlane.cli.reporting import WRONG_SETTINGS, CommandError
+from chatlane.cli.audit import audited
+from chatlane.cli.shared.error_report import WRONG_SETTINGS, CommandError
+from chatlane.cli.shared.options import AsJson, Config, read_settings
 from chatlane.domain.prompts.sanitize import json_line
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _print_json(report: "Report") -> None:
 
 
 def _print_report(report: "Report") -> None:
-    from chatlane.cli.terminal import open_console, plain
+    from chatlane.cli.shared.terminal import open_console, plain
 
     console = open_console()
     done = {what: count for what, count in sorted(report.done.items()) if count}

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.lanes import Arrived
+    from chatlane.domain.lanes import ResolvedMessage
 
 # Most lanes of a chat that are read to find when a person last wrote. In a larger chat the person
 # may be missed, and a bot may have to pause before its messages are accepted again.
 _MOST_LANES: Final = 1000
 
 
-async def load(connection: PoolConnectionProxy, arrived: Sequence[Arrived]) -> Bots | None:
+async def load(connection: PoolConnectionProxy, arrived: Sequence[ResolvedMessage]) -> Bots | None:
     """Lock the budgets of the bots that write in a batch, after aliases and before sessions."""
     pairs = [(message.pair, message.session_key) for message in arrived if message.pair is not None]
     if not pairs:

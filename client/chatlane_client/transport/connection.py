@@ -15,9 +15,9 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane_client.connection_log import ConnectionLog
 from chatlane_client.errors import ConnectionClosedError
-from chatlane_client.secured import (
+from chatlane_client.transport.connection_log import ConnectionLog
+from chatlane_client.transport.secured import (
     OnRefused,
     SecuredClient,
     read_key_again,

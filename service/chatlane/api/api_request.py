@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     """A request and the tokens of its subject, the only trusted facts about its caller.
 
     Attributes:
@@ -27,5 +27,5 @@ class Asked:
         return self.agent is not None or self.account is not None
 
 
-Handle: TypeAlias = Callable[[Asked], Awaitable[bytes]]
+Handle: TypeAlias = Callable[[ApiRequest], Awaitable[bytes]]
 """Answers a request; never raises."""

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane.api.problems import problem_text
-from chatlane.domain.callers import Operator
+from chatlane.domain.sessions.callers import Operator
 from chatlane.errors import TransientError
 from chatlane.observability.logs import get_logger
 from chatlane_schemas.codec import DecodeError, decode, encode
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
-    from chatlane.api.asked import Asked
+    from chatlane.api.api_request import ApiRequest
     from chatlane.observability.metrics import Metrics
 
 _log = get_logger("api")
@@ -33,7 +33,7 @@ MAX_REPLY_BYTES: Final = 512 * 1024
 _HEADER_BYTES: Final = 1024
 
 
-class Answering:
+class RequestHandler:
     """Turns a request body into a reply body, also when the handler fails.
 
     Args:
@@ -60,7 +60,7 @@ class Answering:
         self,
         method: str,
         request: type[RequestT],
-        asked: Asked,
+        asked: ApiRequest,
         act: Callable[[RequestT], Awaitable[Envelope]],
     ) -> bytes:
         """Return the encoded reply of `act`, or an `ApiReply` with the reason for a refusal."""
@@ -69,13 +69,13 @@ class Answering:
         error = reply.error if isinstance(reply, ApiReply) else None
         took = timedelta(seconds=time.monotonic() - started)
         self._metrics.record_api_answer(method, error.code if error else "ok", took)
-        return self._fitting(method, encode(reply))
+        return self._within_payload_limit(method, encode(reply))
 
     async def answer_read(
         self,
         method: str,
         request: type[RequestT],
-        asked: Asked,
+        asked: ApiRequest,
         read: Callable[[RequestT], Awaitable[Envelope]],
     ) -> bytes:
         """Answer a read-only request; for an operator, write the audit entry before the reply."""
@@ -97,7 +97,7 @@ class Answering:
         self,
         method: str,
         request: type[RequestT],
-        asked: Asked,
+        asked: ApiRequest,
         decide: Callable[[str, RequestT, bytes], Awaitable[Envelope]],
     ) -> bytes:
         """Answer a request that changes something.
@@ -120,7 +120,7 @@ class Answering:
 
         return await self.answer(method, request, asked, act)
 
-    def _fitting(self, method: str, body: bytes) -> bytes:
+    def _within_payload_limit(self, method: str, body: bytes) -> bytes:
         if len(body) <= self._max_payload() - _HEADER_BYTES:
             return body
         _log.error("answer_too_large", method=method, size_bytes=len(body))
@@ -135,12 +135,12 @@ class Answering:
         self,
         method: str,
         request: type[RequestT],
-        asked: Asked,
+        asked: ApiRequest,
         act: Callable[[RequestT], Awaitable[Envelope]],
     ) -> Envelope:
         try:
             decoded = decode(request, asked.body)
-            return await self._unlawful(asked, decoded) or await act(decoded)
+            return await self._authorize(asked, decoded) or await act(decoded)
         except DecodeError as exc:
             return refusal(ApiErrorCode.INVALID, problem_text(exc))
         except TransientError as exc:
@@ -152,7 +152,7 @@ class Answering:
                 ApiErrorCode.UNAVAILABLE, "the request failed in the service; its log says why"
             )
 
-    async def _unlawful(self, asked: Asked, request: Envelope) -> ApiReply | None:
+    async def _authorize(self, asked: ApiRequest, request: Envelope) -> ApiReply | None:
         """Return the refusal of a request that its subject does not allow.
 
         The only place that checks this, so that no handler can omit it. A session of another agent

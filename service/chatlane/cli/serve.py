@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chatlane.cli.options import Config, duration_option, read_client_settings, read_settings
+from chatlane.cli.shared.options import Config, duration_option, read_client_settings, read_settings
 from chatlane.observability.logs import configure_logging, log_uncaught
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TypedDict, TypeVar
 from nats.aio.client import Client
 
 from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
-from chatlane_client.retry import Backoff, CancellationGuard
-from chatlane_client.wire import ask
+from chatlane_client.transport.retry import Backoff, CancellationGuard
+from chatlane_client.transport.wire import ask
 from chatlane_schemas import Envelope, new_envelope_id, subjects
 from chatlane_schemas.people import Person
 from chatlane_schemas.sessions import SessionReply, SessionView

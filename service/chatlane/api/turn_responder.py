@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
-from chatlane.api.asked import Asked
+from chatlane.api.api_request import ApiRequest
 from chatlane.api.routes import (
     CONCURRENT,
     PENDING_BYTES,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from chatlane.api.asked import Handle
+    from chatlane.api.api_request import Handle
     from chatlane.api.turns import TurnHandlers
 
 # Requests in progress when the process stops are answered; a worker repeats the others.
@@ -108,7 +108,7 @@ class Responder:
 
     async def _answer(self, message: Msg) -> None:
         principal = message.subject.split(".", PRINCIPAL_TOKEN + 1)[PRINCIPAL_TOKEN]
-        body = await self._handle(Asked(principal, message.data))
+        body = await self._handle(ApiRequest(principal, message.data))
         try:
             await self._client.publish(message.reply, body)
         except NatsError as error:

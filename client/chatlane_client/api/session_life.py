@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from chatlane_client.requests import Api
+from chatlane_client.api.requests import Api
 from chatlane_schemas.session_life import (
     SessionHold,
     SessionMark,

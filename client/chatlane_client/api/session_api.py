@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from chatlane_client.requests import Api
+from chatlane_client.api.requests import Api
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.session_changes import (

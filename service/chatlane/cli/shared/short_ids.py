@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from chatlane.cli.reporting import NOT_FOUND, WRONG_SETTINGS, CommandError
+from chatlane.cli.shared.error_report import NOT_FOUND, WRONG_SETTINGS, CommandError
 
 _MIN_DIGITS: Final = 4
 _SHORT_ID: Final = re.compile(rf"[0-9a-f]{{{_MIN_DIGITS},32}}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from chatlane.cli.reporting import CommandError
+from chatlane.cli.shared.error_report import CommandError
 from chatlane.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 
-from chatlane_client.connection import note_answer, note_silence, until_connected
 from chatlane_client.errors import (
     ChatlaneClientError,
     ConflictingRequestError,
@@ -33,8 +32,9 @@ from chatlane_client.errors import (
     UnavailableServiceError,
     UnconfirmedPublishError,
 )
-from chatlane_client.retry import Backoff, CancellationGuard
-from chatlane_client.tracing import trace_headers
+from chatlane_client.transport.connection import note_answer, note_silence, until_connected
+from chatlane_client.transport.retry import Backoff, CancellationGuard
+from chatlane_client.transport.tracing import trace_headers
 from chatlane_schemas import DecodeError, Envelope, decode, encode
 from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply, SessionReply
 
@@ -46,7 +46,7 @@ MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 ANSWER_WITHIN: Final = timedelta(seconds=2)
 # Error codes of a stream without room: by its own limit, the account's or the disk's.
 _FULL: Final = frozenset({10023, 10047, 10077})
-_ROOM_AFTER: Final = timedelta(seconds=1)
+_FULL_STREAM_RETRY: Final = timedelta(seconds=1)
 _CLOSED: Final = (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError)
 
 
@@ -224,7 +224,7 @@ async def _try_publish(
             note_answer(client)
         if isinstance(exc, nats.js.errors.APIError) and exc.err_code in _FULL:
             _log.warning("stream_full", extra={"subject": subject, "message_id": message.id})
-            raise RetryLaterError(subject, message.id, _ROOM_AFTER) from exc
+            raise RetryLaterError(subject, message.id, _FULL_STREAM_RETRY) from exc
         # No stream, no reply, an election: the outcome is unknown, not failed.
         extra = {"subject": subject, "message_id": message.id, "error": type(exc).__name__}
         _log.warning("publish_unconfirmed", extra=extra)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 from uuid import UUID
 
-from chatlane_client.requests import Api
+from chatlane_client.api.requests import Api
 from chatlane_schemas.results import Role
 from chatlane_schemas.transcripts import (
     AppendedRow,

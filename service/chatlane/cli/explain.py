@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from chatlane.cli.options import AsJson, Config, read_client_settings
-from chatlane.cli.reporting import CommandError
+from chatlane.cli.shared.error_report import CommandError
+from chatlane.cli.shared.options import AsJson, Config, read_client_settings
 from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.dead import DeadReason
 
@@ -111,7 +111,7 @@ async def _explained(
 
 
 def _print(facts: "Facts") -> None:
-    from chatlane.cli.terminal import fact_table, open_console
+    from chatlane.cli.shared.terminal import fact_table, open_console
 
     texts = {name.replace("_", " "): _text(value) for name, value in facts.items()}
     open_console().print(fact_table(texts))

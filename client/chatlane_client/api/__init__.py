@@ -1,0 +1,1 @@
+"""Typed callers of the session and transcript API."""

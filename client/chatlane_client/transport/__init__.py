@@ -1,0 +1,1 @@
+"""Connections, pulls, publishes and requests on top of nats-py."""

@@ -1,0 +1,1 @@
+"""Output, options and error reports that all commands share."""

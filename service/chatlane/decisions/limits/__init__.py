@@ -1,0 +1,1 @@
+"""Limits of accounts, people and bots, read and written for a batch."""
