@@ -227,7 +227,7 @@ async def test_a_restored_database_forgets_again_and_an_old_message_stays_away(
             "people", "replay-erasures", str(listed), "--json", config=restored
         )
         assert code == 0, err
-        assert "1 people of the list were found" in err
+        assert "found and erased 1 people of the list" in err
         assert json.loads(out)["receipt"]["sessions"]["deleted"] == 1
         assert await world.found(*world.words_of(ANN), ANN, dsn=dsn) == {}
         assert (await world.found(*world.words_of(BOB), dsn=dsn))["database"] == kept

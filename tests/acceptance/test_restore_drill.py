@@ -155,7 +155,7 @@ async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell
         assert (await world.found(ANN)).keys() == {"database"}
         code, _, said = await world.run("people", "replay-erasures", str(listed))
         assert code == 0, said
-        assert "1 people of the list were found" in said
+        assert "found and erased 1 people of the list" in said
         assert await world.found(ANN) == {}
         await drill.widen_window()
         async with drill.users.talking(PER_SECOND):
