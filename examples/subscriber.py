@@ -6,8 +6,9 @@ from os import environ as env
 from faststream import AckPolicy, FastStream
 from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
 
-from chatlane_schemas import RoutedMessage, answer_to, decode, encode, streams, subjects
-from chatlane_schemas.permissions import inbox_prefix
+from chatlane_schemas import RoutedMessage, answer_to, decode, encode
+from chatlane_schemas.topology import streams, subjects
+from chatlane_schemas.topology.permissions import inbox_prefix
 
 AGENT, SLOTS = env.get("AGENT", "notes"), int(env.get("SLOTS", streams.DEFAULT_SLOTS))
 # MANUAL: an unacknowledged message arrives again after the agent's ack_wait, before newer ones.

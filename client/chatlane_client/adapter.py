@@ -13,7 +13,8 @@ from chatlane_client.errors import ForeignEventError, RetryLaterError
 from chatlane_client.transport.retry import Backoff
 from chatlane_client.transport.tracing import span
 from chatlane_client.transport.wire import Stored, publish_stored
-from chatlane_schemas import InboundEvent, subjects
+from chatlane_schemas import InboundEvent
+from chatlane_schemas.topology import subjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

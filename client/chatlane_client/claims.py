@@ -35,8 +35,8 @@ from chatlane_schemas import (
     Source,
     TurnMessage,
     new_envelope_id,
-    subjects,
 )
+from chatlane_schemas.topology import subjects
 from chatlane_schemas.turns import TakeReply, TurnTake
 
 _log = logging.getLogger("chatlane_client")

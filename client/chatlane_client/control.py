@@ -13,7 +13,8 @@ from nats.aio.msg import Msg
 
 from chatlane_client.transport.connection import open_subscription
 from chatlane_client.transport.retry import cancel_until_ended
-from chatlane_schemas import DecodeError, decode, subjects
+from chatlane_schemas import DecodeError, decode
+from chatlane_schemas.topology import subjects
 from chatlane_schemas.turns import CancelReason, TurnControl
 
 _log = logging.getLogger("chatlane_client")

@@ -28,7 +28,7 @@ from chatlane_client.transport.pull import Pull, open_pull
 from chatlane_client.transport.retry import Backoff, CancellationGuard, was_set_within
 from chatlane_client.transport.tracing import context_of, span
 from chatlane_schemas import DecodeError, OutboundMessage, decode
-from chatlane_schemas.streams import StreamName, outbound_durable
+from chatlane_schemas.topology.streams import StreamName, outbound_durable
 
 _log = logging.getLogger("chatlane_client")
 

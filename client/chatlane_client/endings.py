@@ -14,7 +14,8 @@ from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.errors import ChatlaneClientError, ConnectionClosedError
 from chatlane_client.transport.connection import open_subscription, until_connected
 from chatlane_client.transport.retry import CancellationGuard
-from chatlane_schemas import DecodeError, SessionEnding, decode, subjects
+from chatlane_schemas import DecodeError, SessionEnding, decode
+from chatlane_schemas.topology import subjects
 
 _log = logging.getLogger("chatlane_client")
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from chatlane_schemas.results import TranscriptRow
 
 if TYPE_CHECKING:
-    from chatlane_schemas.sessions import SessionView
+    from chatlane_schemas.session_api.sessions import SessionView
 
 
 class ChatlaneClientError(Exception):

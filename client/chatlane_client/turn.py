@@ -16,7 +16,7 @@ from chatlane_schemas import (
     TranscriptRow,
     TurnMessage,
 )
-from chatlane_schemas.transcripts import TranscriptEntry, Unanswered
+from chatlane_schemas.session_api.transcripts import TranscriptEntry, Unanswered
 from chatlane_schemas.turns import CancelReason
 
 

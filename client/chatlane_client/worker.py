@@ -59,10 +59,10 @@ from chatlane_schemas import (
     TurnNotice,
     decode,
     new_envelope_id,
-    subjects,
 )
-from chatlane_schemas.streams import StreamName
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.session_api.transcripts import TranscriptEntry
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName
 
 _log = logging.getLogger("chatlane_client")
 

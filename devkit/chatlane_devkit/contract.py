@@ -15,8 +15,8 @@ from typing import Final
 
 from chatlane.config.env_example import render_env_example
 from chatlane.config.nats_users import read_users, server_config
-from chatlane_schemas import documents
-from chatlane_schemas.channels import messages
+from chatlane_schemas.topology import documents
+from chatlane_schemas.topology.channels import messages
 
 REPOSITORY: Final = Path(__file__).parents[2]
 JSON_SCHEMAS: Final = Path("schemas/json")

@@ -17,10 +17,10 @@ from chatlane_schemas.events import (
 )
 from chatlane_schemas.inbound import Attachment, Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
-from chatlane_schemas.people import Person
 from chatlane_schemas.results import Outcome, Part, ResultMessage, Role, TranscriptRow
 from chatlane_schemas.routed import RoutedMessage
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_changes import (
     Preference,
     SessionEnd,
     SessionFind,
@@ -29,7 +29,7 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
-from chatlane_schemas.session_life import (
+from chatlane_schemas.session_api.session_life import (
     SessionHold,
     SessionMark,
     SessionNote,
@@ -40,8 +40,8 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
-from chatlane_schemas.session_state import ModelOverride, ResumeMark
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.session_state import ModelOverride, ResumeMark
+from chatlane_schemas.session_api.sessions import (
     ApiError,
     ApiErrorCode,
     SessionGet,
@@ -51,8 +51,12 @@ from chatlane_schemas.sessions import (
     SessionReply,
     SessionView,
 )
+from chatlane_schemas.session_api.transcripts import (
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReply,
+)
 from chatlane_schemas.source import Source, source_of
-from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import Counters, EnvelopeId, Flag, Number, Text, ToolCalls
 from chatlane_schemas.inbound import Attachments
-from chatlane_schemas.session_state import Note
+from chatlane_schemas.session_api.session_state import Note
 
 MAX_PARTS: Final = 100
 MAX_TRANSCRIPT_ROWS: Final = 1000

@@ -8,7 +8,7 @@ from chatlane_schemas.envelope import ServiceEnvelope
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, Text
 from chatlane_schemas.inbound import Attachments, Kind
-from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
+from chatlane_schemas.session_api.session_state import ModelOverride, Note, ResumeMark
 from chatlane_schemas.source import Source
 
 

@@ -18,9 +18,9 @@ from chatlane_schemas.fields import (
     Text,
 )
 from chatlane_schemas.inbound import Attachments, Kind
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
-from chatlane_schemas.sessions import ApiReply
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_state import ModelOverride, Note, ResumeMark
+from chatlane_schemas.session_api.sessions import ApiReply
 from chatlane_schemas.source import Source
 
 

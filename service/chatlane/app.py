@@ -77,7 +77,7 @@ from chatlane.turns.leases import Deadlines
 from chatlane.turns.session_updates import Updates
 from chatlane.turns.timed_resets import TimedEnds
 from chatlane.turns.wakeup_timer import WakeupTimer
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import (

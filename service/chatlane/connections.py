@@ -14,7 +14,7 @@ from chatlane.config.settings import SettingsError
 from chatlane.nats.connection import BusOptions
 from chatlane.observability.logs import get_logger
 from chatlane.postgres.pool import open_store
-from chatlane_schemas.streams import declared_durables, declared_streams
+from chatlane_schemas.topology.streams import declared_durables, declared_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from chatlane.config.settings import NatsSettings, Settings
     from chatlane.postgres.pool import Store
-    from chatlane_schemas.streams import DurableSpec, StreamSpec
+    from chatlane_schemas.topology.streams import DurableSpec, StreamSpec
 
 _log = get_logger("surroundings")
 

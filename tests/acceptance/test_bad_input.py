@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.acceptance.conftest import Tell
 from tests.support.service.load_users import Person
 from tests.support.service.processes import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from chatlane.nats.jetstream import JetStream
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
 from tests.support.service.scene import Scene, open_scene

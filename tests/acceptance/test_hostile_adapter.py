@@ -14,7 +14,7 @@ import pytest
 
 from chatlane.nats.jetstream import JetStream
 from chatlane_client import open_connection
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.eventually import eventually
 from tests.support.service.hostile_adapter import MARKER, attack
 from tests.support.service.processes import PLATFORM

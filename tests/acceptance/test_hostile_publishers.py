@@ -13,7 +13,7 @@ import pytest
 from chatlane_client import SessionApi
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, open_nats
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database

@@ -19,9 +19,10 @@ import pytest
 from typing_extensions import override
 
 from chatlane_client import RefusedRequestError, SessionApi
-from chatlane_schemas import encode, subjects
+from chatlane_schemas import encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.inbound import Attachment, Kind
+from chatlane_schemas.topology import subjects
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import with_login

@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from chatlane_schemas import encode, subjects
+from chatlane_schemas import encode
+from chatlane_schemas.topology import subjects
 from tests.acceptance import poisoned_router
 from tests.acceptance.conftest import Tell
 from tests.acceptance.poisoned_router import MARK

@@ -10,7 +10,8 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane_client import open_connection
-from chatlane_schemas import Chat, InboundEvent, Sender, encode, subjects
+from chatlane_schemas import Chat, InboundEvent, Sender, encode
+from chatlane_schemas.topology import subjects
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
 from tests.support.service.load_users import Person, people

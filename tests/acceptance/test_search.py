@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chatlane_client import TranscriptApi
-from chatlane_schemas.people import Person
+from chatlane_schemas.session_api.people import Person
 from tests.support.eventually import eventually
 from tests.support.service import load_users
 from tests.support.service.processes import ACCOUNT, PLATFORM

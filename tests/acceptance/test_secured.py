@@ -18,7 +18,7 @@ from chatlane_client import AdapterClient, Refusal, SessionApi, open_connection
 from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import InboundEvent, OutboundMessage, new_envelope_id
 from chatlane_schemas.inbound import Chat, Sender
-from chatlane_schemas.people import Person
+from chatlane_schemas.session_api.people import Person
 from tests.support.eventually import eventually
 from tests.support.servers.secured_nats import SecuredNats, open_secured_nats
 from tests.support.service.installation import CONFIG, Installation

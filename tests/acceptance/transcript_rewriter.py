@@ -15,7 +15,7 @@ from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.results import Role
-from chatlane_schemas.transcripts import AppendedRow, TranscriptReplace
+from chatlane_schemas.session_api.transcripts import AppendedRow, TranscriptReplace
 from tests.support.worlds.kernel import transcript_desk
 
 AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)

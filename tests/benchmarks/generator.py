@@ -30,7 +30,8 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy, PubAck
 
-from chatlane_schemas import Chat, InboundEvent, Kind, Sender, encode, new_envelope_id, subjects
+from chatlane_schemas import Chat, InboundEvent, Kind, Sender, encode, new_envelope_id
+from chatlane_schemas.topology import subjects
 from tests.benchmarks import bare_loop
 from tests.benchmarks.figures import percentiles
 from tests.benchmarks.mix import Arrival, arrivals

@@ -18,7 +18,7 @@ import nats
 from nats.aio.client import Client
 
 from chatlane_client import SessionApi, TranscriptApi
-from chatlane_schemas.people import Person
+from chatlane_schemas.session_api.people import Person
 from tests.benchmarks.figures import percentiles
 from tests.benchmarks.library import PEOPLE, Language
 

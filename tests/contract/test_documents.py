@@ -12,8 +12,9 @@ import pytest
 from pydantic import JsonValue
 
 from chatlane_devkit import contract
-from chatlane_schemas import Envelope, documents
-from chatlane_schemas.channels import every_channel, messages
+from chatlane_schemas import Envelope
+from chatlane_schemas.topology import documents
+from chatlane_schemas.topology.channels import every_channel, messages
 
 ASYNCAPI_SCHEMA: Final = Path(__file__).parent / "asyncapi-3.0.0.schema.json"
 

@@ -14,16 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from chatlane_schemas import (
-    DecodeError,
-    Envelope,
-    InboundEvent,
-    ResultMessage,
-    decode,
-    encode,
-    subjects,
-)
+from chatlane_schemas import DecodeError, Envelope, InboundEvent, ResultMessage, decode, encode
 from chatlane_schemas.envelope import MAX_BODY_BYTES
+from chatlane_schemas.topology import subjects
 
 Steps: TypeAlias = tuple[str | int, ...]
 

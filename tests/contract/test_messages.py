@@ -13,8 +13,8 @@ import pytest
 from pydantic import JsonValue
 
 from chatlane_schemas import DeadReason, DecodeError, Envelope, decode, encode
-from chatlane_schemas.channels import messages
-from chatlane_schemas.documents import message_schema
+from chatlane_schemas.topology.channels import messages
+from chatlane_schemas.topology.documents import message_schema
 
 FILES: Final = sorted((Path(__file__).parent / "messages").glob("*.json"))
 # Objects whose keys are not ours.

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from chatlane_schemas import decode, encode
-from chatlane_schemas.channels import messages
-from chatlane_schemas.documents import message_schema
+from chatlane_schemas.topology.channels import messages
+from chatlane_schemas.topology.documents import message_schema
 from tests.support.service.previous_release import HistoryMissingError, PreviousRelease, unpack
 
 MODELS: Final = {model.__name__: model for model in messages()}

@@ -34,11 +34,11 @@ from chatlane.config.nats_users import account_of
 from chatlane.domain.catalog import Agent
 from chatlane.nats.jetstream import JetStream
 from chatlane.nats.topology import apply
-from chatlane_schemas import subjects
-from chatlane_schemas.channels import every_channel
 from chatlane_schemas.dead import Stage
-from chatlane_schemas.permissions import Permissions, inbox_prefix
-from chatlane_schemas.streams import (
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.channels import every_channel
+from chatlane_schemas.topology.permissions import Permissions, inbox_prefix
+from chatlane_schemas.topology.streams import (
     DurableSpec,
     StreamName,
     declared_durables,

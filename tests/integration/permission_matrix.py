@@ -20,10 +20,10 @@ from typing import Final, NamedTuple, TypeAlias
 from chatlane.config.nats_users import account_of
 from chatlane.domain.catalog import Agent
 from chatlane_devkit.contract import REPOSITORY
-from chatlane_schemas import subjects
-from chatlane_schemas.channels import every_channel
 from chatlane_schemas.dead import Stage
-from chatlane_schemas.streams import (
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.channels import every_channel
+from chatlane_schemas.topology.streams import (
     COMPARING_CONSUMER,
     ERASING_CONSUMER,
     StreamName,

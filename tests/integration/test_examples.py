@@ -19,8 +19,9 @@ from nats.aio.msg import Msg
 from chatlane_client import AdapterClient, open_connection
 from chatlane_devkit.servers.embedded import free_port
 from chatlane_devkit.servers.programs import Program
-from chatlane_schemas import RoutedMessage, TurnDelta, TurnNotice, decode, encode, subjects
-from chatlane_schemas.streams import StreamName, routed_durable
+from chatlane_schemas import RoutedMessage, TurnDelta, TurnNotice, decode, encode
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName, routed_durable
 from chatlane_schemas.turns import CancelReason, TurnControl
 from tests.integration.client.fake_router import FakeRouter
 from tests.integration.client.routing import (

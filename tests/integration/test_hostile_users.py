@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.integration.hostile_users import (
     ENVIRONMENT,
     Scene,

@@ -19,8 +19,8 @@ from chatlane.config.nats_users import MAX_SUBSCRIPTIONS, BusUsers
 from chatlane.domain.catalog import Agent
 from chatlane.nats.jetstream import ApiRefusedError, JetStream
 from chatlane.nats.topology import apply
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import (
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import (
     StreamName,
     declared_durables,
     declared_streams,

@@ -6,9 +6,9 @@ import nats
 import pytest
 from nats.js import JetStreamContext, api
 
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import StreamName, StreamSpec, declared_streams
-from chatlane_schemas.subjects import partition_of
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName, StreamSpec, declared_streams
+from chatlane_schemas.topology.subjects import partition_of
 
 pytestmark = pytest.mark.integration
 

@@ -31,10 +31,8 @@ from chatlane_client.transport.secured import SecuredClient
 from chatlane_devkit.contract import ACCOUNTS, REPOSITORY
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_nats
-from chatlane_schemas import (
-    subjects,
-)
-from chatlane_schemas.streams import (
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import (
     StreamName,
     declared_durables,
     declared_streams,

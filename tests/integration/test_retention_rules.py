@@ -10,7 +10,7 @@ import pytest
 from chatlane.config.settings import DeadLetterSettings, RetentionSettings, StreamsSettings
 from chatlane.privacy import export_records
 from chatlane.privacy.retention_rules import TABLES, Erasure
-from chatlane_schemas.streams import StreamName, declared_streams
+from chatlane_schemas.topology.streams import StreamName, declared_streams
 
 pytestmark = pytest.mark.integration
 

@@ -23,8 +23,9 @@ from chatlane.domain.commands.command_words import OTHER_WORDS, CommandName
 from chatlane.domain.commands.replies import help_text
 from chatlane.observability.metrics import METRICS
 from chatlane.postgres.grants import Roles
-from chatlane_schemas import Chat, InboundEvent, Sender, decode, subjects
-from chatlane_schemas.channels import CHANNELS, Channel
+from chatlane_schemas import Chat, InboundEvent, Sender, decode
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.channels import CHANNELS, Channel
 
 if TYPE_CHECKING:
     from chatlane_schemas.envelope import Record

@@ -24,8 +24,8 @@ from chatlane.privacy.export_records import SessionRecord
 from chatlane_client import prompt_of
 from chatlane_schemas import Role, Source, TurnMessage
 from chatlane_schemas.inbound import Kind
-from chatlane_schemas.sessions import SessionView
-from chatlane_schemas.transcripts import TranscriptEntry, Unanswered
+from chatlane_schemas.session_api.sessions import SessionView
+from chatlane_schemas.session_api.transcripts import TranscriptEntry, Unanswered
 
 AT: Final = datetime(2026, 5, 11, 9, tzinfo=UTC)
 ID: Final = UUID(int=7)

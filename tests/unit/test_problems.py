@@ -6,7 +6,7 @@ import pytest
 
 from chatlane.api.problems import problem_text
 from chatlane_schemas.codec import DecodeError, decode
-from chatlane_schemas.session_changes import SessionUpdate
+from chatlane_schemas.session_api.session_changes import SessionUpdate
 
 REQUEST = {
     "v": 1,

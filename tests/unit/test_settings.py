@@ -14,7 +14,7 @@ from chatlane.connections import bus_options
 from chatlane.domain.catalog import DeliveryPolicy, HomeChannel
 from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.policy import KeyRules, ResetPolicy
-from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
+from chatlane_schemas.topology.streams import DEFAULT_MAX_BYTES, StreamName
 
 REPOSITORY = Path(__file__).parents[2]
 CANARY = "canary-7f3a"

@@ -10,9 +10,10 @@ from nats.aio.client import Client
 from chatlane_client.errors import InvalidAnswerError, TransientError, UnansweredRequestError
 from chatlane_client.transport.retry import Backoff, CancellationGuard
 from chatlane_client.transport.wire import ask
-from chatlane_schemas import Envelope, new_envelope_id, subjects
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import SessionReply, SessionView
+from chatlane_schemas import Envelope, new_envelope_id
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import SessionReply, SessionView
+from chatlane_schemas.topology import subjects
 
 _log = logging.getLogger("chatlane_client")
 

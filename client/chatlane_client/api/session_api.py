@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from chatlane_client.api.requests import Api
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.inbound import Attachment
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.session_changes import (
     Preference,
     SessionArchive,
     SessionEnd,
@@ -22,14 +22,14 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
-from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
-from chatlane_schemas.session_sweeps import (
+from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_api.session_sweeps import (
     SessionCleanup,
     SessionPrune,
     SessionRemove,
     SessionSweepReply,
 )
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.sessions import (
     SessionCount,
     SessionCountReply,
     SessionCounts,

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from chatlane_client.api.requests import Api
-from chatlane_schemas.session_life import (
+from chatlane_schemas.session_api.session_life import (
     SessionHold,
     SessionMark,
     SessionNote,
@@ -15,8 +15,8 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
-from chatlane_schemas.session_state import ModelOverride
-from chatlane_schemas.sessions import SessionView
+from chatlane_schemas.session_api.session_state import ModelOverride
+from chatlane_schemas.session_api.sessions import SessionView
 
 
 class SessionLifeApi(Api):

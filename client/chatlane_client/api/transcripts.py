@@ -6,7 +6,7 @@ from uuid import UUID
 
 from chatlane_client.api.requests import Api
 from chatlane_schemas.results import Role
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.transcripts import (
     AppendedRow,
     Revision,
     TranscriptAppend,

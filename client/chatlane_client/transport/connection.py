@@ -24,7 +24,7 @@ from chatlane_client.transport.secured import (
     refusal_in,
     trusted_by,
 )
-from chatlane_schemas.permissions import inbox_prefix
+from chatlane_schemas.topology.permissions import inbox_prefix
 
 _log = logging.getLogger("chatlane_client")
 

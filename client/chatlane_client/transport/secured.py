@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 from nkeys import NkeysError  # type: ignore[import-untyped]
 from typing_extensions import override
 
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 
 Refused: TypeAlias = Literal["publish", "subscribe", "connect"]
 

@@ -36,7 +36,7 @@ from chatlane_client.transport.connection import note_answer, note_silence, unti
 from chatlane_client.transport.retry import Backoff, CancellationGuard
 from chatlane_client.transport.tracing import trace_headers
 from chatlane_schemas import DecodeError, Envelope, decode, encode
-from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply, SessionReply
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply, SessionReply
 
 _log = logging.getLogger("chatlane_client")
 

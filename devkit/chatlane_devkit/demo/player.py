@@ -23,7 +23,7 @@ from chatlane_devkit.scenario.feed import Address, Cue, Pause, Publication, Sett
 from chatlane_devkit.servers.conditions import until
 from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
 from chatlane_schemas.outbound import OutboundKind
-from chatlane_schemas.subjects import inbound_for, partition_of
+from chatlane_schemas.topology.subjects import inbound_for, partition_of
 
 _IN_FLIGHT: Final = 200
 # Seconds.

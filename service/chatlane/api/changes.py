@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionChange,
     SessionEnd,
@@ -19,7 +19,7 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
-from chatlane_schemas.session_life import (
+from chatlane_schemas.session_api.session_life import (
     SessionHold,
     SessionMark,
     SessionNote,
@@ -28,9 +28,9 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
-from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
-from chatlane_schemas.session_sweeps import SessionCleanup, SessionPrune, SessionRemove
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_api.session_sweeps import SessionCleanup, SessionPrune, SessionRemove
+from chatlane_schemas.session_api.transcripts import (
     TranscriptAppend,
     TranscriptChange,
     TranscriptCompact,

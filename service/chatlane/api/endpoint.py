@@ -13,8 +13,8 @@ from chatlane.errors import TransientError
 from chatlane.observability.logs import get_logger
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

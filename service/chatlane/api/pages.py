@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane.api.endpoint import MAX_REPLY_BYTES
 from chatlane_schemas.envelope import Record
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from faststream.nats import NatsRouter
 
 from chatlane.api.api_request import ApiRequest
-from chatlane_schemas.permissions import REPLY_PREFIX
+from chatlane_schemas.topology.permissions import REPLY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -13,8 +13,8 @@ from chatlane.search.tokens import MAX_CHARACTERS, search_of, snippet
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.results import Role
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
-from chatlane_schemas.transcripts import TranscriptHit, TranscriptHits, TranscriptSearch
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.transcripts import TranscriptHit, TranscriptHits, TranscriptSearch
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatlane.api.endpoint import RequestHandler
     from chatlane.search.search_sql import Hit
     from chatlane.search.tokens import Search
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
     class Reads(Protocol):
         """The store functions that the handlers use."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from chatlane.api.pages import fitting
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.sessions import (
     ApiError,
     ApiErrorCode,
     SessionCount,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chatlane.api.api_request import ApiRequest, Handle
     from chatlane.api.endpoint import RequestHandler
     from chatlane.store.conversations.session_lists import SessionPage
-    from chatlane_schemas.sessions import SessionCounts, SessionFilter
+    from chatlane_schemas.session_api.sessions import SessionCounts, SessionFilter
 
     class Lists(Protocol):
         """The store functions that the handlers use."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.api.pages import fitting, no_such_session
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.session_changes import SessionFind
-from chatlane_schemas.session_life import SessionRounds, SessionRoundsReply
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.session_changes import SessionFind
+from chatlane_schemas.session_api.session_life import SessionRounds, SessionRoundsReply
+from chatlane_schemas.session_api.sessions import (
     SessionGet,
     SessionListReply,
     SessionPeek,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chatlane.api.api_request import ApiRequest, Handle
     from chatlane.api.endpoint import RequestHandler
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
     class Reads(Protocol):
         """The store functions that the handlers use."""

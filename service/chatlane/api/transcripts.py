@@ -16,8 +16,8 @@ from chatlane.domain.sessions.transcripts import (
 )
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.transcripts import (
     TranscriptLoad,
     TranscriptReply,
     TranscriptRevisions,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from chatlane.api.endpoint import RequestHandler
     from chatlane.domain.sessions.transcripts import Link, Version
     from chatlane.store.history.transcripts import RowsBefore
-    from chatlane_schemas.people import Person
-    from chatlane_schemas.transcripts import Revision, TranscriptEntry
+    from chatlane_schemas.session_api.people import Person
+    from chatlane_schemas.session_api.transcripts import Revision, TranscriptEntry
 
     class Reads(Protocol):
         """The store functions that the handlers use."""

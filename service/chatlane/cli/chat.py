@@ -25,12 +25,12 @@ from chatlane.cli.shared.options import (
 from chatlane.observability.logs import without_controls
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.errors import RetryLaterError, UnconfirmedPublishError
-from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.inbound import Chat, InboundEvent, Sender
 from chatlane_schemas.outbound import OutboundMessage
+from chatlane_schemas.topology import subjects
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -4,8 +4,8 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.cli.shared.terminal import short_id
-from chatlane_schemas import subjects
 from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.topology import subjects
 
 if TYPE_CHECKING:
     from chatlane.domain.effects import DeadRow

@@ -6,7 +6,7 @@ from chatlane.cli.shared.error_report import CommandError
 from chatlane.cli.shared.options import open_nats, read_client_settings
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadLetter, DeadReason
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 
 async def read_announced(

@@ -27,7 +27,7 @@ from chatlane.cli.shared.options import (
 )
 from chatlane.cli.shared.terminal import add_row, age, local_time, open_console, short_id, table
 from chatlane.domain.prompts.sanitize import json_line
-from chatlane_schemas.people import Person
+from chatlane_schemas.session_api.people import Person
 
 if TYPE_CHECKING:
     from chatlane.config.settings import Settings

@@ -17,8 +17,8 @@ from chatlane.cli.shared.short_ids import full_id, matching, only_match, short_d
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.errors import UnansweredRequestError
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import SessionView
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import SessionView
 
 AnswerT = TypeVar("AnswerT")
 

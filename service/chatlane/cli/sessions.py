@@ -25,9 +25,9 @@ from chatlane.cli.shared.terminal import (
     shortened,
     table,
 )
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import SessionView
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import SessionView
+from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 app = typer.Typer(
     invoke_without_command=True,

@@ -22,8 +22,8 @@ from chatlane.domain.prompts.sanitize import json_line
 from chatlane.observability.logs import without_controls
 from chatlane_client.errors import TransientError
 from chatlane_schemas.results import Role
-from chatlane_schemas.sessions import SessionView
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.session_api.sessions import SessionView
+from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 Format = Literal["jsonl", "markdown"]
 

@@ -1,7 +1,7 @@
 """NATS users: the reviewed file of users, their keys, and the server configuration from it.
 
 The file names environments, and in each the users with role and public keys. The contract
-(`chatlane_schemas.permissions`) defines what a role may publish and subscribe to. Neither holds
+(`chatlane_schemas.topology.permissions`) defines what a role may publish and subscribe to. Neither holds
 seeds: they stay with the connecting process.
 
 An environment becomes an account with the streams, the routers and the other trusted roles. Every
@@ -27,14 +27,14 @@ from typing_extensions import override
 from chatlane.config.declarations import ClosedModel, Name
 from chatlane.config.settings import SettingsError, problem_sentences
 from chatlane.domain.catalog import Agent, Delivery
-from chatlane_schemas import permissions
-from chatlane_schemas.streams import DEFAULT_SLOTS
+from chatlane_schemas.topology import permissions
+from chatlane_schemas.topology.streams import DEFAULT_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from chatlane_schemas.permissions import Permissions
+    from chatlane_schemas.topology.permissions import Permissions
 
 SYSTEM_ACCOUNT: Final = "SYS"
 # Limits of a separate account: far above a user's needs, and too low to exhaust a server.

@@ -57,7 +57,7 @@ from chatlane.domain.prompts.redaction import MIN_KEY_BYTES
 from chatlane.durations import Duration
 from chatlane.errors import PermanentError
 from chatlane.failpoints import SIGNALS, Failpoint, parse_failpoint
-from chatlane_schemas.streams import DEFAULT_MAX_BYTES, StreamName
+from chatlane_schemas.topology.streams import DEFAULT_MAX_BYTES, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -18,9 +18,9 @@ from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
 from chatlane.store.conversations import session_flags, sessions
-from chatlane_schemas.session_changes import shown_title
-from chatlane_schemas.session_state import ModelOverride, without_credential
-from chatlane_schemas.sessions import ApiError
+from chatlane_schemas.session_api.session_changes import shown_title
+from chatlane_schemas.session_api.session_state import ModelOverride, without_credential
+from chatlane_schemas.session_api.sessions import ApiError
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:

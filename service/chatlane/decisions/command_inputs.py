@@ -14,7 +14,7 @@ from chatlane.domain.commands.shown_lists import ShownLists, list_key
 from chatlane.store.addressing import identities
 from chatlane.store.addressing.identities import Name
 from chatlane.store.conversations import lineage, session_summaries, shown_lists
-from chatlane_schemas.session_changes import shown_title
+from chatlane_schemas.session_api.session_changes import shown_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Effects, ErasedRow, SeenRow
 from chatlane.privacy import erasure_list_sql
 from chatlane.store.addressing import dedupe_marks
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

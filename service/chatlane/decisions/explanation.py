@@ -19,7 +19,7 @@ from chatlane.store.addressing import aliases, identities, lanes
 from chatlane.store.conversations import sessions
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.inbound import InboundEvent, Kind
-from chatlane_schemas.subjects import inbound_for
+from chatlane_schemas.topology.subjects import inbound_for
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -24,7 +24,7 @@ from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.source import source_json
-from chatlane_schemas.subjects import SubjectError, chat_token_of, parse_log
+from chatlane_schemas.topology.subjects import SubjectError, chat_token_of, parse_log
 from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.inbound import Sender
-    from chatlane_schemas.subjects import LogSubject
+    from chatlane_schemas.topology.subjects import LogSubject
 
 
 _CHANGES: Final = frozenset({Kind.EDIT, Kind.DELETE})

@@ -20,8 +20,8 @@ from chatlane.store.history import messages
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.results import ResultMessage
-from chatlane_schemas.streams import StreamName
-from chatlane_schemas.subjects import SubjectError, parse_rlog
+from chatlane_schemas.topology.streams import StreamName
+from chatlane_schemas.topology.subjects import SubjectError, parse_rlog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

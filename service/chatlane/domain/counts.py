@@ -15,7 +15,7 @@ from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Outcome
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.turns import CancelReason
 
 

@@ -11,7 +11,7 @@ from chatlane.domain.ids import derived_id
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
 from chatlane_schemas.fields import scrubbed
-from chatlane_schemas.subjects import dead as dead_subject
+from chatlane_schemas.topology.subjects import dead as dead_subject
 
 if TYPE_CHECKING:
     from datetime import datetime

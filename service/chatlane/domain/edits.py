@@ -27,7 +27,7 @@ from chatlane.domain.effects import (
     WaitingRow,
 )
 from chatlane_schemas.inbound import Kind
-from chatlane_schemas.transcripts import RowState
+from chatlane_schemas.session_api.transcripts import RowState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

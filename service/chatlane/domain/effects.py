@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from chatlane.domain.counts import Count
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
+    from chatlane_schemas.session_api.transcripts import Unanswered
     from chatlane_schemas.source import Source
-    from chatlane_schemas.transcripts import Unanswered
 
 
 def without_nulls(values: Mapping[str, object]) -> str:

@@ -50,9 +50,9 @@ from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
-from chatlane_schemas.subjects import event as event_subject
-from chatlane_schemas.subjects import routed as routed_subject
-from chatlane_schemas.subjects import slot_of
+from chatlane_schemas.topology.subjects import event as event_subject
+from chatlane_schemas.topology.subjects import routed as routed_subject
+from chatlane_schemas.topology.subjects import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from chatlane.domain.effects import Publication
 from chatlane_schemas.codec import encode
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
-from chatlane_schemas.subjects import chat_token
-from chatlane_schemas.subjects import outbound as outbound_subject
+from chatlane_schemas.topology.subjects import chat_token
+from chatlane_schemas.topology.subjects import outbound as outbound_subject
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -13,7 +13,7 @@ from chatlane.decisions.inbound_decoder import ValidatedEvent
 from chatlane.domain.lanes import STARTS_TURN
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.ingest.intake import Batch
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

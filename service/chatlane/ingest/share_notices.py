@@ -14,7 +14,7 @@ from chatlane.jobs import Job
 from chatlane.nats.log_shares import NOT_PARTITIONED, UNPARTITIONED
 from chatlane.store import dead_letter_shares
 from chatlane.store.logs import log_trims
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

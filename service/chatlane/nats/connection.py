@@ -27,7 +27,7 @@ from chatlane_client.transport.secured import (
     trusted_by,
     without_chats,
 )
-from chatlane_schemas.permissions import inbox_prefix
+from chatlane_schemas.topology.permissions import inbox_prefix
 
 # Half-open connections are found after two unanswered pings.
 _PING_INTERVAL: Final = timedelta(seconds=5)

@@ -9,7 +9,7 @@ from chatlane.nats.jetstream import JetStream, StreamState
 from chatlane.nats.log_inspection import Inspection, inspect_log
 from chatlane.nats.log_reader import LogReader, ReaderLimits, Section, open_reader
 from chatlane.nats.topology import LOG_STREAMS
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

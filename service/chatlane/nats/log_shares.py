@@ -10,7 +10,7 @@ from uuid import uuid4
 from chatlane.domain.limits.shares import owner_of
 from chatlane.nats.jetstream import JetStream, StreamState, nanoseconds, stream_state
 from chatlane.nats.topology import LOG_STREAMS
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.jetstream import ApiRefusedError, JetStream, told_at
 from chatlane.observability.logs import get_logger
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

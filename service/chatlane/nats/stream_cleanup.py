@@ -10,7 +10,7 @@ from nats.errors import Error as NatsError
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.jetstream import REQUEST_TIMEOUT, JetStream, StoredMessage, parse_delivery
 from chatlane.nats.topology import LOG_STREAMS
-from chatlane_schemas.streams import ADVISORIES_DURABLE, StreamName
+from chatlane_schemas.topology.streams import ADVISORIES_DURABLE, StreamName
 
 if TYPE_CHECKING:
     from datetime import datetime

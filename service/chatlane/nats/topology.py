@@ -12,7 +12,7 @@ from uuid import uuid4
 from chatlane.domain.log import LogName, describe_partition_count
 from chatlane.nats.jetstream import GENERATION_KEY, JetStream, nanoseconds
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
-from chatlane_schemas.streams import DurableSpec, StreamName, StreamSpec
+from chatlane_schemas.topology.streams import DurableSpec, StreamName, StreamSpec
 
 LOG_STREAMS: Final[Mapping[LogName, StreamName]] = {
     "inbound": StreamName.INBOUND,

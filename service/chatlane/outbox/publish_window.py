@@ -26,7 +26,7 @@ from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger
 from chatlane.store.outbox import ORDERED_STREAMS
 from chatlane_schemas.dead import DeadReason
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

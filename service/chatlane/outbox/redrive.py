@@ -16,12 +16,12 @@ from chatlane.store import audit, dead_letters, outbox, turns
 from chatlane.store.addressing import identities
 from chatlane.store.conversations import sessions
 from chatlane.store.history import messages
-from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import Stage
 from chatlane_schemas.inbound import InboundEvent
-from chatlane_schemas.streams import DEFAULT_SLOTS, StreamName
-from chatlane_schemas.subjects import SubjectError, parse_log, parse_rlog
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import DEFAULT_SLOTS, StreamName
+from chatlane_schemas.topology.subjects import SubjectError, parse_log, parse_rlog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

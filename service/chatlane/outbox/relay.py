@@ -27,7 +27,7 @@ from chatlane.observability.logs import get_logger
 from chatlane.outbox.publish_window import DEFAULT_WINDOW, Batch, Item, Pipeline, Publisher
 from chatlane.store import dead_letters, outbox
 from chatlane_schemas.dead import DeadReason, Stage
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence

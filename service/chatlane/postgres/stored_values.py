@@ -17,7 +17,7 @@ from chatlane.domain.turns.retries import Said
 from chatlane.observability.logs import get_logger
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.inbound import CHAT_KINDS, Kind
-from chatlane_schemas.session_state import ModelOverride
+from chatlane_schemas.session_api.session_state import ModelOverride
 from chatlane_schemas.source import Source
 
 if TYPE_CHECKING:

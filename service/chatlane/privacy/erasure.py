@@ -45,7 +45,7 @@ from chatlane.store import audit, turns
 from chatlane.store.conversations import removals, sessions
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.inbound import InboundEvent, Kind
-from chatlane_schemas.streams import STREAMS_OF_PEOPLE, StreamName
+from chatlane_schemas.topology.streams import STREAMS_OF_PEOPLE, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Store
     from chatlane.privacy.erasure_rules import Ids, Said
     from chatlane.privacy.person_data import Streams
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 

@@ -18,7 +18,7 @@ from chatlane.privacy import erasure_list_sql
 from chatlane.privacy.erasure import delete_noted
 from chatlane.store.logs import log_trims
 from chatlane.store.logs.log_trims import Holes
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

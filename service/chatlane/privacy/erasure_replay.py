@@ -12,8 +12,8 @@ from chatlane.domain.addressing.owners import parse_owner_text
 from chatlane.domain.addressing.people import person_form
 from chatlane.privacy import erase_sql, erasure_list_sql
 from chatlane.privacy.erasure import NotErasedError
-from chatlane_schemas.people import Person
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 from chatlane.domain.addressing.identities import Identity, Span
 from chatlane.domain.addressing.keys import MalformedKeyError, is_placeholder, parse_session_key
 from chatlane.domain.addressing.people import is_lasting, person_form
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

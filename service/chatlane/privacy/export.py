@@ -24,7 +24,7 @@ from chatlane.privacy.export_records import (
     SessionRecord,
     WaitingRecord,
 )
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Store
     from chatlane.privacy.erasure_rules import Said
     from chatlane.privacy.person_data import Finder
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
 _FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 

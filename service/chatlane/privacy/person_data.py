@@ -12,7 +12,7 @@ from chatlane.privacy import erase_sql
 from chatlane.privacy.erasure_rules import Ids, names_in
 from chatlane.store.addressing import identities
 from chatlane_schemas.dead import Stage
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatlane.nats.jetstream import StoredMessage, StreamState
     from chatlane.privacy.erase_sql import Letter, Reply
     from chatlane.privacy.erasure_rules import ErasureScope, Said
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 

@@ -21,8 +21,8 @@ from chatlane.nats.jetstream import (
     told_at,
 )
 from chatlane.nats.stream_scan import open_pass
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import ERASING_CONSUMER, StreamName
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import ERASING_CONSUMER, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from chatlane.nats.jetstream import StreamState
-    from chatlane_schemas.streams import DurableSpec, StreamName
+    from chatlane_schemas.topology.streams import DurableSpec, StreamName
 
 
 class Backlog(NamedTuple):

@@ -14,7 +14,7 @@ from chatlane.postgres.stored_values import UNKNOWN_VALUES
 from chatlane.reconciliation import gauges_sql
 from chatlane.store import dead_letters
 from chatlane_schemas.dead import Cause, cause_of
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chatlane.observability.metrics import Metrics
     from chatlane.reconciliation.backlogs import Backlog
     from chatlane.store.dead_letters import Tally
-    from chatlane_schemas.streams import DurableSpec, StreamSpec
+    from chatlane_schemas.topology.streams import DurableSpec, StreamSpec
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 

@@ -24,7 +24,7 @@ from chatlane.observability.logs import get_logger
 from chatlane.reconciliation import reconciliation_sql
 from chatlane.store.conversations import sessions
 from chatlane.store.logs import partitions
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chatlane.reconciliation.backlogs import Backlog
     from chatlane.reconciliation.reconciliation_sql import Round
     from chatlane.reconciliation.stream_gap_repair import LostMessages
-    from chatlane_schemas.streams import DurableSpec
+    from chatlane_schemas.topology.streams import DurableSpec
 
     Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 

@@ -27,7 +27,7 @@ from chatlane.store import outbox, routed_changes
 from chatlane.store.conversations import sessions
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.routed import RoutedMessage
-from chatlane_schemas.streams import StreamName, routed_durable
+from chatlane_schemas.topology.streams import StreamName, routed_durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ from chatlane.nats.jetstream import (
 )
 from chatlane.nats.stream_scan import open_pass
 from chatlane.reconciliation.stream_marks import StreamMark
-from chatlane_schemas.streams import COMPARING_CONSUMER
+from chatlane_schemas.topology.streams import COMPARING_CONSUMER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from chatlane.nats.stream_scan import OnePass
-    from chatlane_schemas.streams import StreamName
+    from chatlane_schemas.topology.streams import StreamName
 
 _AT_ONCE: Final = 500
 _INACTIVE: Final = timedelta(seconds=10)

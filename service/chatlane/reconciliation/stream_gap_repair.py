@@ -23,11 +23,11 @@ from chatlane.reconciliation.stream_marks import find_loss
 from chatlane.reconciliation.stream_marks_sql import Marked
 from chatlane.store.conversations import sessions
 from chatlane.store.logs.log_trims import NO_HOLES
-from chatlane_schemas import subjects
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.routed import RoutedMessage
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -15,8 +15,12 @@ from chatlane.store.api_requests import answer_once
 from chatlane.store.conversations import removals, sessions
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.session_sweeps import SessionCleanup, SessionPrune, SessionSweepReply
-from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.session_api.session_sweeps import (
+    SessionCleanup,
+    SessionPrune,
+    SessionSweepReply,
+)
+from chatlane_schemas.session_api.sessions import ApiErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.states import Session
     from chatlane.store.conversations.removals import Candidate
-    from chatlane_schemas.session_sweeps import SessionRemove
+    from chatlane_schemas.session_api.session_sweeps import SessionRemove
 
 # Rows that one statement deletes in some hundred milliseconds; a single session may have more.
 _ROWS_AT_ONCE: Final = 20_000

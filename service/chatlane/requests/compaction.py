@@ -15,8 +15,8 @@ from chatlane.store.conversations import compaction, lane_merges
 from chatlane.store.history import transcript_changes
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.sessions import ApiError
-from chatlane_schemas.transcripts import TranscriptChanged
+from chatlane_schemas.session_api.sessions import ApiError
+from chatlane_schemas.session_api.transcripts import TranscriptChanged
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.states import Session
     from chatlane.store.history.transcript_changes import Answer
-    from chatlane_schemas.transcripts import TranscriptCompact
+    from chatlane_schemas.session_api.transcripts import TranscriptCompact
 
 
 async def compact_to_child(

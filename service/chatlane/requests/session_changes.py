@@ -16,15 +16,15 @@ from chatlane.domain.states import Lane
 from chatlane.store.addressing import lanes
 from chatlane.store.conversations import lineage, session_changes
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.session_changes import checked_config
-from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.session_api.session_changes import checked_config
+from chatlane_schemas.session_api.sessions import ApiErrorCode
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.decisions.operations.request_context import Case, Outcome
-    from chatlane_schemas.session_changes import (
+    from chatlane_schemas.session_api.session_changes import (
         SessionArchive,
         SessionEnd,
         SessionReopen,

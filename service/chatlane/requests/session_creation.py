@@ -29,9 +29,9 @@ from chatlane.store.conversations import session_changes, sessions
 from chatlane.store.history import messages
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Sender
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 from chatlane_schemas.source import source_json
-from chatlane_schemas.subjects import SubjectError, declared_name
+from chatlane_schemas.topology.subjects import SubjectError, declared_name
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from chatlane.decisions.operations.request_context import Case, Outcome
     from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.catalog import Agent, Catalog
-    from chatlane_schemas.people import Person
-    from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
+    from chatlane_schemas.session_api.people import Person
+    from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
 
 # Far more rows than an agent writes between two messages of users.
 _ROWS_LOOKED_AT: Final = 1000

@@ -15,11 +15,11 @@ from chatlane.domain.sessions.session_flags import (
 )
 from chatlane.store.addressing import lanes
 from chatlane.store.conversations import session_flags, timed_resets
-from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.session_api.sessions import ApiErrorCode
 
 if TYPE_CHECKING:
     from chatlane.decisions.operations.request_context import Case, Outcome
-    from chatlane_schemas.session_life import (
+    from chatlane_schemas.session_api.session_life import (
         SessionHold,
         SessionMark,
         SessionNote,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SessionSuspend,
         SessionUnmark,
     )
-    from chatlane_schemas.sessions import ApiError
+    from chatlane_schemas.session_api.sessions import ApiError
 
 _MOST_HOLDS: Final = 100
 

@@ -19,7 +19,7 @@ from chatlane.store.addressing import identities, lanes
 from chatlane.store.api_requests import answer_once
 from chatlane.store.conversations import lineage, sessions
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionChange,
     SessionEnd,
@@ -31,7 +31,7 @@ from chatlane_schemas.session_changes import (
     SessionUpdate,
     SettingChange,
 )
-from chatlane_schemas.session_life import (
+from chatlane_schemas.session_api.session_life import (
     SessionHold,
     SessionMark,
     SessionNote,
@@ -40,9 +40,9 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
-from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
-from chatlane_schemas.session_sweeps import SessionRemove
-from chatlane_schemas.sessions import ApiError, ApiErrorCode, SessionReply
+from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_api.session_sweeps import SessionRemove
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, SessionReply
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.store.conversations.session_reads import SessionReads
-    from chatlane_schemas.sessions import SessionView
+    from chatlane_schemas.session_api.sessions import SessionView
 
 
 @singledispatch

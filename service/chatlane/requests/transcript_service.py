@@ -15,8 +15,12 @@ from chatlane.store.api_requests import answer_once
 from chatlane.store.conversations import sessions
 from chatlane.store.history import transcript_changes
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.sessions import ApiError
-from chatlane_schemas.transcripts import TranscriptChanged, TranscriptCompact, TranscriptRetry
+from chatlane_schemas.session_api.sessions import ApiError
+from chatlane_schemas.session_api.transcripts import (
+    TranscriptChanged,
+    TranscriptCompact,
+    TranscriptRetry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
     from chatlane.postgres.pool import Store
     from chatlane.store.history.transcript_changes import Answer
-    from chatlane_schemas.transcripts import TranscriptChange
+    from chatlane_schemas.session_api.transcripts import TranscriptChange
 
 
 class _Case(NamedTuple):

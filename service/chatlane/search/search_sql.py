@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from chatlane.postgres.pool import Store
     from chatlane.search.tokens import Search
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
     FindOwners = Callable[[PoolConnectionProxy, Person | None], Awaitable[list[str] | None]]
 

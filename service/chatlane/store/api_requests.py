@@ -11,7 +11,7 @@ from chatlane.domain.sessions.callers import Operator
 from chatlane.store import audit
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.sessions import ApiError, ApiErrorCode, ApiReply
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

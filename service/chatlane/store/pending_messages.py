@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from chatlane.domain.effects import WaitingRow
-    from chatlane_schemas.transcripts import Unanswered
+    from chatlane_schemas.session_api.transcripts import Unanswered
 
 INSERT_WAITING_SQL: Final[LiteralString] = """
 -- waiting: messages of a batch

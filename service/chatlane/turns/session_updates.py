@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import SessionUpdated
-from chatlane_schemas.subjects import event as event_subject
+from chatlane_schemas.topology.subjects import event as event_subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

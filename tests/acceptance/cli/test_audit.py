@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from chatlane.cli.commands import app
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.eventually import eventually
 from tests.support.service.installation import CONFIG, Installation
 

@@ -10,7 +10,7 @@ import pytest
 
 from chatlane_client import TranscriptApi, open_connection
 from chatlane_schemas.results import Role
-from chatlane_schemas.transcripts import AppendedRow
+from chatlane_schemas.session_api.transcripts import AppendedRow
 from tests.support.eventually import eventually
 from tests.support.service.installation import Installation
 

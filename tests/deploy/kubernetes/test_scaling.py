@@ -10,7 +10,7 @@ import yaml
 
 from chatlane.config.settings import PostgresSettings, Settings, load_settings
 from chatlane.durations import parse_duration
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 from tests.deploy.kubernetes.custom_resources import is_custom, validate
 from tests.deploy.kubernetes.manifests import (
     FOLDER,

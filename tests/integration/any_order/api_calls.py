@@ -9,7 +9,7 @@ from uuid import UUID
 from chatlane.domain.sessions.transcripts import Version
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.results import Role
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.session_changes import (
     SessionEnd,
     SessionFork,
     SessionReopen,
@@ -17,11 +17,11 @@ from chatlane_schemas.session_changes import (
     SessionStop,
     SessionSwitch,
 )
-from chatlane_schemas.session_life import SessionSuspend
-from chatlane_schemas.session_openings import SessionSubmit
-from chatlane_schemas.session_sweeps import SessionRemove
-from chatlane_schemas.sessions import ApiReply, SessionReply
-from chatlane_schemas.transcripts import AppendedRow, TranscriptCompact, TranscriptRetry
+from chatlane_schemas.session_api.session_life import SessionSuspend
+from chatlane_schemas.session_api.session_openings import SessionSubmit
+from chatlane_schemas.session_api.session_sweeps import SessionRemove
+from chatlane_schemas.session_api.sessions import ApiReply, SessionReply
+from chatlane_schemas.session_api.transcripts import AppendedRow, TranscriptCompact, TranscriptRetry
 from chatlane_schemas.turns import TurnCancel
 from tests.integration.any_order.people import Story
 from tests.integration.any_order.router import Router

@@ -15,7 +15,7 @@ from chatlane.domain.log import LogMessage
 from chatlane.errors import TransientError
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import InboundEvent, Kind
-from chatlane_schemas.subjects import chat_token_of, partition_of
+from chatlane_schemas.topology.subjects import chat_token_of, partition_of
 from chatlane_schemas.turns import TurnTake
 from tests.integration.any_order.api_calls import Asked, Asking
 from tests.integration.any_order.derived_ids import note_late_files, note_retries

@@ -17,7 +17,7 @@ from chatlane.nats import topology
 from chatlane.nats.connection import BusOptions, open_bus
 from chatlane.nats.jetstream import JetStream
 from chatlane.outbox.publisher import Publisher, open_publisher
-from chatlane_schemas.streams import StreamName, declared_streams
+from chatlane_schemas.topology.streams import StreamName, declared_streams
 from tests.integration.any_order.world import PARTITIONS, Pending, Stage, World
 from tests.support.servers.backends import delete_streams
 

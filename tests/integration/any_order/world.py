@@ -22,7 +22,7 @@ from chatlane.store import api_requests
 from chatlane.store.addressing import dedupe_partitions
 from chatlane.store.conversations import timed_resets
 from chatlane.store.logs import partitions
-from chatlane_schemas.streams import declared_durables, declared_streams
+from chatlane_schemas.topology.streams import declared_durables, declared_streams
 from tests.support.servers.databases import empty
 from tests.support.worlds.fake_streams import FakeStream
 from tests.support.worlds.kernel import DAY, catalog

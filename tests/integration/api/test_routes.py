@@ -34,12 +34,11 @@ from chatlane_client import (
     StaleRequestError,
     TranscriptApi,
 )
-from chatlane_schemas import subjects
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.people import Person
 from chatlane_schemas.results import Role
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_changes import (
     SessionChange,
     SessionEnd,
     SessionFind,
@@ -51,7 +50,7 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
-from chatlane_schemas.session_life import (
+from chatlane_schemas.session_api.session_life import (
     SessionHold,
     SessionMark,
     SessionNote,
@@ -62,8 +61,8 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
-from chatlane_schemas.session_openings import SessionCreate
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.session_openings import SessionCreate
+from chatlane_schemas.session_api.sessions import (
     ApiError,
     ApiErrorCode,
     ApiReply,
@@ -77,7 +76,7 @@ from chatlane_schemas.sessions import (
     SessionReply,
     SessionView,
 )
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.transcripts import (
     AppendedRow,
     Revision,
     RowState,
@@ -92,6 +91,7 @@ from chatlane_schemas.transcripts import (
     TranscriptRetry,
     TranscriptRewind,
 )
+from chatlane_schemas.topology import subjects
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,

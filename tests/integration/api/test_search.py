@@ -28,9 +28,9 @@ from chatlane.search.tokens import document
 from chatlane.store.addressing import identities
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import ApiErrorCode
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import ApiErrorCode
+from chatlane_schemas.session_api.transcripts import (
     TranscriptAppend,
     TranscriptChange,
     TranscriptChanged,

@@ -17,8 +17,8 @@ from chatlane.store.conversations import session_lists
 from chatlane.store.conversations.session_lists import SessionLists
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import (
     SessionCount,
     SessionCountReply,
     SessionCounts,

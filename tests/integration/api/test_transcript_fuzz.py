@@ -21,8 +21,8 @@ from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.results import Role
-from chatlane_schemas.sessions import ApiErrorCode
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.sessions import ApiErrorCode
+from chatlane_schemas.session_api.transcripts import (
     AppendedRow,
     TranscriptAppend,
     TranscriptChange,

@@ -23,10 +23,10 @@ from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_TOOL_CALLS
 from chatlane_schemas.inbound import Attachment
-from chatlane_schemas.people import Person
 from chatlane_schemas.results import Role
-from chatlane_schemas.sessions import ApiErrorCode
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import ApiErrorCode
+from chatlane_schemas.session_api.transcripts import (
     AppendedRow,
     PlacedRow,
     TranscriptAppend,

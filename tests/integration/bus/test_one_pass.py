@@ -8,7 +8,7 @@ import pytest
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.stream_scan import open_pass
 from chatlane.privacy.stream_erasure import StreamErasure
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 from tests.support.servers.log_streams import LogStreams
 
 pytestmark = pytest.mark.integration

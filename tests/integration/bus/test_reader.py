@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from chatlane.domain.log import PartitionId
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.log_reader import LogReader, ReaderLimits, Section, open_reader
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 from tests.support.servers.log_streams import LogStreams, message_id_of, open_logs

@@ -12,7 +12,7 @@ from chatlane.nats.jetstream import ApiRefusedError, JetStream
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
-from chatlane_schemas.streams import (
+from chatlane_schemas.topology.streams import (
     DurableSpec,
     StreamName,
     StreamSpec,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 
 from chatlane.nats.jetstream import StoredMessage, StreamState
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 _LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from chatlane.domain.effects import DeadRow, Publication
 from chatlane.maintenance import TableMaintenance
 from chatlane.outbox.redrive import NotRetriedError, Retrying
 from chatlane.store import dead_letters
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.worlds.kernel import DAY, Fields, Kernel, catalog, event, open_kernel
 
 pytestmark = pytest.mark.integration

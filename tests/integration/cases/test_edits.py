@@ -9,7 +9,7 @@ import pytest
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.inbound import InboundEvent
-from chatlane_schemas.transcripts import RowState
+from chatlane_schemas.session_api.transcripts import RowState
 from chatlane_schemas.turns import ClaimStatus
 from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 

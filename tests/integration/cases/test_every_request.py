@@ -20,10 +20,10 @@ from chatlane.api.handlers import every_handler
 from chatlane.observability.metrics import Metrics
 from chatlane.store.audit import ReadNotes
 from chatlane.store.conversations.session_reads import SessionReads
-from chatlane_schemas.channels import REQUESTS, Channel
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.sessions import ApiErrorCode, ApiReply
+from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply
+from chatlane_schemas.topology.channels import REQUESTS, Channel
 from tests.support.worlds.kernel import SLOTS, Kernel, event
 
 pytestmark = pytest.mark.integration

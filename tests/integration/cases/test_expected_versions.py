@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from chatlane_schemas.sessions import ApiErrorCode, SessionReply, SessionView
+from chatlane_schemas.session_api.sessions import ApiErrorCode, SessionReply, SessionView
 from tests.integration.cases.test_session_changes import ANN, Caller
 from tests.support.worlds.kernel import Fields, Kernel, event
 

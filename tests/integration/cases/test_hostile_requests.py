@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-from chatlane_schemas.channels import Channel
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import MAX_BODY_BYTES, new_envelope_id
-from chatlane_schemas.sessions import ApiErrorCode, ApiReply
+from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply
+from chatlane_schemas.topology.channels import Channel
 from tests.integration.cases.test_every_request import CHANNELS, Api, message_of
 from tests.support.worlds.kernel import Kernel
 

@@ -13,7 +13,7 @@ from chatlane.store.conversations import compaction
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.transcripts import TranscriptLoad, TranscriptReply
+from chatlane_schemas.session_api.transcripts import TranscriptLoad, TranscriptReply
 from tests.integration.cases.test_transcript_changes import Caller
 from tests.support.worlds.kernel import DAY, Fields, Kernel, event, texts
 

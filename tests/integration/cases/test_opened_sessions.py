@@ -12,7 +12,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent
 from chatlane_schemas.inbound import Attachment
-from chatlane_schemas.sessions import ApiErrorCode, SessionReply, SessionView
+from chatlane_schemas.session_api.sessions import ApiErrorCode, SessionReply, SessionView
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import (
     ANN,

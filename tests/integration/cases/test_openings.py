@@ -10,7 +10,7 @@ import pytest
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import TransientError
-from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.session_api.sessions import ApiErrorCode
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, Caller
 from tests.support.worlds.kernel import DAY, Kernel, at, catalog, event

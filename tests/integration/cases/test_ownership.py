@@ -20,10 +20,10 @@ from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope, new_envelope_id
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import SessionEnd
-from chatlane_schemas.sessions import ApiErrorCode, ApiReply, SessionGet
-from chatlane_schemas.transcripts import TranscriptLoad
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_changes import SessionEnd
+from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply, SessionGet
+from chatlane_schemas.session_api.transcripts import TranscriptLoad
 from tests.integration.cases.test_resets import KernelWith
 from tests.support.worlds.kernel import DAY, SLOTS, Kernel, catalog, event
 

@@ -33,9 +33,9 @@ from chatlane.store.conversations.session_lists import SessionLists
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import SessionFilter
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import SessionFilter
+from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
 from tests.integration.cases.memory_streams import MemoryStreams
 from tests.integration.cases.test_moves import KernelWith

@@ -18,8 +18,8 @@ from chatlane.requests import bulk_session_operations
 from chatlane.requests.bulk_session_operations import BulkSessionService
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.session_sweeps import SessionSweepReply
-from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.session_api.session_sweeps import SessionSweepReply
+from chatlane_schemas.session_api.sessions import ApiErrorCode
 from tests.integration.cases.test_opened_sessions import created
 from tests.integration.cases.test_session_changes import (
     ANN,

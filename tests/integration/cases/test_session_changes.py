@@ -23,8 +23,8 @@ from chatlane.observability.metrics import Metrics
 from chatlane.requests.session_service import SessionService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
-from chatlane_schemas.people import Person
-from chatlane_schemas.sessions import ApiErrorCode, ApiReply, SessionReply, SessionView
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply, SessionReply, SessionView
 from tests.integration.cases.test_resets import KernelWith
 from tests.support.worlds.kernel import DAY, SLOTS, Fields, Kernel, catalog, event
 

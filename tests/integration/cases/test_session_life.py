@@ -14,9 +14,9 @@ from chatlane.domain.policy import ResetPolicy
 from chatlane.observability.metrics import Metrics
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_life import SessionRoundsReply
-from chatlane_schemas.sessions import ApiErrorCode
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_life import SessionRoundsReply
+from chatlane_schemas.session_api.sessions import ApiErrorCode
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import (
     ANN,

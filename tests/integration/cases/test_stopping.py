@@ -14,7 +14,7 @@ from chatlane.observability.metrics import Metrics
 from chatlane.requests.session_service import SessionService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
-from chatlane_schemas.sessions import SessionReply
+from chatlane_schemas.session_api.sessions import SessionReply
 from chatlane_schemas.turns import ClaimReply, StopReply
 from tests.support.worlds.kernel import DAY, SLOTS, Fields, Kernel, Placed, at, event, texts
 

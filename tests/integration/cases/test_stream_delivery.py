@@ -9,7 +9,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.policy import ResetPolicy
-from chatlane_schemas.subjects import slot_of
+from chatlane_schemas.topology.subjects import slot_of
 from tests.support.worlds.kernel import (
     SLOTS,
     Fields,

@@ -12,7 +12,7 @@ import pytest
 from chatlane.domain.catalog import Agent
 from chatlane.domain.policy import ResetPolicy
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.sessions import ApiErrorCode, SessionView
+from chatlane_schemas.session_api.sessions import ApiErrorCode, SessionView
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import (
     ANN,

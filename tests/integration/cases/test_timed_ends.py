@@ -11,7 +11,7 @@ from chatlane.domain.log import LogPosition
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import StoreUnavailableError
 from chatlane.turns.timed_resets import TimedEnds, committed_until
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.integration.cases.test_resets import KernelWith
 from tests.integration.cases.test_session_changes import ANN, BEN, Caller
 from tests.support.worlds.kernel import Fields, Kernel, catalog, event

@@ -13,8 +13,8 @@ from chatlane.api.endpoint import RequestHandler
 from chatlane.domain.catalog import Agent
 from chatlane.observability.metrics import Metrics
 from chatlane_schemas.codec import decode
-from chatlane_schemas.sessions import ApiErrorCode
-from chatlane_schemas.transcripts import TranscriptChanged
+from chatlane_schemas.session_api.sessions import ApiErrorCode
+from chatlane_schemas.session_api.transcripts import TranscriptChanged
 from tests.support.worlds.kernel import (
     DAY,
     Fields,

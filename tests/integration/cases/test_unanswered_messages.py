@@ -19,7 +19,7 @@ from chatlane.nats.stream_cleanup import Notice, Undelivered
 from chatlane.outbox.redrive import Retrying
 from chatlane.outbox.undeliverable import UndeliverableMessages
 from chatlane.store.history.transcripts import TranscriptReads
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from tests.integration.cases.test_commands import ANN, lane
 from tests.integration.cases.test_stopping import Caller
 from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event, texts

@@ -48,9 +48,8 @@ from chatlane_schemas import (
     encode,
     new_envelope_id,
     source_of,
-    subjects,
 )
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.sessions import (
     ApiError,
     ApiErrorCode,
     ApiReply,
@@ -61,7 +60,12 @@ from chatlane_schemas.sessions import (
     SessionReply,
     SessionView,
 )
-from chatlane_schemas.transcripts import TranscriptEntry, TranscriptLoad, TranscriptReply
+from chatlane_schemas.session_api.transcripts import (
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReply,
+)
+from chatlane_schemas.topology import subjects
 
 _RETRY_PAUSE: Final = timedelta(milliseconds=100)
 _POLL: Final = timedelta(milliseconds=10)

@@ -18,7 +18,7 @@ from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_co
 from chatlane_client.control import WIND_DOWN
 from chatlane_client.delivery import GAP_PATIENCE
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
-from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
+from chatlane_schemas.topology.streams import StreamName, declared_durables, declared_streams
 from tests.support.eventually import eventually
 
 PLATFORM: Final = "test"

@@ -29,9 +29,9 @@ from chatlane_schemas import (
     decode,
     encode,
     new_envelope_id,
-    subjects,
 )
-from chatlane_schemas.streams import StreamName, outbound_durable
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName, outbound_durable
 from tests.integration.client.routing import (
     ACCOUNT,
     OUTBOUND_ACK_WAIT,

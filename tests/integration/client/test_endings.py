@@ -15,8 +15,9 @@ from chatlane_client import (
     Turn,
     open_connection,
 )
-from chatlane_schemas import SessionEnding, encode, new_envelope_id, subjects
+from chatlane_schemas import SessionEnding, encode, new_envelope_id
 from chatlane_schemas.events import ResetReason
+from chatlane_schemas.topology import subjects
 from tests.integration.client.routing import (
     ACCOUNT,
     MAIN,

@@ -15,8 +15,9 @@ from chatlane.app import App
 from chatlane.nats.jetstream import JetStream
 from chatlane.postgres.pool import open_store
 from chatlane_client import AdapterClient, RetryLaterError, Turn, open_connection
-from chatlane_schemas import InboundEvent, subjects
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas import InboundEvent
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, Chats, delivering, said, working
 from tests.support.eventually import eventually

@@ -8,9 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from chatlane_client import SessionApi, open_connection
-from chatlane_schemas import ApiErrorCode, decode, subjects
-from chatlane_schemas.channels import CHANNELS, Channel
-from chatlane_schemas.sessions import ApiReply
+from chatlane_schemas import ApiErrorCode, decode
+from chatlane_schemas.session_api.sessions import ApiReply
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.channels import CHANNELS, Channel
 from tests.integration.cases.test_hostile_requests import BODIES, CANARY
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, MAIN, PLATFORM, PRINCIPAL

@@ -14,8 +14,8 @@ from chatlane.app import App
 from chatlane.outbox.relay import Relay
 from chatlane.store import outbox
 from chatlane_client import Turn
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
     ACCOUNT,

@@ -12,8 +12,8 @@ from nats.js.api import ConsumerInfo
 
 from chatlane_client import open_connection
 from chatlane_client.transport.pull import Pull, open_pull
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName
 from tests.integration.client.routing import MAIN
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer

@@ -29,9 +29,9 @@ from chatlane_schemas import (
     TranscriptRow,
     TurnDelta,
     decode,
-    subjects,
 )
-from chatlane_schemas.streams import StreamName, routed_durable
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName, routed_durable
 from tests.integration.client.fake_router import FakeRouter
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (

@@ -17,9 +17,10 @@ from chatlane.privacy import erasure_list_sql
 from chatlane.reconciliation.stream_contents import StreamContents
 from chatlane.store import routed_changes
 from chatlane_client import AdapterClient, open_connection
-from chatlane_schemas import InboundEvent, RoutedMessage, answer_to, decode, encode, subjects
+from chatlane_schemas import InboundEvent, RoutedMessage, answer_to, decode, encode
 from chatlane_schemas.inbound import Kind
-from chatlane_schemas.streams import StreamName, routed_durable
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName, routed_durable
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, DESK, PLATFORM, SLOTS, said
 from tests.support.eventually import eventually

@@ -22,16 +22,9 @@ from chatlane_client import (
     TranscriptApi,
     open_connection,
 )
-from chatlane_schemas import (
-    Person,
-    Preference,
-    SessionReply,
-    SessionView,
-    encode,
-    new_envelope_id,
-    subjects,
-)
-from chatlane_schemas.session_state import ModelOverride
+from chatlane_schemas import Person, Preference, SessionReply, SessionView, encode, new_envelope_id
+from chatlane_schemas.session_api.session_state import ModelOverride
+from chatlane_schemas.topology import subjects
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, PRINCIPAL, said
 from tests.support.eventually import eventually

@@ -7,7 +7,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chatlane_client import ConflictingRequestError, SessionLifeApi, SessionNotFoundError
-from chatlane_schemas import ModelOverride, Person, SessionUpdated, decode, subjects
+from chatlane_schemas import ModelOverride, Person, SessionUpdated, decode
+from chatlane_schemas.topology import subjects
 from tests.integration.client.routing import ACCOUNT, PLATFORM, PRINCIPAL
 from tests.integration.client.test_session_api import client as client  # noqa: PLC0414 - a fixture
 from tests.integration.client.test_session_api import opened

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from chatlane.app import App
 from chatlane.store import pending_messages
 from chatlane_client import NoReply, Reply, SessionApi, Turn, open_connection
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
     MAIN,

@@ -14,8 +14,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from chatlane.observability import tracing as service_tracing
 from chatlane_client import Turn, TurnFailedError
 from chatlane_client.transport import tracing as client_tracing
-from chatlane_schemas import InboundEvent, encode, subjects
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas import InboundEvent, encode
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import Chats, delivering, said, working
 from tests.support.eventually import eventually

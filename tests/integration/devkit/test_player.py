@@ -32,9 +32,9 @@ from chatlane_schemas import (
     decode,
     new_envelope_id,
     source_of,
-    subjects,
 )
-from chatlane_schemas.streams import declared_durables, declared_streams
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import declared_durables, declared_streams
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres, RunningServer
 

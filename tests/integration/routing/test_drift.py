@@ -14,7 +14,7 @@ from chatlane.nats.log_access import LogAccess
 from chatlane.observability.metrics import Metrics
 from chatlane.reconciliation.topology_drift import DriftWatch
 from chatlane.store.logs.log_trims import Holes
-from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
+from chatlane_schemas.topology.streams import StreamName, declared_durables, declared_streams
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, open_logs
 
 pytestmark = pytest.mark.integration

@@ -20,7 +20,7 @@ from chatlane.reconciliation.topology_drift import DriftWatch
 from chatlane.store.logs import log_trims, partitions
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_nats
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, log_specs, open_logs
 from tests.support.servers.nats_users import arguments_of, with_keys
 

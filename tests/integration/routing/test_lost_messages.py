@@ -18,7 +18,7 @@ from chatlane.privacy import erasure_list_sql
 from chatlane.reconciliation import stream_gap_repair
 from chatlane.reconciliation.stream_contents import StreamContents
 from chatlane.reconciliation.stream_gap_repair import LostMessages
-from chatlane_schemas.streams import StreamName, declared_durables, declared_streams
+from chatlane_schemas.topology.streams import StreamName, declared_durables, declared_streams
 from tests.support.worlds.kernel import SLOTS, Kernel, catalog, event, open_kernel
 
 pytestmark = pytest.mark.integration

@@ -22,8 +22,8 @@ from chatlane.reconciliation.reconciler import Reconciler
 from chatlane.reconciliation.stream_contents import StreamContents
 from chatlane.reconciliation.stream_gap_repair import LostMessages
 from chatlane.store.logs import partitions
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import declared_durables, declared_streams
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import declared_durables, declared_streams
 from tests.support.service.raw_publisher import publish_raw
 from tests.support.worlds.kernel import DAY, SLOTS, Kernel, event, open_kernel
 

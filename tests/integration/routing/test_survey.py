@@ -23,8 +23,8 @@ from chatlane.postgres.pool import Store
 from chatlane.reconciliation.backlogs import Backlog, Backlogs
 from chatlane.reconciliation.gauges import GaugeCollector
 from chatlane.store.logs import partitions
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import declared_durables, declared_streams
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import declared_durables, declared_streams
 from tests.support.eventually import eventually
 from tests.support.servers.log_streams import LogStreams
 from tests.support.worlds.small_router import open_routers

@@ -18,11 +18,11 @@ from chatlane.nats.stream_cleanup import AdvisoryQueue
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.undeliverable import UndeliverableMessages
 from chatlane.postgres.pool import Store, open_store
-from chatlane_schemas import subjects
 from chatlane_schemas.codec import encode
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import Source
-from chatlane_schemas.streams import declared_durables, declared_streams
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import declared_durables, declared_streams
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from chatlane.store.addressing import identities
-from chatlane_schemas.people import Person
+from chatlane_schemas.session_api.people import Person
 from tests.support.servers.migrations import FILES, apply_each, version_of
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from chatlane.domain.catalog import BusyMode
 from chatlane.domain.sessions.transcripts import BRANCH, COMPRESSION
 from chatlane_schemas.events import EndReason, ResetReason
 from chatlane_schemas.results import Outcome, Role
-from chatlane_schemas.transcripts import RowState, Unanswered
+from chatlane_schemas.session_api.transcripts import RowState, Unanswered
 from chatlane_schemas.turns import CancelReason
 from tests.support.servers.migrations import apply_each
 

@@ -15,7 +15,7 @@ from chatlane.store import pending_messages
 from chatlane.store.addressing import identities
 from chatlane.store.history import rewind
 from chatlane.store.history.transcripts import TranscriptReads
-from chatlane_schemas.people import Person
+from chatlane_schemas.session_api.people import Person
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
 

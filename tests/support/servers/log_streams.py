@@ -11,8 +11,8 @@ from chatlane.nats import topology
 from chatlane.nats.connection import Bus, BusOptions, open_bus
 from chatlane.nats.jetstream import JetStream
 from chatlane.outbox.publisher import Publisher, open_publisher
-from chatlane_schemas import subjects
-from chatlane_schemas.streams import StreamName, StreamSpec, declared_streams
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName, StreamSpec, declared_streams
 
 PARTITIONS: Final = 4
 _MIB: Final = 1024 * 1024

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chatlane.config.nats_users import SEED_SUFFIX, BusUsers, make_keys, server_config
-from chatlane_schemas.permissions import inbox_prefix
+from chatlane_schemas.topology.permissions import inbox_prefix
 
 ENVIRONMENT: Final = "tests"
 _TESTER: Final = "tester"

@@ -25,7 +25,7 @@ from chatlane_devkit.judge.history import (
     Session,
     Turn,
 )
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.eventually import eventually
 from tests.support.service.load_users import LoadUsers
 from tests.support.service.processes import STREAM_AGENT

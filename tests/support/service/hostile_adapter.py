@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import nats
 
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 from tests.support.servers.nats_users import arguments_of
 
 MARKER: Final = "words-of-the-hostile-adapter"

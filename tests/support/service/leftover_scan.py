@@ -15,7 +15,7 @@ import nats
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 _READ_AT_ONCE = 256
 _PATIENCE_SECONDS = 30

@@ -21,7 +21,7 @@ from nats.aio.client import Client
 from chatlane.config.settings import load_settings
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import InboundEvent
-from chatlane_schemas.subjects import inbound_for
+from chatlane_schemas.topology.subjects import inbound_for
 from tests.support.eventually import eventually
 from tests.support.servers.databases import login_of, with_database
 from tests.support.service.leftover_scan import dumped, hits, stored

@@ -39,7 +39,7 @@ from chatlane.turns.leases import Deadlines
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.results import ResultMessage
-from chatlane_schemas.subjects import chat_token_of, partition_of
+from chatlane_schemas.topology.subjects import chat_token_of, partition_of
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,

@@ -5,7 +5,8 @@ from nats.aio.client import Client
 from pydantic import ValidationError
 
 from chatlane_client import AdapterClient
-from chatlane_schemas import InboundEvent, subjects
+from chatlane_schemas import InboundEvent
+from chatlane_schemas.topology import subjects
 from tests.support.service.load_users import Person
 
 # A subject with any of these tokens is stored, but in no partition or where no filter finds it.

@@ -1,7 +1,7 @@
 """What is logged of what a server refused."""
 
 from chatlane_client.transport.secured import without_chats
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 
 
 def test_nobody_s_number_can_be_guessed_from_what_is_logged_of_a_refusal() -> None:

@@ -8,7 +8,7 @@ import pytest
 from chatlane_client import Turn, prompt_of
 from chatlane_client.worker import default_worker_name
 from chatlane_schemas import Chat, ClaimRequest, Role, Source, TurnMessage, new_envelope_id
-from chatlane_schemas.transcripts import TranscriptEntry, Unanswered
+from chatlane_schemas.session_api.transcripts import TranscriptEntry, Unanswered
 
 SOURCE = Source(platform="test", account="bot", chat=Chat(id="1"))
 

@@ -27,7 +27,7 @@ from chatlane_devkit.scenario.scenario_generator import (
     main,
 )
 from chatlane_schemas import DecodeError, InboundEvent, decode
-from chatlane_schemas.subjects import inbound_for
+from chatlane_schemas.topology.subjects import inbound_for
 
 STEPS = read_feed(SCENARIO_FILE)
 FEED = publications(STEPS)

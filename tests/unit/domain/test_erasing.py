@@ -20,7 +20,7 @@ from chatlane.privacy.erasure_rules import (
     rows_to_blank,
     why_not_to_forget,
 )
-from chatlane_schemas.streams import StreamName
+from chatlane_schemas.topology.streams import StreamName
 
 UNTIL = datetime(2026, 5, 11, 9, tzinfo=UTC)
 BEFORE, AFTER = UNTIL - timedelta(minutes=1), UNTIL + timedelta(minutes=1)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from chatlane.domain.addressing.aliases import AliasId, AliasKind
 from chatlane.domain.addressing.owners import alias_of, owner_of, owner_text, parse_owner_text
-from chatlane_schemas.people import Person
+from chatlane_schemas.session_api.people import Person
 
 NAMES = st.text(min_size=1)
 

@@ -18,7 +18,7 @@ from chatlane.domain.sessions.transcripts import (
     without_open_calls,
 )
 from chatlane_schemas.results import Role
-from chatlane_schemas.transcripts import TranscriptEntry
+from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

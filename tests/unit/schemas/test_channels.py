@@ -1,9 +1,10 @@
 """The table of channels agrees with subjects and streams."""
 
-from chatlane_schemas import Envelope, subjects
-from chatlane_schemas.channels import CHANNELS, REQUESTS, every_channel, messages
-from chatlane_schemas.sessions import ApiReply
-from chatlane_schemas.streams import declared_streams
+from chatlane_schemas import Envelope
+from chatlane_schemas.session_api.sessions import ApiReply
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.channels import CHANNELS, REQUESTS, every_channel, messages
+from chatlane_schemas.topology.streams import declared_streams
 
 
 def test_names_and_addresses_are_unique() -> None:

@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from chatlane_schemas import permissions
-from chatlane_schemas.streams import Delivery, StreamName
-from chatlane_schemas.subjects import SubjectError
+from chatlane_schemas.topology import permissions
+from chatlane_schemas.topology.streams import Delivery, StreamName
+from chatlane_schemas.topology.subjects import SubjectError
 
 
 @dataclass(frozen=True)

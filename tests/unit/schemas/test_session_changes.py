@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionTitle,
     SessionUpdate,
     SettingChange,
 )
-from chatlane_schemas.session_life import SessionNote, SessionOverride
+from chatlane_schemas.session_api.session_life import SessionNote, SessionOverride
 
 STAMP: Any = {"id": "r1", "at": datetime(2026, 3, 1, tzinfo=UTC), "session_id": UUID(int=1)}
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane_schemas import Stage, subjects
-from chatlane_schemas.streams import (
+from chatlane_schemas import Stage
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import (
     Delivery,
     DurableSpec,
     StreamName,

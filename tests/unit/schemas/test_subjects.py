@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane_schemas import Chat, InboundEvent, Sender, Stage, decode, subjects
-from chatlane_schemas.subjects import SubjectError
+from chatlane_schemas import Chat, InboundEvent, Sender, Stage, decode
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.subjects import SubjectError
 
 SESSION = UUID("0195e6a0-0000-8000-8000-0000000000ff")
 NAMES = st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True)

@@ -22,8 +22,8 @@ from chatlane.store import dead_letter_shares
 from chatlane.store.dead_letter_shares import Share, ShareRow, Used
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import Cause, DeadLetter, DeadReason, Stage, cause_of
-from chatlane_schemas.streams import StreamName
-from chatlane_schemas.subjects import dead as dead_subject
+from chatlane_schemas.topology.streams import StreamName
+from chatlane_schemas.topology.subjects import dead as dead_subject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

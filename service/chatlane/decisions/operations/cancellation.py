@@ -14,8 +14,8 @@ from chatlane.store.api_requests import answer_once
 from chatlane.store.conversations import sessions
 from chatlane.store.history import messages
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
-from chatlane_schemas.transcripts import Unanswered
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.transcripts import Unanswered
 from chatlane_schemas.turns import CancelReason, StopReply, TurnCancel
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.states import Session, Turn
-    from chatlane_schemas.session_changes import SessionStop
+    from chatlane_schemas.session_api.session_changes import SessionStop
 
 
 class Stopped(NamedTuple):

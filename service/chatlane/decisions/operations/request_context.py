@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

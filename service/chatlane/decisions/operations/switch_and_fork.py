@@ -16,7 +16,7 @@ from chatlane.store.addressing import identities, lanes
 from chatlane.store.conversations import lineage, session_changes
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.fields import MAX_INT64
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.states import Lane, Session
-    from chatlane_schemas.session_changes import SessionFork, SessionSwitch
+    from chatlane_schemas.session_api.session_changes import SessionFork, SessionSwitch
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.addressing.keys import ParsedKey
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
 
 def owner_text(platform: str, account: str, scope: str | None, name: str) -> str:

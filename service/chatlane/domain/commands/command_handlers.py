@@ -33,7 +33,7 @@ from chatlane.domain.states import Session
 from chatlane_schemas.events import EndReason, ResetReason
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Part
-from chatlane_schemas.session_changes import MAX_TITLE_CHARACTERS, shown_title
+from chatlane_schemas.session_api.session_changes import MAX_TITLE_CHARACTERS, shown_title
 from chatlane_schemas.source import source_of
 from chatlane_schemas.visible_text import title_key
 

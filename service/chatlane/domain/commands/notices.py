@@ -8,7 +8,7 @@ from typing import Final
 from chatlane.domain.commands import replies
 from chatlane.domain.sessions import session_handoff
 from chatlane.domain.turns import lifecycle
-from chatlane_schemas.session_changes import shown_title
+from chatlane_schemas.session_api.session_changes import shown_title
 
 RATE_LIMITED: Final = (
     "Too many messages: this one was not accepted. At most {messages} in {per} are; "

@@ -8,7 +8,7 @@ from chatlane.domain.clusters import beginning
 from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.commands.session_summaries import FIRST_WORDS_CHARACTERS
 from chatlane.domain.prompts.sanitize import named
-from chatlane_schemas.session_changes import shown_title
+from chatlane_schemas.session_api.session_changes import shown_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ from chatlane.domain.ids import derived_id
 from chatlane.domain.sessions.transcripts import COMPRESSION
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import SessionStarted
-from chatlane_schemas.subjects import event as event_subject
+from chatlane_schemas.topology.subjects import event as event_subject
 
 if TYPE_CHECKING:
     from datetime import datetime

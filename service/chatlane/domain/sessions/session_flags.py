@@ -15,8 +15,8 @@ from chatlane.domain.sessions.transcripts import BRANCH
 from chatlane.domain.states import Session
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
-from chatlane_schemas.session_state import ModelOverride, ResumeMark
-from chatlane_schemas.subjects import event as event_subject
+from chatlane_schemas.session_api.session_state import ModelOverride, ResumeMark
+from chatlane_schemas.topology.subjects import event as event_subject
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,8 +11,8 @@ from chatlane.domain.policy import reset_reason, timed_end
 from chatlane.domain.sessions.session_flags import end_session
 from chatlane_schemas.codec import encode
 from chatlane_schemas.events import EndReason, SessionEnding
-from chatlane_schemas.subjects import ending as ending_subject
-from chatlane_schemas.subjects import event as event_subject
+from chatlane_schemas.topology.subjects import ending as ending_subject
+from chatlane_schemas.topology.subjects import event as event_subject
 
 if TYPE_CHECKING:
     from chatlane.domain.policy import NextReset, ResetPolicy

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane_schemas.results import Role
-from chatlane_schemas.transcripts import PlacedRow
+from chatlane_schemas.session_api.transcripts import PlacedRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from chatlane_schemas.transcripts import AppendedRow, TranscriptEntry
+    from chatlane_schemas.session_api.transcripts import AppendedRow, TranscriptEntry
 
 # Far more than any conversation is compacted; stops the walk over links that form a loop.
 MAX_HOPS: Final = 100

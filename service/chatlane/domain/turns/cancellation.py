@@ -8,7 +8,7 @@ from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Control
 from chatlane.domain.turns.lifecycle import void_turn
 from chatlane_schemas.codec import encode
-from chatlane_schemas.subjects import control as control_subject
+from chatlane_schemas.topology.subjects import control as control_subject
 from chatlane_schemas.turns import CancelReason, TurnControl
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from chatlane.domain.turns.claims import go_on
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Outcome, Part, Role
-from chatlane_schemas.subjects import turn as turn_subject
-from chatlane_schemas.transcripts import Unanswered
+from chatlane_schemas.session_api.transcripts import Unanswered
+from chatlane_schemas.topology.subjects import turn as turn_subject
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:

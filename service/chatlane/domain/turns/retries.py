@@ -16,8 +16,8 @@ from chatlane_schemas.inbound import Chat, Sender
 from chatlane_schemas.results import Role
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import Source
-from chatlane_schemas.subjects import routed as routed_subject
-from chatlane_schemas.subjects import slot_of
+from chatlane_schemas.topology.subjects import routed as routed_subject
+from chatlane_schemas.topology.subjects import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
 FIND_SQL: Final[LiteralString] = """
 -- aliases → former_ids: the identities that ids belonged to at a time, with all of their spans

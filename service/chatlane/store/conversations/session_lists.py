@@ -8,11 +8,11 @@ from uuid import UUID
 
 from chatlane.store.addressing import identities
 from chatlane.store.conversations.session_reads import session_view
-from chatlane_schemas.sessions import CHAT_ORIGIN, SessionCounts
+from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionCounts
 
 if TYPE_CHECKING:
     from chatlane.postgres.pool import Store
-    from chatlane_schemas.sessions import SessionFilter, SessionView
+    from chatlane_schemas.session_api.sessions import SessionFilter, SessionView
 
 # Session ids start with the time of their first message; the largest id means no cursor.
 _ABOVE_ALL: Final = UUID(int=2**128 - 1)

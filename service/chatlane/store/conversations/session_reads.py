@@ -11,8 +11,8 @@ from chatlane.postgres.stored_values import read_override, read_reason, read_rec
 from chatlane.store.addressing import identities
 from chatlane.store.conversations import session_flags
 from chatlane.store.conversations.title_keys import TITLE_KEY
-from chatlane_schemas.session_state import ResumeMark
-from chatlane_schemas.sessions import SessionView
+from chatlane_schemas.session_api.session_state import ResumeMark
+from chatlane_schemas.session_api.sessions import SessionView
 from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.postgres.pool import Store
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
 
 _REPLACEABLE: Final = ("title", "cwd", "model", "config", "model_override", "carry_over")

@@ -14,8 +14,8 @@ from chatlane.store.history import messages, rewind
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.results import Role
-from chatlane_schemas.sessions import ApiError, ApiErrorCode
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
+from chatlane_schemas.session_api.transcripts import (
     AppendedRow,
     PlacedRow,
     TranscriptAppend,

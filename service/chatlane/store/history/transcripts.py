@@ -13,7 +13,7 @@ from chatlane.postgres.stored_values import known_value, read_record, read_sourc
 from chatlane.store.addressing import identities
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Role
-from chatlane_schemas.transcripts import Revision, RowState, TranscriptEntry
+from chatlane_schemas.session_api.transcripts import Revision, RowState, TranscriptEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Catalog
     from chatlane.postgres.pool import Store
-    from chatlane_schemas.people import Person
+    from chatlane_schemas.session_api.people import Person
 
 
 @dataclass(frozen=True, slots=True)

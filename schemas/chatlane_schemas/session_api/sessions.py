@@ -19,8 +19,8 @@ from chatlane_schemas.fields import (
     PlatformName,
     Text,
 )
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_state import ModelOverride, Note, ResumeMark
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_state import ModelOverride, Note, ResumeMark
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
 Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]

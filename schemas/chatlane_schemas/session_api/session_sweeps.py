@@ -7,9 +7,9 @@ from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import BigNumber
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import SessionChange
-from chatlane_schemas.sessions import ApiReply, CallerOrigin, PageLimit
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_changes import SessionChange
+from chatlane_schemas.session_api.sessions import ApiReply, CallerOrigin, PageLimit
 
 
 class SessionRemove(SessionChange):

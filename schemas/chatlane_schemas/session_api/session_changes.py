@@ -14,9 +14,9 @@ from pydantic_core import PydanticCustomError, to_json
 from chatlane_schemas.credentials import holds_credential
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_state import ModelName, without_credential
-from chatlane_schemas.sessions import SessionKey, SessionVersion
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_state import ModelName, without_credential
+from chatlane_schemas.session_api.sessions import SessionKey, SessionVersion
 from chatlane_schemas.visible_text import visible
 
 MAX_TITLE_CHARACTERS: Final = 100

@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final, Literal, Protocol, TypeAlias
 
-from chatlane_schemas import subjects
+from chatlane_schemas.topology import subjects
 
 DEFAULT_PARTITIONS: Final = 32
 DEFAULT_SLOTS: Final = 32

@@ -8,9 +8,14 @@ from pydantic_core import PydanticCustomError
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import Name, Text
 from chatlane_schemas.inbound import Attachments
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import ChosenModel, Config, Directory, SessionChange
-from chatlane_schemas.sessions import CallerOrigin, SessionKey
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_changes import (
+    ChosenModel,
+    Config,
+    Directory,
+    SessionChange,
+)
+from chatlane_schemas.session_api.sessions import CallerOrigin, SessionKey
 
 
 class SessionCreate(Envelope):

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from chatlane_schemas import subjects
-from chatlane_schemas.channels import REQUESTS, Channel, requests_for_account
-from chatlane_schemas.streams import (
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.channels import REQUESTS, Channel, requests_for_account
+from chatlane_schemas.topology.streams import (
     ADVISORIES_DURABLE,
     COMPARING_CONSUMER,
     DEFAULT_SLOTS,

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 
-from chatlane_schemas import subjects
-from chatlane_schemas.channels import Channel, Direction, every_channel, messages
 from chatlane_schemas.envelope import VERSION, Envelope
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.channels import Channel, Direction, every_channel, messages
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 ASYNCAPI_VERSION: Final = "3.0.0"

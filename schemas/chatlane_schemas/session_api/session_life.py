@@ -10,10 +10,10 @@ from pydantic import AfterValidator, Field
 
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import BigNumber, Instant, Name
-from chatlane_schemas.people import Person
-from chatlane_schemas.session_changes import SessionChange, SettingChange
-from chatlane_schemas.session_state import ModelOverride, Note, without_credential
-from chatlane_schemas.sessions import ApiReply
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_changes import SessionChange, SettingChange
+from chatlane_schemas.session_api.session_state import ModelOverride, Note, without_credential
+from chatlane_schemas.session_api.sessions import ApiReply
 
 MAX_HOLD_SECONDS: Final = 24 * 60 * 60
 

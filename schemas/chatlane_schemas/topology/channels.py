@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from chatlane_schemas import subjects
 from chatlane_schemas.dead import DeadLetter
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.events import SessionEnded, SessionEnding, SessionStarted, SessionUpdated
@@ -11,7 +10,7 @@ from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
-from chatlane_schemas.session_changes import (
+from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,
     SessionFind,
@@ -23,7 +22,7 @@ from chatlane_schemas.session_changes import (
     SessionTitle,
     SessionUpdate,
 )
-from chatlane_schemas.session_life import (
+from chatlane_schemas.session_api.session_life import (
     SessionHold,
     SessionMark,
     SessionNote,
@@ -34,14 +33,14 @@ from chatlane_schemas.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
-from chatlane_schemas.session_openings import SessionCreate, SessionSubmit
-from chatlane_schemas.session_sweeps import (
+from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_api.session_sweeps import (
     SessionCleanup,
     SessionPrune,
     SessionRemove,
     SessionSweepReply,
 )
-from chatlane_schemas.sessions import (
+from chatlane_schemas.session_api.sessions import (
     ApiReply,
     SessionCount,
     SessionCountReply,
@@ -51,8 +50,7 @@ from chatlane_schemas.sessions import (
     SessionPeek,
     SessionReply,
 )
-from chatlane_schemas.streams import StreamName
-from chatlane_schemas.transcripts import (
+from chatlane_schemas.session_api.transcripts import (
     TranscriptAppend,
     TranscriptChanged,
     TranscriptCompact,
@@ -66,6 +64,8 @@ from chatlane_schemas.transcripts import (
     TranscriptRewind,
     TranscriptSearch,
 )
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,

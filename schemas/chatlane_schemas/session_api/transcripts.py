@@ -19,9 +19,9 @@ from chatlane_schemas.fields import (
     ToolCalls,
 )
 from chatlane_schemas.inbound import Attachments
-from chatlane_schemas.people import Person
 from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
-from chatlane_schemas.sessions import ApiReply
+from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.sessions import ApiReply
 
 MAX_REWIND_TURNS: Final = 1000
 MAX_QUERY_CHARACTERS: Final = 512

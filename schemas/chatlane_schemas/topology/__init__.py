@@ -1,0 +1,1 @@
+"""Subjects, streams and permissions on NATS, and the documents generated from them."""
