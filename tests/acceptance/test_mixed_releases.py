@@ -83,7 +83,8 @@ class Stage:
     def subscribers(self, *names: str) -> None:
         """Start subscribers, of the previous release where their name says `old`."""
         for name in names:
-            self.scene.service.subscriber(name, variables=self._variables(name))
+            old = {"program": self.previous.subscriber} if name.startswith("old") else {}
+            self.scene.service.subscriber(name, **old, variables=self._variables(name))
 
     def _router_variables(self, name: str) -> dict[str, str]:
         """Return what a router is started with: before there are roles it is the owner."""
