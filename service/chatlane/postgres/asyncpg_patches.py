@@ -2,8 +2,8 @@
 
 Before it encodes an array, asyncpg checks each element against `collections.abc.Iterable` and
 `Sized`, to find arrays within arrays. A batch of 500 messages has up to 30,000 elements, and
-these checks took a tenth of a router's time. asyncpg has no option for it, so this module
-replaces the two names that asyncpg looks up.
+these checks took 3 to 7 µs of processor time for each message. asyncpg has no option for it, so
+this module replaces the two names that asyncpg looks up.
 
 After the patch, array parameters in this process must be lists or tuples.
 """

@@ -574,8 +574,8 @@ async def test_where_nothing_runs_it_is_a_message(kernel: Kernel, command: str) 
 
 @pytest.mark.parametrize("command", ["queue", "steer"])
 async def test_without_words_there_is_nothing_to_pass_on(kernel: Kernel, command: str) -> None:
-    assert await tell(kernel, "1", f"/{command}") == f"Write what to say behind /{command}."
-    assert await tell(kernel, "1", f"/{command}") == f"Write what to say behind /{command}."
+    assert await tell(kernel, "1", f"/{command}") == f"Write your message after /{command}."
+    assert await tell(kernel, "1", f"/{command}") == f"Write your message after /{command}."
     assert len(await kernel.told()) == 1
     assert await everything(kernel) == []
 

@@ -87,7 +87,7 @@ def refused(name: CommandName, prefix: str) -> str:
 
 def nothing_said(name: CommandName, prefix: str) -> str:
     """Return the reply to a command without the text that it needs."""
-    return f"Write what to say behind {prefix}{name}."
+    return f"Write your message after {prefix}{name}."
 
 
 def effect(name: CommandName) -> str:
