@@ -160,7 +160,7 @@ async def test_a_terminal_is_told_that_it_has_no_role(tmp_path: Path) -> None:
         installation = Installation(tmp_path, nats.url, "", free_port(), environment)
         ended = await installation.run("chat", "--as", "ann", typed="hello\n")
         assert ended.code == 1
-        assert "a reader of our own, which no role may" in ended.err
+        assert "an ephemeral consumer on OUTBOUND, which no role may create" in ended.err
 
 
 async def test_who_is_not_let_in_is_told_so(tmp_path: Path) -> None:
