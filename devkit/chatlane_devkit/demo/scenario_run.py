@@ -22,8 +22,11 @@ from chatlane_devkit.demo.player import Player, Score
 from chatlane_devkit.judge.history import History
 from chatlane_devkit.judge.verdict import Verdict, judge
 from chatlane_devkit.scenario.feed import Publication, Step, publications
+from chatlane_devkit.servers.conditions import until
 
 _REFRESH: Final = timedelta(milliseconds=100)
+# After a change of the primary, the last rows are published by the sweep of another router.
+_PUBLISH_TIMEOUT: Final = timedelta(seconds=20)
 
 Account = tuple[str, str]
 
@@ -162,8 +165,19 @@ async def _history(stage: Stage, score: Score) -> History:
         rows=await observer.rows(),
         dead_letters=await observer.dead_letters(),
         dead_notices=await read_dead_notices(stage.dead_reader),
-        left_over=await observer.left_over(),
+        left_over=await _left_over(observer),
     )
+
+
+async def _left_over(observer: Observer) -> dict[str, int]:
+    """Return the work that remains after routers had time to publish the last outbox rows."""
+
+    async def is_done() -> bool:
+        return not any((await observer.left_over()).values())
+
+    with suppress(TimeoutError):
+        await until(is_done, _PUBLISH_TIMEOUT)
+    return await observer.left_over()
 
 
 async def _show_progress(progress: PlayProgress, score: Score) -> None:
