@@ -366,7 +366,7 @@ WAYS: Final = {
     ),
     "what runs in a chat is not told that it moved": Way(
         _answer_after_the_chat_moved,
-        lambda: patch.object(lane_merges, "readdress", _nothing),
+        lambda: patch.object(lane_merges, "update_addresses", _nothing),
         "misrouted",
     ),
     "an album is one message after the other": Way(
