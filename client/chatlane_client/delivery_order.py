@@ -204,11 +204,6 @@ class SessionOrder(Generic[T]):
         """Return when the patience with the next gap ends."""
         return min((it.patient_until for it in self._waiting.values()), default=None)
 
-    def kept_back(self) -> list[T]:
-        """Return the items that still wait for a gap to close."""
-        kept = (it.early[n].item for it in self._waiting.values() for n in sorted(it.early))
-        return [item for item in kept if item is not None]
-
     def _remember(self, message_id: str, session_id: UUID, number: int) -> None:
         self._places[message_id] = session_id, number
         self._newest[session_id, number] = message_id

@@ -371,7 +371,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
         )
         bus.listen(reconnected=relay.retry_now)
         filling = SearchFilling(transaction, app.metrics)
-        alarm = WakeupTimer()
+        wakeup = WakeupTimer()
         rescue = WakeupTimer()
         routed_change = WakeupTimer()
         updates = Updates(publisher.tell)
@@ -381,7 +381,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             app.metrics,
             tell=publisher.tell,
             written=filling.written,
-            schedule_within=alarm.schedule_within,
+            schedule_within=wakeup.schedule_within,
             touched=updates.note,
             dead_letter_limits=DeadLetterLimits(
                 letters=app.settings.dead_letters.most_per_hour,
@@ -390,7 +390,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             ),
             routed_changed=partial(routed_change.schedule_within, timedelta(0)),
         )
-        desk = ClaimService(app.store, app.catalog.agents)
+        session_service = ClaimService(app.store, app.catalog.agents)
         access = LogAccess(bus, router.partitions, buffer_bytes=router.buffer_bytes)
         app.intake = intake = Intake(
             router=app.router_id,
@@ -457,19 +457,19 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             slot_count=router.slots,
         )
         jobs = _jobs(app, bus, writer, relay, intake, deadlines=deadlines)
-        sweeper = MaintenanceLoop((*jobs, *filling.jobs(), routed_changes.job()), jitter)
+        maintenance_loop = MaintenanceLoop((*jobs, *filling.jobs(), routed_changes.job()), jitter)
         async with (
             app.running("relay", relay.run()),
-            app.running("claims", desk.run()),
+            app.running("claims", session_service.run()),
             app.running("updates", updates.run()),
-            _answering(app, bus, desk, writer),
+            _request_handler(app, bus, session_service, writer),
         ):
             try:
                 async with (
                     app.running("batches", batches.run()),
                     app.running("idle check", idle.run()),
-                    app.running("sweeper", sweeper.run()),
-                    app.running("alarm", alarm.run(deadlines.sweep)),
+                    app.running("sweeper", maintenance_loop.run()),
+                    app.running("alarm", wakeup.run(deadlines.sweep)),
                     app.running("rescue", rescue.run(relay.adopt_orphans)),
                     app.running("routed changes", routed_change.run(routed_changes.settle)),
                     app.running("ownership", ownership.run()),
@@ -534,7 +534,7 @@ def _jobs(
         app.settings.streams.replay_window,
         partial(deleted_of_log, transaction),
     )
-    forgetting = ErasedMessageCleaner(
+    cleaner = ErasedMessageCleaner(
         transaction, StreamErasure(bus.client), app.router_id, app.settings.erasure_key()
     )
     routine = maintenance_jobs(
@@ -560,26 +560,28 @@ def _jobs(
     shares = (*trimmer.jobs(), *notices.jobs())
     left = Job("outbox of full streams", timedelta(seconds=1), relay.count_left)
     watches = (left, *survey.jobs(), *reconciler.jobs(), *drift.jobs(), *shares)
-    return (*routine, *watches, *ends.jobs(), *forgetting.jobs())
+    return (*routine, *watches, *ends.jobs(), *cleaner.jobs())
 
 
 @asynccontextmanager
-async def _answering(
-    app: App, bus: Bus, desk: ClaimService, writer: UnitOfWorkFactory
+async def _request_handler(
+    app: App, bus: Bus, session_service: ClaimService, writer: UnitOfWorkFactory
 ) -> AsyncIterator[None]:
     """Answer session API requests, and the claims and renewals of workers."""
-    answering = RequestHandler(
+    request_handler = RequestHandler(
         app.metrics,
         lambda: bus.client.max_payload,
         SessionReads(app.store).agent_of,
         ReadNotes(app.store).note,
     )
     turns = [
-        TurnHandlers(agent.name, desk, answering, app.metrics)
+        TurnHandlers(agent.name, session_service, request_handler, app.metrics)
         for agent in app.catalog.agents.values()
         if agent.delivery == "turns"
     ]
-    handlers = every_handler(app.store, writer, app.catalog, app.settings.router.slots, answering)
+    handlers = every_handler(
+        app.store, writer, app.catalog, app.settings.router.slots, request_handler
+    )
     routes = build_router(handlers)
     options = bus_options(app.settings, "chatlane-router")
 

@@ -9,7 +9,6 @@ ChatlaneError
 │       └── StreamFullError        the stream has no room, and did not store the message
 └── PermanentError                 never retry: dead letter, then continue
     ├── MalformedMessageError
-    ├── UnroutableMessageError
     ├── OversizedMessageError
     ├── SchemaMismatchError        the database or the streams differ from this release
     └── MissingTracingError        tracing is enabled, but its packages are not installed
@@ -103,10 +102,6 @@ class PermanentError(ChatlaneError):
 
 class MalformedMessageError(PermanentError):
     """No version of the contract allows this body or subject."""
-
-
-class UnroutableMessageError(PermanentError):
-    """A well-formed message that matches no conversation."""
 
 
 class OversizedMessageError(PermanentError):

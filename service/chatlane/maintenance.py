@@ -163,7 +163,7 @@ class TableMaintenance:
 
 
 def maintenance_jobs(
-    upkeep: TableMaintenance,
+    table_maintenance: TableMaintenance,
     *,
     adopt_orphans: Callable[[], Awaitable[object]],
     sweep_turns: Callable[[], Awaitable[object]],
@@ -176,13 +176,13 @@ def maintenance_jobs(
         Job("turns", timedelta(milliseconds=500), sweep_turns),
         Job("undeliverable", timedelta(seconds=1), collect_undeliverable),
         Job("logs", timedelta(minutes=5), keep_logs),
-        Job("seen days ahead", timedelta(minutes=10), upkeep.create_seen_days),
-        Job("seen days behind", timedelta(minutes=10), upkeep.drop_seen_days),
-        Job("early edits", timedelta(minutes=10), upkeep.forget_early_edits),
-        Job("dead letters", timedelta(minutes=10), upkeep.expire_dead_letters),
-        Job("dead routers", timedelta(minutes=1), upkeep.forget_dead_routers),
-        Job("requests", timedelta(minutes=10), upkeep.forget_requests),
-        Job("admission", timedelta(minutes=10), upkeep.forget_full_buckets),
-        Job("bots", timedelta(minutes=10), upkeep.forget_bots),
-        Job("shown lists", timedelta(minutes=10), upkeep.forget_shown_lists),
+        Job("seen days ahead", timedelta(minutes=10), table_maintenance.create_seen_days),
+        Job("seen days behind", timedelta(minutes=10), table_maintenance.drop_seen_days),
+        Job("early edits", timedelta(minutes=10), table_maintenance.forget_early_edits),
+        Job("dead letters", timedelta(minutes=10), table_maintenance.expire_dead_letters),
+        Job("dead routers", timedelta(minutes=1), table_maintenance.forget_dead_routers),
+        Job("requests", timedelta(minutes=10), table_maintenance.forget_requests),
+        Job("admission", timedelta(minutes=10), table_maintenance.forget_full_buckets),
+        Job("bots", timedelta(minutes=10), table_maintenance.forget_bots),
+        Job("shown lists", timedelta(minutes=10), table_maintenance.forget_shown_lists),
     )

@@ -103,7 +103,7 @@ ALARMS = ("log_messages_deleted", "stream_lost_messages", "log_truncated", "log_
 @pytest.mark.timeout(180)
 async def test_who_writes_while_they_are_forgotten_begins_anew(world: World) -> None:
     places = ((ANN, None), (ANN, "room"), (BOB, None), (BOB, "room"))
-    async with world.writing(PER_SECOND, *places):
+    async with world.begin(PER_SECOND, *places):
         await eventually(lambda: len(world.written) > 60)
         told = await world.erase(ANN)
         count = len(world.written)

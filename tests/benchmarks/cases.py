@@ -179,7 +179,7 @@ async def measure(rig: Rig, case: Case, log: Log, routers: int, into: Measured) 
     bare = partial(bare_rate, rig, log)
     before = await bare()
     begin = await costs.counted(rig)
-    async with _answering(rig, case), rig.routers(routers) as running:
+    async with _request_handler(rig, case), rig.routers(routers) as running:
         run = await throughput(rig, case, log, running)
         batches = await costs.batches(running)
     end = await costs.counted(rig)
@@ -209,7 +209,7 @@ async def bare_rate(rig: Rig, log: Log) -> float:
 
 
 @asynccontextmanager
-async def _answering(rig: Rig, case: Case) -> AsyncIterator[None]:
+async def _request_handler(rig: Rig, case: Case) -> AsyncIterator[None]:
     """Run a worker that answers at once, where the case has one."""
     if not case.is_answered:
         yield

@@ -64,7 +64,7 @@ async def measure(
     """Return what the command took and what is left."""
     await fill(world, messages)
     before = len(world.written)
-    async with world.writing(rate, *((f"other{number}", None) for number in range(_OTHERS))):
+    async with world.begin(rate, *((f"other{number}", None) for number in range(_OTHERS))):
         began = monotonic()
         told = await world.erase(ANN, "--patience", "2m", *options)
         took = monotonic() - began

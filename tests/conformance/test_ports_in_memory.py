@@ -137,10 +137,10 @@ async def test_renewals_keep_what_is_held_and_clean_what_is_caught_up(store: Sto
     await claim(store, OTHER, lease=ENDED)
     mine = await claim(store)
     async with store.transaction() as connection:
-        tenures = [PartitionLease(one.partition, one.epoch) for one in mine]
-        wrong = [PartitionLease(FIRST, 99), *tenures[1:]]
+        partition_leases = [PartitionLease(one.partition, one.epoch) for one in mine]
+        wrong = [PartitionLease(FIRST, 99), *partition_leases[1:]]
         renewed = await partitions.renew_idle(
-            connection, ME, wrong, ENDED, caught_up={tenures[1].partition}
+            connection, ME, wrong, ENDED, caught_up={partition_leases[1].partition}
         )
     assert renewed == {one.partition for one in mine[1:]}
     taken = await claim(store, OTHER)
@@ -188,13 +188,16 @@ async def test_who_wants_a_locked_cursor_waits_and_finds_it_moved(store: Store) 
 
 async def test_a_rewind_raises_the_fencing_number_and_suspicion_counts(store: Store) -> None:
     (one,) = await claim(store, limit=1)
-    tenure = PartitionLease(FIRST, one.epoch)
+    partition_lease = PartitionLease(FIRST, one.epoch)
     async with store.transaction() as connection:
-        counts = [await partitions.suspect(connection, ME, tenure, seq, LEASE) for seq in (7, 7, 8)]
+        counts = [
+            await partitions.suspect(connection, ME, partition_lease, seq, LEASE)
+            for seq in (7, 7, 8)
+        ]
         assert counts == [1, 2, 1]
-        epoch = await partitions.rewind(connection, ME, tenure, cursor=4, generation="new")
+        epoch = await partitions.rewind(connection, ME, partition_lease, cursor=4, generation="new")
         assert epoch == one.epoch + 1
-        assert await partitions.suspect(connection, ME, tenure, 8, LEASE) is None
+        assert await partitions.suspect(connection, ME, partition_lease, 8, LEASE) is None
     await hand_back(store, ME, FIRST)
     (again,) = await claim(store, OTHER, limit=1)
     assert again.position == LogPosition(4, None, "new")

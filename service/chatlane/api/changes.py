@@ -101,11 +101,11 @@ class ChangeHandlers(Generic[RequestT]):
         self,
         models: Mapping[str, type[RequestT]],
         decide: Callable[[str, RequestT, bytes], Awaitable[Envelope]],
-        answering: RequestHandler,
+        request_handler: RequestHandler,
     ) -> None:
         self._models = models
         self._decide = decide
-        self._answering = answering
+        self._request_handler = request_handler
 
     def requests(self) -> dict[str, Handle]:
         """Return the handler of each request."""
@@ -113,4 +113,4 @@ class ChangeHandlers(Generic[RequestT]):
 
     async def _answer(self, method: str, asked: ApiRequest) -> bytes:
         model = self._models[method]
-        return await self._answering.answer_once(method, model, asked, self._decide)
+        return await self._request_handler.answer_once(method, model, asked, self._decide)

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 
 def every_handler(
-    store: Store, writer: UnitOfWorkFactory, catalog: Catalog, slots: int, answering: RequestHandler
+    store: Store,
+    writer: UnitOfWorkFactory,
+    catalog: Catalog,
+    slots: int,
+    request_handler: RequestHandler,
 ) -> tuple[Handlers, ...]:
     """Return the handlers of all requests except turn requests, which have one handler per agent.
 
@@ -46,14 +50,14 @@ def every_handler(
     reads = SessionReads(store)
     transcript_desk = TranscriptService(store, writer, catalog.agents, slots)
     return (
-        SessionHandlers(reads, answering),
-        SessionListHandlers(SessionLists(store), answering),
+        SessionHandlers(reads, request_handler),
+        SessionListHandlers(SessionLists(store), request_handler),
         ChangeHandlers(
-            SESSION_CHANGES, SessionService(writer, reads, catalog, slots).change, answering
+            SESSION_CHANGES, SessionService(writer, reads, catalog, slots).change, request_handler
         ),
-        ChangeHandlers(SESSION_SWEEPS, BulkSessionService(writer).sweep, answering),
-        ChangeHandlers(STOPS, StopService(writer).stop, answering),
-        TranscriptHandlers(TranscriptReads(store, catalog), answering),
-        ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk.change, answering),
-        SearchHandlers(SearchReads(store, identities.find_owners), answering),
+        ChangeHandlers(SESSION_SWEEPS, BulkSessionService(writer).sweep, request_handler),
+        ChangeHandlers(STOPS, StopService(writer).stop, request_handler),
+        TranscriptHandlers(TranscriptReads(store, catalog), request_handler),
+        ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk.change, request_handler),
+        SearchHandlers(SearchReads(store, identities.find_owners), request_handler),
     )

@@ -51,9 +51,9 @@ _RANK: Final = struct.Struct(">f")
 class SearchHandlers:
     """The handler of `transcript.search`."""
 
-    def __init__(self, reads: Reads, answering: RequestHandler) -> None:
+    def __init__(self, reads: Reads, request_handler: RequestHandler) -> None:
         self._reads = reads
-        self._answering = answering
+        self._request_handler = request_handler
 
     def requests(self) -> dict[str, Handle]:
         """Return the handler of each request."""
@@ -61,7 +61,7 @@ class SearchHandlers:
 
     async def search(self, asked: ApiRequest) -> bytes:
         """Answer `transcript.search`."""
-        return await self._answering.answer_read(
+        return await self._request_handler.answer_read(
             "transcript.search", TranscriptSearch, asked, self._search
         )
 

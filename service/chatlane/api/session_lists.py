@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 class SessionListHandlers:
     """The handlers of `session.list` and `session.count`."""
 
-    def __init__(self, lists: Lists, answering: RequestHandler) -> None:
+    def __init__(self, lists: Lists, request_handler: RequestHandler) -> None:
         self._lists = lists
-        self._answering = answering
+        self._request_handler = request_handler
 
     def requests(self) -> dict[str, Handle]:
         """Return the handler of each request."""
@@ -50,11 +50,15 @@ class SessionListHandlers:
 
     async def list(self, asked: ApiRequest) -> bytes:
         """Answer `session.list`."""
-        return await self._answering.answer_read("session.list", SessionList, asked, self._list)
+        return await self._request_handler.answer_read(
+            "session.list", SessionList, asked, self._list
+        )
 
     async def count(self, asked: ApiRequest) -> bytes:
         """Answer `session.count`."""
-        return await self._answering.answer_read("session.count", SessionCount, asked, self._count)
+        return await self._request_handler.answer_read(
+            "session.count", SessionCount, asked, self._count
+        )
 
     async def _list(self, request: SessionList) -> SessionListReply:
         try:

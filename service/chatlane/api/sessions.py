@@ -54,9 +54,9 @@ _MOST_OF_A_TITLE: Final = 50
 class SessionHandlers:
     """The handlers of `session.get`, `peek`, `find` and `rounds`."""
 
-    def __init__(self, reads: Reads, answering: RequestHandler) -> None:
+    def __init__(self, reads: Reads, request_handler: RequestHandler) -> None:
         self._reads = reads
-        self._answering = answering
+        self._request_handler = request_handler
 
     def requests(self) -> dict[str, Handle]:
         """Return the handler of each request."""
@@ -69,21 +69,25 @@ class SessionHandlers:
 
     async def get(self, asked: ApiRequest) -> bytes:
         """Answer `session.get`."""
-        return await self._answering.answer_read("session.get", SessionGet, asked, self._get)
+        return await self._request_handler.answer_read("session.get", SessionGet, asked, self._get)
 
     async def peek(self, asked: ApiRequest) -> bytes:
         """Answer `session.peek`."""
-        return await self._answering.answer_read("session.peek", SessionPeek, asked, self._peek)
+        return await self._request_handler.answer_read(
+            "session.peek", SessionPeek, asked, self._peek
+        )
 
     async def rounds(self, asked: ApiRequest) -> bytes:
         """Answer `session.rounds`."""
-        return await self._answering.answer_read(
+        return await self._request_handler.answer_read(
             "session.rounds", SessionRounds, asked, self._rounds
         )
 
     async def find(self, asked: ApiRequest) -> bytes:
         """Answer `session.find`."""
-        return await self._answering.answer_read("session.find", SessionFind, asked, self._find)
+        return await self._request_handler.answer_read(
+            "session.find", SessionFind, asked, self._find
+        )
 
     async def _get(self, request: SessionGet) -> SessionReply:
         session = await self._reads.find(request.session_id, request.acting_for)

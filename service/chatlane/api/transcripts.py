@@ -79,9 +79,9 @@ class _Page:
 class TranscriptHandlers:
     """The handlers of `transcript.load` and `transcript.revisions`."""
 
-    def __init__(self, reads: Reads, answering: RequestHandler) -> None:
+    def __init__(self, reads: Reads, request_handler: RequestHandler) -> None:
         self._reads = reads
-        self._answering = answering
+        self._request_handler = request_handler
 
     def requests(self) -> dict[str, Handle]:
         """Return the handler of each request."""
@@ -92,13 +92,13 @@ class TranscriptHandlers:
 
     async def load(self, asked: ApiRequest) -> bytes:
         """Answer `transcript.load`."""
-        return await self._answering.answer_read(
+        return await self._request_handler.answer_read(
             "transcript.load", TranscriptLoad, asked, self._load
         )
 
     async def revisions(self, asked: ApiRequest) -> bytes:
         """Answer `transcript.revisions`."""
-        return await self._answering.answer_read(
+        return await self._request_handler.answer_read(
             "transcript.revisions", TranscriptRevisions, asked, self._revisions
         )
 

@@ -44,10 +44,12 @@ class TurnHandlers:
     NATS permissions pin the subject.
     """
 
-    def __init__(self, agent: str, desk: Desk, answering: RequestHandler, metrics: Metrics) -> None:
+    def __init__(
+        self, agent: str, session_service: Desk, request_handler: RequestHandler, metrics: Metrics
+    ) -> None:
         self.agent = agent
-        self._desk = desk
-        self._answering = answering
+        self._session_service = session_service
+        self._request_handler = request_handler
         self._metrics = metrics
 
     def requests(self) -> dict[str, Handle]:
@@ -56,22 +58,22 @@ class TurnHandlers:
 
     async def claim(self, asked: ApiRequest) -> bytes:
         """Answer `turn.claim.<agent>`."""
-        return await self._answering.answer("turn.claim", ClaimRequest, asked, self._claim)
+        return await self._request_handler.answer("turn.claim", ClaimRequest, asked, self._claim)
 
     async def renew(self, asked: ApiRequest) -> bytes:
         """Answer `turn.renew.<agent>`."""
-        return await self._answering.answer("turn.renew", RenewRequest, asked, self._renew)
+        return await self._request_handler.answer("turn.renew", RenewRequest, asked, self._renew)
 
     async def take(self, asked: ApiRequest) -> bytes:
         """Answer `turn.take.<agent>`."""
-        return await self._answering.answer("turn.take", TurnTake, asked, self._take)
+        return await self._request_handler.answer("turn.take", TurnTake, asked, self._take)
 
     async def _take(self, request: TurnTake) -> TakeReply:
-        return await self._desk.take(self.agent, request)
+        return await self._session_service.take(self.agent, request)
 
     async def _claim(self, request: ClaimRequest) -> ClaimReply:
         started = time.monotonic()
-        reply = await self._desk.claim(self.agent, request)
+        reply = await self._session_service.claim(self.agent, request)
         self._metrics.record_claim(self.agent, reply.status)
         if reply.status is ClaimStatus.CLAIMED and reply.attempt == 1:
             waited = datetime.now(UTC) - time_of(reply.turn_id)
@@ -80,6 +82,6 @@ class TurnHandlers:
         return reply
 
     async def _renew(self, request: RenewRequest) -> RenewReply:
-        reply = await self._desk.renew(self.agent, request)
+        reply = await self._session_service.renew(self.agent, request)
         self._metrics.record_renewal(self.agent, reply.status)
         return reply

@@ -99,7 +99,7 @@ class BatchDecision:
         self._erasure_key = erasure_key
         self._effects = Effects()
 
-    async def run(self, writing: UnitOfWork, messages: Sequence[DecodedMessage]) -> None:
+    async def run(self, unit_of_work: UnitOfWork, messages: Sequence[DecodedMessage]) -> None:
         """Decide all messages and write the outcome.
 
         Raises:
@@ -112,32 +112,32 @@ class BatchDecision:
         for content in contents:
             if isinstance(content, RejectedMessage):
                 content.add_dead_letter(self._effects)
-        arrived = await self._address(writing, prepared)
-        loaded = await self._load(writing, arrived, results)
-        writing.lap("read")
+        arrived = await self._address(unit_of_work, prepared)
+        loaded = await self._load(unit_of_work, arrived, results)
+        unit_of_work.lap("read")
         for message in arrived:
             await loaded.place(message)
         await loaded.void_emptied()
         if results:
             await loaded.settle(results, is_alone=len(messages) == 1)
-        writing.lap("decide")
+        unit_of_work.lap("decide")
         await loaded.write()
-        writing.lap("write")
+        unit_of_work.lap("write")
 
     async def _address(
-        self, writing: UnitOfWork, prepared: Sequence[ValidatedEvent]
+        self, unit_of_work: UnitOfWork, prepared: Sequence[ValidatedEvent]
     ) -> list[ResolvedMessage]:
         """Resolve the person and chat of each message in order, and learn aliases from it."""
         forgotten: dict[LogMessage, datetime] = {}
         if prepared and self._erasure_key is not None:
             prepared, forgotten = await leave_out_erased(
-                writing.connection, self._erasure_key, prepared, self._effects
+                unit_of_work.connection, self._erasure_key, prepared, self._effects
             )
         if not prepared:
             return []
         wanted: set[AliasId] = set().union(*(message.lookups for message in prepared))
         addresses = [message.heard.address for message in prepared]
-        book = await aliases.read_book(writing.connection, wanted, addresses)
+        book = await aliases.read_book(unit_of_work.connection, wanted, addresses)
         placed: list[ResolvedMessage] = []
         for message in prepared:
             arrived = arrive(message, book)
@@ -146,16 +146,16 @@ class BatchDecision:
                 continue
             until = forgotten.get(message.heard.message)
             placed.append(arrived if until is None else arrived._replace(forgotten=until))
-        await aliases.write(writing.connection, book.changes())
+        await aliases.write(unit_of_work.connection, book.changes())
         return placed
 
     async def _load(
         self,
-        writing: UnitOfWork,
+        unit_of_work: UnitOfWork,
         arrived: Sequence[ResolvedMessage],
         results: Sequence[ArrivedResult],
     ) -> BatchState:
-        connection = writing.connection
+        connection = unit_of_work.connection
         admission = await Admission.load(connection, arrived)
         speaking_bots = await bot_budgets.load(connection, arrived)
         keys = {key for message in arrived for key in (message.session_key, *message.former_keys)}
@@ -178,7 +178,7 @@ class BatchDecision:
             owners |= reads.owners
         marks = await _probe(connection, arrived, targets)
         loaded = BatchState(
-            writing,
+            unit_of_work,
             self._catalog,
             self._slots,
             bound=bound,
@@ -188,7 +188,7 @@ class BatchDecision:
             bots=speaking_bots,
             questions=questions,
             owners=owners,
-            cards=SessionSummaries()
+            summaries=SessionSummaries()
             if reads is None
             else await reads.read(bound, locked, asked_in),
             effects=self._effects,
@@ -283,21 +283,21 @@ class BatchState:
 
     def __init__(
         self,
-        writing: UnitOfWork,
+        unit_of_work: UnitOfWork,
         catalog: Catalog,
         slots: int,
         *,
         bound: dict[str, Lane],
         locked: dict[UUID, Session],
         marks: Marks,
-        cards: SessionSummaries,
+        summaries: SessionSummaries,
         admission: Admission,
         bots: Bots | None,
         questions: Mapping[bytes, Sequence[UUID]],
         owners: Mapping[str, frozenset[str]],
         effects: Effects,
     ) -> None:
-        self._writing = writing
+        self._unit_of_work = unit_of_work
         self._catalog = catalog
         self._slots = slots
         self._bound = bound
@@ -310,7 +310,7 @@ class BatchState:
         self._bots = bots
         self._questions = questions
         self._owners = owners
-        self._cards = cards
+        self._cards = summaries
         self._start(effects)
 
     def _start(self, effects: Effects) -> None:
@@ -326,7 +326,9 @@ class BatchState:
             questions=self._questions,
             owners=self._owners,
         )
-        self._commanding = CommandHandlers(self._placement, self._cards, effects, self._catalog)
+        self._command_handlers = CommandHandlers(
+            self._placement, self._cards, effects, self._catalog
+        )
 
     async def load_originals(
         self, arrived: Sequence[ResolvedMessage], session_ids: set[UUID]
@@ -336,7 +338,7 @@ class BatchState:
         self._homes = session_ids
         emptied = self._originals.emptied if self._originals else set()
         self._originals = await edits.load(
-            self._writing.connection,
+            self._unit_of_work.connection,
             arrived,
             self._marks.early,
             bound=self._bound,
@@ -356,11 +358,11 @@ class BatchState:
         """Decide the next message of the inbound log."""
         if message.counted and self._is_over_a_limit(message):
             return
-        connection = self._writing.connection
+        connection = self._unit_of_work.connection
         if not self._bound.keys().isdisjoint(message.former_keys):
             await self._flush()
-            joining = LaneMerger(connection, self._bound, self._locked, self._effects, self._owners)
-            await joining.join(message)
+            merger = LaneMerger(connection, self._bound, self._locked, self._effects, self._owners)
+            await merger.join(message)
             await self._reload_originals()
         if message.event.kind is Kind.ATTACHMENTS:
             message = await self._bring_files(message)
@@ -382,7 +384,9 @@ class BatchState:
         if here is None:
             return message
         others = self._left_behind(message, here)
-        left = await bring_files(self._writing.connection, message, here, others, self._effects)
+        left = await bring_files(
+            self._unit_of_work.connection, message, here, others, self._effects
+        )
         await self._reload_originals()
         return left
 
@@ -413,53 +417,53 @@ class BatchState:
         return self._admission.refuses(message, session, self._effects)
 
     async def _obey(self, message: ResolvedMessage) -> None:
-        given = self._commanding.accept(message)
-        if given is None:
+        invocation = self._command_handlers.accept(message)
+        if invocation is None:
             return
         # Read once: executing the command can change the value.
-        needs_database = given.needs_database
+        needs_database = invocation.needs_database
         if needs_database:
             await self._flush()
-            obeying = CommandExecutor(
-                self._writing.connection,
-                self._commanding,
+            executor = CommandExecutor(
+                self._unit_of_work.connection,
+                self._command_handlers,
                 self._catalog,
                 self._locked,
                 self._slots,
             )
-            reply = await obeying.run_command(given)
+            reply = await executor.run_command(invocation)
         else:
-            reply = self._commanding.run_command(given)
-        self._commanding.answer(given, reply)
+            reply = self._command_handlers.run_command(invocation)
+        self._command_handlers.answer(invocation, reply)
         if needs_database:
             await self._reload_originals()
-        self._commanding.bring_rest(given)
+        self._command_handlers.bring_rest(invocation)
 
     async def void_emptied(self) -> None:
         """End turns whose messages were all deleted, before a worker answers them."""
         if self._originals is None or not self._originals.emptied:
             return
         await self._flush()
-        connection, emptied = self._writing.connection, self._originals.emptied
+        connection, emptied = self._unit_of_work.connection, self._originals.emptied
         await edits.void_emptied(connection, emptied, self._locked, self._effects)
         await self._flush()
 
     async def settle(self, results: Sequence[ArrivedResult], *, is_alone: bool) -> None:
         """Apply the results of workers."""
-        await apply_busy_policy(self._writing.connection, self._effects)
-        settlement = ResultApplier(self._catalog, self._locked, self._effects, is_alone=is_alone)
-        await settlement.settle(self._writing.connection, results)
+        await apply_busy_policy(self._unit_of_work.connection, self._effects)
+        applier = ResultApplier(self._catalog, self._locked, self._effects, is_alone=is_alone)
+        await applier.settle(self._unit_of_work.connection, results)
 
     async def write(self) -> None:
         """Write the decisions."""
-        await apply_busy_policy(self._writing.connection, self._effects)
-        await shown_lists.write(self._writing.connection, self._cards.shown.take_changes())
-        await self._writing.write(
+        await apply_busy_policy(self._unit_of_work.connection, self._effects)
+        await shown_lists.write(self._unit_of_work.connection, self._cards.shown.take_changes())
+        await self._unit_of_work.write(
             self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
         )
-        await self._admission.write(self._writing.connection)
+        await self._admission.write(self._unit_of_work.connection)
         if self._bots is not None:
-            await store_bots.write(self._writing.connection, self._bots.spent.values())
+            await store_bots.write(self._unit_of_work.connection, self._bots.spent.values())
 
     async def _flush(self) -> None:
         await self.write()

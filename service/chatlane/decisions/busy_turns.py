@@ -29,21 +29,25 @@ async def apply_busy_policy(connection: PoolConnectionProxy, effects: Effects) -
     rests, effects.rests = effects.rests, []
     if rests and (due_in := await turns.extend(connection, rests)) is not None:
         effects.due_within(due_in)
-    meetings, effects.meetings = effects.meetings, []
-    if not meetings:
+    busy_arrivals, effects.busy_arrivals = effects.busy_arrivals, []
+    if not busy_arrivals:
         return
-    await _interrupt(connection, meetings, effects)
-    for meeting in meetings:
-        if meeting.busy == "steer":
-            effects.controls.append(steering(meeting.turn_id, meeting.agent, meeting.stored_at))
-    await _say_busy(connection, meetings, effects)
+    await _interrupt(connection, busy_arrivals, effects)
+    for busy_arrival in busy_arrivals:
+        if busy_arrival.busy == "steer":
+            effects.controls.append(
+                steering(busy_arrival.turn_id, busy_arrival.agent, busy_arrival.stored_at)
+            )
+    await _say_busy(connection, busy_arrivals, effects)
 
 
 async def _interrupt(
-    connection: PoolConnectionProxy, meetings: Sequence[BusyArrival], effects: Effects
+    connection: PoolConnectionProxy, busy_arrivals: Sequence[BusyArrival], effects: Effects
 ) -> None:
     said_at = {
-        meeting.turn_id: meeting.stored_at for meeting in meetings if meeting.busy == "interrupt"
+        busy_arrival.turn_id: busy_arrival.stored_at
+        for busy_arrival in busy_arrivals
+        if busy_arrival.busy == "interrupt"
     }
     if not said_at:
         return
@@ -52,21 +56,25 @@ async def _interrupt(
 
 
 async def _say_busy(
-    connection: PoolConnectionProxy, meetings: Sequence[BusyArrival], effects: Effects
+    connection: PoolConnectionProxy, busy_arrivals: Sequence[BusyArrival], effects: Effects
 ) -> None:
     """Send a busy note to chats in which a turn is running, at most once per interval and lane."""
-    noting = {meeting.session_key: meeting for meeting in meetings if meeting.note}
+    noting = {
+        busy_arrival.session_key: busy_arrival
+        for busy_arrival in busy_arrivals
+        if busy_arrival.note
+    }
     if not noting:
         return
-    wanted = [(key, meeting.turn_id) for key, meeting in sorted(noting.items())]
+    wanted = [(key, busy_arrival.turn_id) for key, busy_arrival in sorted(noting.items())]
     for key in sorted(await lanes.note_busy(connection, wanted)):
-        meeting = noting[key]
-        note_id = derived_id(meeting.stored_at, meeting.digest, "busy note")
+        busy_arrival = noting[key]
+        note_id = derived_id(busy_arrival.stored_at, busy_arrival.digest, "busy note")
         speaking = Speaking(
-            meeting.session,
-            meeting.agent,
-            meeting.source,
-            meeting.stored_at,
+            busy_arrival.session,
+            busy_arrival.agent,
+            busy_arrival.source,
+            busy_arrival.stored_at,
             kind=OutboundKind.NOTICE,
         )
-        speaking.say(Part(text=meeting.note), note_id, effects)
+        speaking.say(Part(text=busy_arrival.note), note_id, effects)

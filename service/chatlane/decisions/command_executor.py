@@ -47,65 +47,67 @@ class CommandExecutor:
     def __init__(
         self,
         connection: PoolConnectionProxy,
-        commanding: CommandHandlers,
+        handlers: CommandHandlers,
         catalog: Catalog,
         locked: dict[UUID, Session],
         slots: int,
     ) -> None:
         self._connection = connection
-        self._commanding = commanding
+        self._command_handlers = handlers
         self._catalog = catalog
         self._locked = locked
         self._slots = slots
 
-    async def run_command(self, given: CommandInvocation) -> str:
+    async def run_command(self, invocation: CommandInvocation) -> str:
         """Execute the command and return its reply.
 
         Raises:
             SupersededError: Another transaction changed the target of the command meanwhile.
         """
-        return await _BY_NAME[given.name](self, given)
+        return await _BY_NAME[invocation.name](self, invocation)
 
-    async def new_session(self, given: CommandInvocation) -> str:
+    async def new_session(self, invocation: CommandInvocation) -> str:
         """Stop the live turn and pending messages, and start a new session."""
-        stopped = await self._stop_session(given, CancelReason.SESSION_ENDED, own_words_only=True)
-        reply = self._commanding.new_session(given)
+        stopped = await self._stop_session(
+            invocation, CancelReason.SESSION_ENDED, own_words_only=True
+        )
+        reply = self._command_handlers.new_session(invocation)
         return replies.with_unanswered(reply, dropped=stopped.dropped, left=stopped.left)
 
-    async def stop(self, given: CommandInvocation) -> str:
+    async def stop(self, invocation: CommandInvocation) -> str:
         """Stop the live turn and pending messages; the session stays open."""
-        stopped = await self._stop_session(given, CancelReason.STOPPED)
+        stopped = await self._stop_session(invocation, CancelReason.STOPPED)
         if stopped.is_nothing:
             return replies.NOTHING_TO_STOP
         return replies.stopped(was_running=stopped.was_running, dropped=stopped.dropped)
 
     async def _stop_session(
-        self, given: CommandInvocation, reason: CancelReason, *, own_words_only: bool = False
+        self, invocation: CommandInvocation, reason: CancelReason, *, own_words_only: bool = False
     ) -> Stopped:
         """Stop the live turn and pending messages, or only those of the command's author.
 
         In a session of a single person all messages are by that person, under any id.
         """
-        session = given.session_or_raise
+        session = invocation.session_or_raise
         authors = None
         if own_words_only and is_shared(parse_session_key(session.session_key)):
-            authors = ids_of(given.arrived)
+            authors = ids_of(invocation.arrived)
         stopped = await stop_session(
             self._connection,
             session,
             reason,
-            given.arrived.stored_at,
-            self._commanding.effects,
+            invocation.arrived.stored_at,
+            self._command_handlers.effects,
             authors=authors,
         )
         if not stopped.left:
-            self._commanding.cards.nothing_waits(session)
+            self._command_handlers.summaries.nothing_waits(session)
         return stopped
 
-    async def undo(self, given: CommandInvocation) -> str:
+    async def undo(self, invocation: CommandInvocation) -> str:
         """Remove the last turns from the transcript."""
-        session = given.session_or_raise
-        wanted = given.argument or "1"
+        session = invocation.session_or_raise
+        wanted = invocation.argument or "1"
         if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= _MAX_TURN_DIGITS):
             return replies.WRONG_NUMBER
         turns = int(wanted)
@@ -114,10 +116,10 @@ class CommandExecutor:
         undone = await rewind(self._connection, session, turns)
         return replies.undone(undone.text) if undone.removed_rows else replies.NOTHING_TO_UNDO
 
-    async def retry(self, given: CommandInvocation) -> str:
+    async def retry(self, invocation: CommandInvocation) -> str:
         """Run the last turn again."""
-        session = given.session_or_raise
-        arrived = given.arrived
+        session = invocation.session_or_raise
+        arrived = invocation.arrived
         # As for a message: the settings may have assigned the profile to another agent.
         session.agent = arrived.agent.name
         try:
@@ -128,19 +130,19 @@ class CommandExecutor:
                 at=arrived.stored_at,
                 trigger=arrived.digests[0],
                 slots=self._slots,
-                effects=self._commanding.effects,
+                effects=self._command_handlers.effects,
             )
         except MalformedKeyError:
             undone = None
         return replies.NOTHING_TO_UNDO if undone is None else replies.RETRIED
 
-    async def branch(self, given: CommandInvocation) -> str:
+    async def branch(self, invocation: CommandInvocation) -> str:
         """Continue the conversation in a copy of the session."""
-        session = given.session_or_raise
-        lane = self._commanding.placement.lanes[given.arrived.session_key]
-        was_running = given.is_running
-        branch = await self._rebinding(given).fork(
-            session, trigger=given.arrived.digests[0], lane=lane
+        session = invocation.session_or_raise
+        lane = self._command_handlers.placement.lanes[invocation.arrived.session_key]
+        was_running = invocation.is_running
+        branch = await self._rebinding(invocation).fork(
+            session, trigger=invocation.arrived.digests[0], lane=lane
         )
         if isinstance(branch, ApiError):
             return replies.NOTHING_TO_UNDO
@@ -149,49 +151,53 @@ class CommandExecutor:
         reply_lines = (
             [replies.BRANCHED, replies.STILL_ANSWERED] if was_running else [replies.BRANCHED]
         )
-        if title := shown_title(given.argument):
-            reply_lines.append(self._commanding.entitle(self._locked[branch.id], title, given))
+        if title := shown_title(invocation.argument):
+            reply_lines.append(
+                self._command_handlers.entitle(self._locked[branch.id], title, invocation)
+            )
         return "\n".join(reply_lines)
 
-    async def resume(self, given: CommandInvocation) -> str:
+    async def resume(self, invocation: CommandInvocation) -> str:
         """Point the lane to another session of the person."""
-        if self._commanding.means_old_list(given):
-            return f"{replies.LIST_IS_OLD}\n{self._commanding.list_sessions(given)}"
-        card = self._commanding.sought(given)
+        if self._command_handlers.means_old_list(invocation):
+            return f"{replies.LIST_IS_OLD}\n{self._command_handlers.list_sessions(invocation)}"
+        card = self._command_handlers.sought(invocation)
         if card is None:
             return replies.NOT_FOUND
-        target_id = self._commanding.cards.tips.get(card.id, card.id)
+        target_id = self._command_handlers.summaries.tips.get(card.id, card.id)
         target = self._locked.get(target_id)
         if target is None:
             raise SupersededError("sessions")
-        if given.session is target:
+        if invocation.session is target:
             return replies.ALREADY_HERE
-        if not self._commanding.reach(given.arrived).holds(target.session_key, target.owner):
+        if not self._command_handlers.scope(invocation.arrived).holds(
+            target.session_key, target.owner
+        ):
             return replies.NOT_FOUND
-        was_running = given.is_running
-        bound = self._commanding.placement.lanes
-        key = given.arrived.session_key
+        was_running = invocation.is_running
+        bound = self._command_handlers.placement.lanes
+        key = invocation.arrived.session_key
         lane = bound.get(key) or Lane(key, target.id)
-        if await self._rebinding(given).switch(lane, target) is not None:
+        if await self._rebinding(invocation).switch(lane, target) is not None:
             return replies.NOT_FOUND
         bound[key] = lane
         back = replies.resumed(card)
         return f"{back}\n{replies.STILL_ANSWERED}" if was_running else back
 
-    def _rebinding(self, given: CommandInvocation) -> Rebinding:
+    def _rebinding(self, invocation: CommandInvocation) -> Rebinding:
         return Rebinding(
             self._connection,
             self._catalog,
             self._locked,
-            self._commanding.effects,
-            given.arrived.stored_at,
+            self._command_handlers.effects,
+            invocation.arrived.stored_at,
         )
 
-    async def choose_model(self, given: CommandInvocation) -> str:
+    async def choose_model(self, invocation: CommandInvocation) -> str:
         """Override the model of the session, or remove the override."""
-        session = given.session_or_raise
-        name = shown_title(given.argument)
-        card = self._commanding.cards.of(session)
+        session = invocation.session_or_raise
+        name = shown_title(invocation.argument)
+        card = self._command_handlers.summaries.of(session)
         if name == _CLEAR:
             session.model_override = None
             await session_flags.override(self._connection, session.id, None)

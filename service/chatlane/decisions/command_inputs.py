@@ -38,7 +38,7 @@ class _Wish(NamedTuple):
     name: CommandName
     key: str
     argument: str
-    reach: SessionScope
+    scope: SessionScope
 
     @property
     def session_id(self) -> UUID | None:
@@ -64,8 +64,8 @@ class CommandReads:
     def owners(self) -> dict[str, frozenset[str]]:
         """The owner names in older sessions of a person, by the owner of the person's new ones."""
         return {
-            owner: reach.owners
-            for place, reach in self._cards.reaches.items()
+            owner: scope.owners
+            for place, scope in self._cards.scopes.items()
             if (owner := owner_of(*place)) is not None
         }
 
@@ -110,9 +110,9 @@ class CommandReads:
             for session in map(locked.__getitem__, session_ids)
             if session.owner is not None
         }
-        cards = await self._told(self._wishes, owners)
-        cards += await self._with_lanes(ids, bound)
-        for card in cards:
+        summaries = await self._told(self._wishes, owners)
+        summaries += await self._with_lanes(ids, bound)
+        for card in summaries:
             known = self._cards.by_id.setdefault(card.id, card)
             known.waiting = known.waiting or card.waiting
             known.other_lanes = max(known.other_lanes, card.other_lanes)
@@ -131,49 +131,51 @@ class CommandReads:
         return {id_ for shown in self._cards.shown.by_key.values() for id_ in shown.session_ids}
 
     async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[SessionSummary]:
-        listing = [wish.reach for wish in wishes if wish.name in _LISTING]
+        listing = [wish.scope for wish in wishes if wish.name in _LISTING]
         wanted = {
             (title, scope)
             for wish in wishes
             if wish.name in _NAMING and (title := shown_title(wish.argument))
-            for scope in wish.reach.title_scopes.union(owners)
+            for scope in wish.scope.title_scopes.union(owners)
         }
-        cards = (
+        summaries = (
             await session_summaries.newest(self._connection, listing, MAX_LISTED) if listing else []
         )
-        return cards + (await session_summaries.titled(self._connection, wanted) if wanted else [])
+        return summaries + (
+            await session_summaries.titled(self._connection, wanted) if wanted else []
+        )
 
 
 async def open_reads(
     connection: PoolConnectionProxy, arrived: Iterable[ResolvedMessage], catalog: Catalog
 ) -> CommandReads | None:
     """Return the reads for the commands of a batch, or None if there are no commands."""
-    given = [
+    invocation = [
         message
         for message in arrived
         if message.command is not None and message.command.name is not None
     ]
-    if not given:
+    if not invocation:
         return None
-    reaches = await _find_reaches(connection, given, catalog)
+    scopes = await _find_reaches(connection, invocation, catalog)
     wishes = [
         _Wish(
             message.command.name,
             key,
             message.command.argument,
-            reaches[message.session_key, message.person],
+            scopes[message.session_key, message.person],
         )
-        for message in given
+        for message in invocation
         if message.command is not None and message.command.name is not None
         for key in (message.session_key, *message.former_keys)
     ]
     keys = {
         list_key(message.session_key, message.person)
-        for message in given
+        for message in invocation
         if message.command is not None and message.command.name in _LISTING
     }
     shown = ShownLists(await shown_lists.find(connection, keys) if keys else {})
-    return CommandReads(connection, wishes, SessionSummaries(reaches=reaches, shown=shown))
+    return CommandReads(connection, wishes, SessionSummaries(scopes=scopes, shown=shown))
 
 
 async def _find_reaches(

@@ -50,7 +50,7 @@ class DeclaredEvent(NamedTuple):
     account: Account
     agent: Agent
     policy: ResetPolicy
-    manners: DeliveryPolicy
+    delivery_policy: DeliveryPolicy
     command: Command | None
 
     @property
@@ -86,7 +86,7 @@ class DeclaredEvent(NamedTuple):
         text = self.event.text or ""
         if is_blank(text):
             return not self.event.attachments
-        if is_notice(text) or text.strip() == self.manners.note:
+        if is_notice(text) or text.strip() == self.delivery_policy.note:
             return True
         return _parsed(self.event, self.platform, self.account) is not None
 
@@ -264,7 +264,7 @@ def _arrived(
         _digests_of(event.reply_to, heard, resolved) if heard.opens_thread else (),
         _pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
         _counted(heard, resolved) if platform.limits and not is_ignored else None,
-        heard.manners,
+        heard.delivery_policy,
     )
     sender = event.sender
     if sender is not None and sender.alt_id and sender.id:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Tell = Callable[[str, bytes], Awaitable[None]]
 
 
-_log = get_logger("writing")
+_log = get_logger("unit_of_work")
 
 
 class UnitOfWork:
@@ -159,7 +159,7 @@ class UnitOfWorkFactory:
         """
         self._routed_changed = routed_changed
         self._written = written
-        self._ring_within = schedule_within
+        self._schedule_within = schedule_within
         self._touched = touched
         self._dead_letter_limits = dead_letter_limits
         self._store = store
@@ -167,32 +167,32 @@ class UnitOfWorkFactory:
         self._metrics = metrics
         self._tell = tell
 
-    def wrote(self, sessions: set[UUID]) -> None:
+    def notify_written(self, sessions: set[UUID]) -> None:
         """Announce sessions that have new rows in committed transactions."""
         if self._written is not None:
             self._written(sessions)
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[UnitOfWork]:
+    async def begin(self) -> AsyncIterator[UnitOfWork]:
         """Run the block in one transaction, and publish what it wrote after the commit."""
         asked_at = monotonic()
         async with self._relay.ordered() as outbox, self._store.transaction() as connection:
-            writing = UnitOfWork(connection, outbox, asked_at, self._dead_letter_limits)
-            yield writing
-        if writing.laps:
-            writing.lap("commit")
-            self._metrics.record_stages(writing.laps)
-        if self._touched is not None and writing.touched:
-            self._touched(writing.touched)
-        for effects in writing.effects:
+            unit_of_work = UnitOfWork(connection, outbox, asked_at, self._dead_letter_limits)
+            yield unit_of_work
+        if unit_of_work.laps:
+            unit_of_work.lap("commit")
+            self._metrics.record_stages(unit_of_work.laps)
+        if self._touched is not None and unit_of_work.touched:
+            self._touched(unit_of_work.touched)
+        for effects in unit_of_work.effects:
             self._metrics.record_decisions(effects.counts)
             if effects.messages:
-                self.wrote({row.session_id for row in effects.messages})
+                self.notify_written({row.session_id for row in effects.messages})
             self._report(effects)
             if self._routed_changed is not None and effects.routed_changes:
                 self._routed_changed()
-            if self._ring_within is not None and effects.next_due is not None:
-                self._ring_within(effects.next_due)
+            if self._schedule_within is not None and effects.next_due is not None:
+                self._schedule_within(effects.next_due)
             if self._tell is not None:
                 for control in effects.controls:
                     await self._tell(control.subject, control.payload)

@@ -272,7 +272,7 @@ class Effects:
     publications: list[Publication] = field(default_factory=list)
     dead: list[DeadRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
-    meetings: list[BusyArrival] = field(default_factory=list)
+    busy_arrivals: list[BusyArrival] = field(default_factory=list)
     rests: list[DebounceRow] = field(default_factory=list)
     next_due: timedelta | None = None
     controls: list[Control] = field(default_factory=list)

@@ -130,7 +130,7 @@ class ResolvedMessage(NamedTuple):
     thread_of: tuple[bytes, ...] = ()
     pair: Pair | None = None
     counted: Counted | None = None
-    manners: DeliveryPolicy = _DEFAULT_POLICY
+    delivery_policy: DeliveryPolicy = _DEFAULT_POLICY
     busy: BusyMode | None = None
     files_of: tuple[bytes, ...] = ()
     forgotten: datetime | None = None
@@ -145,24 +145,26 @@ class ResolvedMessage(NamedTuple):
     @property
     def rest(self) -> timedelta | None:
         """Return how long it waits for others of its burst or album; None for not at all."""
-        manners = self.manners
+        delivery_policy = self.delivery_policy
         if self.event.kind is Kind.SYSTEM:
             return None
         if self.event.album_id is not None:
-            return max(manners.debounce, manners.album_wait) or None
-        return manners.debounce or None
+            return max(delivery_policy.debounce, delivery_policy.album_wait) or None
+        return delivery_policy.debounce or None
 
     @property
     def rest_cap(self) -> timedelta:
         """Return the longest delay of a turn for a burst that it is part of."""
-        return LONGEST_BURST if self.event.album_id is not None else self.manners.debounce_cap
+        return (
+            LONGEST_BURST if self.event.album_id is not None else self.delivery_policy.debounce_cap
+        )
 
     @property
     def busy_mode(self) -> BusyMode:
         """Return its effect on a running turn; a timer never disturbs one."""
         if self.busy is not None:
             return self.busy
-        return "collect" if self.event.kind is Kind.SYSTEM else self.manners.busy
+        return "collect" if self.event.kind is Kind.SYSTEM else self.delivery_policy.busy
 
 
 class Placement:
@@ -421,7 +423,7 @@ class Placement:
             arrived.source,
             arrived.stored_at,
             busy if busy in _MARKED else None,
-            arrived.manners.files_wait if event.awaits_files else rest,
+            arrived.delivery_policy.files_wait if event.awaits_files else rest,
             bool(event.awaits_files),
         )
         self._effects.waiting.append(row)
@@ -433,7 +435,7 @@ class Placement:
             return
         if rest is not None:
             self._prolong(arrived, session.active_turn, rest)
-        if busy in _DISTURBING or arrived.manners.note:
+        if busy in _DISTURBING or arrived.delivery_policy.note:
             self._meet(arrived, session, session.active_turn, busy)
 
     def _open(self, arrived: ResolvedMessage, session: Session, rest: timedelta | None) -> None:
@@ -453,14 +455,14 @@ class Placement:
     def _meet(
         self, arrived: ResolvedMessage, session: Session, turn_id: UUID, busy: BusyMode
     ) -> None:
-        self._effects.meetings.append(
+        self._effects.busy_arrivals.append(
             BusyArrival(
                 turn_id,
                 session,
                 arrived.session_key,
                 arrived.agent.name,
                 busy,
-                arrived.manners.note,
+                arrived.delivery_policy.note,
                 source_of(arrived.event),
                 arrived.stored_at,
                 arrived.digests[0],

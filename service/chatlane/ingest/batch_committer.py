@@ -350,21 +350,24 @@ class Batches:
             LostPartitionsError: This router does not own some partitions at these positions.
             TransientError: A retry may help.
         """
-        async with self._writer.writing() as writing, self._shortened(batch, writing.connection):
-            writing.lap("wait")
+        async with (
+            self._writer.begin() as unit_of_work,
+            self._shortened(batch, unit_of_work.connection),
+        ):
+            unit_of_work.lap("wait")
             advanced = await partitions.advance(
-                writing.connection,
+                unit_of_work.connection,
                 self._router_id,
                 [_advance(slice_) for slice_ in batch.slices],
                 self._lease,
             )
             if len(advanced) < len(batch.slices):
                 raise LostPartitionsError({slice_.partition for slice_ in batch.slices} - advanced)
-            writing.lap("fence")
+            unit_of_work.lap("fence")
             hit(RouterPoint.CURSORS_MOVED)
             messages = [known[message] for message in batch.messages]
-            deciding = BatchDecision(self._catalog, self._slots, self._erasure_key)
-            await deciding.run(writing, messages)
+            decision = BatchDecision(self._catalog, self._slots, self._erasure_key)
+            await decision.run(unit_of_work, messages)
             hit(RouterPoint.BATCH_WRITTEN)
 
     @asynccontextmanager

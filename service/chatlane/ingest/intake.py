@@ -146,9 +146,9 @@ class Intake:
         self._show_owned()
 
     @property
-    def tenures(self) -> list[PartitionLease]:
+    def partition_leases(self) -> list[PartitionLease]:
         """The claims to the partitions held."""
-        return [feed.tenure for feed in self._feeds.values()]
+        return [feed.partition_lease for feed in self._feeds.values()]
 
     @property
     def feeds(self) -> Sequence[PartitionFeed]:

@@ -323,7 +323,7 @@ class Ownership:
         return await partitions.renew_idle(
             connection,
             self._router,
-            [feed.tenure for feed in due],
+            [feed.partition_lease for feed in due],
             self._lease,
             caught_up={feed.partition for feed in due if feed.is_idle},
         )

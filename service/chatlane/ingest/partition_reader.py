@@ -123,7 +123,7 @@ class PartitionFeed:
         self._task = asyncio.create_task(self._keep_reading())
 
     @property
-    def tenure(self) -> PartitionLease:
+    def partition_lease(self) -> PartitionLease:
         """The claim to the partition that the store checks."""
         return PartitionLease(self.partition, self.epoch)
 
@@ -250,7 +250,11 @@ class PartitionFeed:
             try:
                 async with self._its.transaction() as connection:
                     count = await partitions.suspect(
-                        connection, self._its.router, self.tenure, sequence, self._its.lease
+                        connection,
+                        self._its.router,
+                        self.partition_lease,
+                        sequence,
+                        self._its.lease,
                     )
             except TransientError:
                 self.fail(_LONGEST_PAUSE)
@@ -392,7 +396,7 @@ class PartitionFeed:
             epoch = await partitions.rewind(
                 connection,
                 self._its.router,
-                self.tenure,
+                self.partition_lease,
                 cursor=found.cursor,
                 generation=found.generation,
             )

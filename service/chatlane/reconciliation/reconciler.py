@@ -243,15 +243,15 @@ class Reconciler:
         if not stranded:
             return
         effects = Effects()
-        async with self._writer.writing() as writing:
-            locked = await sessions.lock_free(writing.connection, stranded)
+        async with self._writer.begin() as unit_of_work:
+            locked = await sessions.lock_free(unit_of_work.connection, stranded)
             # An operator has to inspect messages that wait in an ended session.
             live = [session.id for session in locked.values() if session.ended_at is None]
-            opened = await reconciliation_sql.confirm_stranded(writing.connection, live)
+            opened = await reconciliation_sql.confirm_stranded(unit_of_work.connection, live)
             for oldest in opened:
                 trigger = oldest.message_id.bytes + at.isoformat().encode()
                 open_turn(locked[oldest.session_id], oldest.stored_at, trigger, effects)
-            await writing.write(
+            await unit_of_work.write(
                 effects, sessions_of=[locked[oldest.session_id] for oldest in opened]
             )
         self._metrics.record_reconciled(Inconsistency.MESSAGES_STRANDED, len(opened))

@@ -167,8 +167,8 @@ class RoutedChanges:
     ) -> None:
         """Update the stream to match the rows, under the lock of the session."""
         effects = Effects()
-        async with self._writer.writing() as writing:
-            connection = writing.connection
+        async with self._writer.begin() as unit_of_work:
+            connection = unit_of_work.connection
             locked = await sessions.lock(connection, [session_id])
             if await outbox.is_in_line(connection, session_id, StreamName.ROUTED):
                 # A later run applies the change, once the row is in the stream.
@@ -181,7 +181,7 @@ class RoutedChanges:
                 for row in plan.again:
                     self._publish(session, row, plan.bodies.get(row.id), effects)
             await routed_changes.settle(connection, session_id)
-            await writing.write(effects)
+            await unit_of_work.write(effects)
 
     async def _plan(
         self,

@@ -287,16 +287,18 @@ class LostMessages:
         if not missing:
             return
         effects = Effects()
-        async with self._writer.writing() as writing:
-            locked = await sessions.lock(writing.connection, set(missing.values()))
+        async with self._writer.begin() as unit_of_work:
+            locked = await sessions.lock(unit_of_work.connection, set(missing.values()))
             places = {
                 id_: subjects.routed(session.agent, subjects.slot_of(id_, self._slots), id_)
                 for id_, session in locked.items()
                 if session.agent in self._agents
             }
-            aside = await stream_marks_sql.find_set_aside(writing.connection, [*places.values()])
+            aside = await stream_marks_sql.find_set_aside(
+                unit_of_work.connection, [*places.values()]
+            )
             lost = await stream_marks_sql.confirm_lost(
-                writing.connection,
+                unit_of_work.connection,
                 missing,
                 [id_ for id_, place in places.items() if place not in aside],
             )
@@ -311,7 +313,7 @@ class LostMessages:
                     slots=self._slots,
                     effects=effects,
                 )
-            await writing.write(effects)
+            await unit_of_work.write(effects)
         self._metrics.record_reconciled(Inconsistency.ROUTED_LOST, len(lost))
 
 

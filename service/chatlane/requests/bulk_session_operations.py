@@ -42,12 +42,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 async def remove(_request: SessionRemove, case: Case) -> Outcome:
     """Delete a session and its transcript, unless a worker has its turn or a hold keeps it."""
-    session, connection = case.session, case.writing.connection
+    session, connection = case.session, case.unit_of_work.connection
     if session.id not in await _removable(connection, [session], case.at):
         return refused(
             ApiErrorCode.CONFLICT, "a worker has a turn of the session, or a hold keeps it"
         )
-    await _remove(case.writing, [session], case.at)
+    await _remove(case.unit_of_work, [session], case.at)
     return session.id
 
 
@@ -69,16 +69,16 @@ async def _removable(
     return {session.id for session in found} - claimed - held
 
 
-async def _remove(writing: UnitOfWork, gone: Sequence[Session], at: datetime) -> None:
+async def _remove(unit_of_work: UnitOfWork, gone: Sequence[Session], at: datetime) -> None:
     effects = Effects()
     for session in gone:
         if session.ended_at is None:
             end_session(session, at, EndReason.REMOVED, effects)
-    await removals.remove(writing.connection, [session.id for session in gone])
+    await removals.remove(unit_of_work.connection, [session.id for session in gone])
     for session in gone:
         detail = {"origin_key": session.session_key}
-        await audit.write(writing.connection, "session_removed", session.id, detail)
-    await writing.write(effects)
+        await audit.write(unit_of_work.connection, "session_removed", session.id, detail)
+    await unit_of_work.write(effects)
 
 
 class BulkSessionService:
@@ -104,46 +104,46 @@ class BulkSessionService:
         Raises:
             TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
         """
-        async with self._writer.writing() as writing:
+        async with self._writer.begin() as unit_of_work:
 
             async def decide(at: datetime) -> SessionSweepReply:
                 if isinstance(request, SessionPrune):
-                    done, cursor = await _prune(writing, request, at)
+                    done, cursor = await _prune(unit_of_work, request, at)
                 else:
-                    done, cursor = await _clean_up(writing, request, at)
+                    done, cursor = await _clean_up(unit_of_work, request, at)
                 return SessionSweepReply(
                     id=new_envelope_id(), at=datetime.now(UTC), done=done, next_cursor=cursor
                 )
 
             return await answer_once(
-                writing.connection, principal, request, digest, SessionSweepReply, decide
+                unit_of_work.connection, principal, request, digest, SessionSweepReply, decide
             )
 
 
 async def _prune(
-    writing: UnitOfWork, request: SessionPrune, at: datetime
+    unit_of_work: UnitOfWork, request: SessionPrune, at: datetime
 ) -> tuple[int, UUID | None]:
     since = at - timedelta(days=min(request.idle_days, (at - _EPOCH).days))
     found = await removals.find_open(
-        writing.connection,
+        unit_of_work.connection,
         above=request.cursor or _BELOW_ALL,
         below=_first_id(since),
         limit=request.limit,
     )
-    locked = await sessions.lock_free(writing.connection, found)
-    forgotten = await removals.find_forgotten(writing.connection, locked, since)
+    locked = await sessions.lock_free(unit_of_work.connection, found)
+    forgotten = await removals.find_forgotten(unit_of_work.connection, locked, since)
     effects = Effects()
     ended = [locked[session_id] for session_id in sorted(forgotten)]
     for session in ended:
         end_session(session, at, EndReason.PRUNED, effects)
-    await writing.write(effects, sessions_of=ended)
+    await unit_of_work.write(effects, sessions_of=ended)
     return len(ended), found[-1] if len(found) == request.limit else None
 
 
 async def _clean_up(
-    writing: UnitOfWork, request: SessionCleanup, at: datetime
+    unit_of_work: UnitOfWork, request: SessionCleanup, at: datetime
 ) -> tuple[int, UUID | None]:
-    connection, person = writing.connection, request.acting_for
+    connection, person = unit_of_work.connection, request.acting_for
     found = await removals.of_origin(
         connection,
         request.origin,
@@ -155,7 +155,7 @@ async def _clean_up(
     locked = await sessions.lock_free(connection, [candidate.id for candidate in some])
     removable = await _removable(connection, list(locked.values()), at)
     removed = [locked[session_id] for session_id in sorted(removable)]
-    await _remove(writing, removed, at)
+    await _remove(unit_of_work, removed, at)
     is_last = len(some) == len(found) < request.limit
     return len(removed), None if is_last else some[-1].id
 

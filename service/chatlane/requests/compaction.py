@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 
 async def compact_to_child(
-    writing: UnitOfWork, parent: Session, request: TranscriptCompact, at: datetime, trigger: bytes
+    unit_of_work: UnitOfWork,
+    parent: Session,
+    request: TranscriptCompact,
+    at: datetime,
+    trigger: bytes,
 ) -> Answer:
     """End a session as compacted, and move its lanes, later rows and waiting messages to a child.
 
@@ -42,7 +46,7 @@ async def compact_to_child(
         at: Time of the request.
         trigger: Seed of the derived ids, so that a repeated request derives the same ids.
     """
-    connection = writing.connection
+    connection = unit_of_work.connection
     placed = await transcript_changes.summary_places(connection, request)
     if isinstance(placed, ApiError):
         return placed
@@ -62,7 +66,7 @@ async def compact_to_child(
     followed = await lanes.find(connection, await lanes.find_keys_of(connection, parent.id))
     for lane in followed.values():
         lane.session_id = child.id
-    await writing.write(effects, lanes_of=followed.values(), sessions_of=[parent, child])
+    await unit_of_work.write(effects, lanes_of=followed.values(), sessions_of=[parent, child])
     await compaction.move_tail(
         connection, parent.id, request.through_seq, child.id, len(request.rows) + 1
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 async def update(request: SessionUpdate, case: Case) -> Outcome:
     """Set the working directory, the model and the configuration of a session."""
-    connection = case.writing.connection
+    connection = case.unit_of_work.connection
     chosen = request.config
     if request.config_patch is not None:
         current = await session_changes.find_config(connection, case.session.id)
@@ -60,7 +60,7 @@ async def update(request: SessionUpdate, case: Case) -> Outcome:
 
 async def set_title(request: SessionTitle, case: Case) -> Outcome:
     """Set the title of a session, which must be unique among the sessions of its owner."""
-    connection = case.writing.connection
+    connection = case.unit_of_work.connection
     if not await session_changes.set_title(connection, case.session, request.title):
         return refused(ApiErrorCode.CONFLICT, "another session of the owner has this title")
     return case.session.id
@@ -69,7 +69,7 @@ async def set_title(request: SessionTitle, case: Case) -> Outcome:
 async def archive(request: SessionArchive, case: Case) -> UUID:
     """Archive a session, or restore it from the archive."""
     await session_changes.archive(
-        case.writing.connection, case.session.id, case.at, archived=request.archived
+        case.unit_of_work.connection, case.session.id, case.at, archived=request.archived
     )
     return case.session.id
 
@@ -79,13 +79,13 @@ async def end(_request: SessionEnd, case: Case) -> UUID:
     if case.session.ended_at is None:
         effects = Effects()
         end_session(case.session, case.at, EndReason.REQUESTED, effects)
-        await case.writing.write(effects, sessions_of=[case.session])
+        await case.unit_of_work.write(effects, sessions_of=[case.session])
     return case.session.id
 
 
 async def reopen(_request: SessionReopen, case: Case) -> Outcome:
     """Reopen an ended session, or resume a suspended one."""
-    session, connection = case.session, case.writing.connection
+    session, connection = case.session, case.unit_of_work.connection
     if session.ended_at is None and session.suspended_at is None:
         return session.id
     tips = await lineage.find_tips(connection, [session.id])
@@ -99,12 +99,12 @@ async def reopen(_request: SessionReopen, case: Case) -> Outcome:
 async def reset(_request: SessionReset, case: Case) -> Outcome:
     """Stop and end a session, drop its waiting messages, and open the next session of its lanes."""
     session = case.session
-    keys = await lanes.find_keys_of(case.writing.connection, session.id)
+    keys = await lanes.find_keys_of(case.unit_of_work.connection, session.id)
     if not keys:
         return refused(ApiErrorCode.STALE, "no lane leads to the session any more")
     effects = Effects()
     stopped = await stop_session(
-        case.writing.connection, session, CancelReason.SESSION_ENDED, case.at, effects
+        case.unit_of_work.connection, session, CancelReason.SESSION_ENDED, case.at, effects
     )
     if session.ended_at is None:
         end_session(session, case.at, EndReason.REQUESTED, effects)
@@ -114,5 +114,5 @@ async def reset(_request: SessionReset, case: Case) -> Outcome:
         session, session_key=key, at=case.at, trigger=case.trigger, policy=policy, effects=effects
     )
     moved = [Lane(lane_key, following.id, bound_to=session.id) for lane_key in keys]
-    await case.writing.write(effects, lanes_of=moved, sessions_of=[session, following])
+    await case.unit_of_work.write(effects, lanes_of=moved, sessions_of=[session, following])
     return Shown(following.id, dropped=stopped.dropped)

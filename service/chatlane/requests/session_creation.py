@@ -57,7 +57,7 @@ class Opening:
         trigger: Seed of the session id, so that a repeated request derives the same id.
     """
 
-    writing: UnitOfWork
+    unit_of_work: UnitOfWork
     catalog: Catalog
     principal: str
     at: datetime
@@ -65,7 +65,7 @@ class Opening:
 
     async def create(self, request: SessionCreate) -> Outcome:
         """Open a session and return its id, or return an error and write nothing."""
-        connection = self.writing.connection
+        connection = self.unit_of_work.connection
         session_id = derived_id(self.at, self.trigger, "session")
         owner = await self._owner(request.acting_for)
         if isinstance(owner, ApiError):
@@ -88,7 +88,7 @@ class Opening:
             effects=effects,
         )
         lanes_of = [] if lane is None else [Lane(lane.session_key, session_id, lane.bound_to)]
-        await self.writing.write(effects, lanes_of=lanes_of, sessions_of=[session])
+        await self.unit_of_work.write(effects, lanes_of=lanes_of, sessions_of=[session])
         config = None if request.config is None else to_json(request.config).decode()
         await session_changes.describe(
             connection,
@@ -103,7 +103,7 @@ class Opening:
     async def _owner(self, person: Person | None) -> str | ApiError | None:
         if person is None:
             return None
-        identity = await identities.find(self.writing.connection, person)
+        identity = await identities.find(self.unit_of_work.connection, person)
         return _invalid("acting_for.id: names no person") if identity is None else identity.owner
 
     async def _place(
@@ -118,7 +118,7 @@ class Opening:
             profile = canonical_profile(request.profile)
             key = ParsedKey(profile, request.origin, account, "dm", str(session_id))
             return None, key
-        connection = self.writing.connection
+        connection = self.unit_of_work.connection
         lane = await lanes.find_by_any_key(connection, request.session_key)
         try:
             key = parse_session_key(request.session_key if lane is None else lane.session_key)
@@ -173,13 +173,13 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     # For a session without a lane, the caller chose the platform name, so it is no metric label.
     platform = event.platform if event.platform in case.catalog.platforms else "api"
     effects.count((CountName.ROUTED, platform))
-    await case.writing.write(effects, sessions_of=[session])
+    await case.unit_of_work.write(effects, sessions_of=[session])
     return Shown(session.id, derived_id(case.at, digest, "message"))
 
 
 async def _said(request: SessionSubmit, case: Case) -> InboundEvent:
     stored = await messages.find_last_source(
-        case.writing.connection, case.session.id, _ROWS_LOOKED_AT
+        case.unit_of_work.connection, case.session.id, _ROWS_LOOKED_AT
     )
     address = address_of(case.session) if stored is None else stored
     person: Person | None = request.acting_for

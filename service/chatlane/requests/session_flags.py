@@ -49,7 +49,7 @@ async def mark(request: SessionMark, case: Case) -> Outcome:
     if session.suspended_at is not None:
         return refused(ApiErrorCode.CONFLICT, "the session is suspended")
     mark_interrupted(session, case.at, request.reason)
-    await timed_resets.look_soon(case.writing.connection, session.id)
+    await timed_resets.look_soon(case.unit_of_work.connection, session.id)
     return await _flagged(case)
 
 
@@ -58,13 +58,13 @@ async def unmark(_request: SessionUnmark, case: Case) -> Outcome:
     if case.session.ended_at is not None:
         return _has_ended()
     unmark_interrupted(case.session)
-    await timed_resets.look_soon(case.writing.connection, case.session.id)
+    await timed_resets.look_soon(case.unit_of_work.connection, case.session.id)
     return await _flagged(case)
 
 
 async def _flagged(case: Case) -> Outcome:
     if case.session.has_new_flags:
-        await case.writing.write(Effects(), sessions_of=[case.session])
+        await case.unit_of_work.write(Effects(), sessions_of=[case.session])
     return case.session.id
 
 
@@ -73,7 +73,7 @@ async def hold(request: SessionHold, case: Case) -> Outcome:
     if case.session.ended_at is not None:
         return _has_ended()
     has_live_turn = await session_flags.hold(
-        case.writing.connection,
+        case.unit_of_work.connection,
         case.session.id,
         request.name,
         now=case.at,
@@ -87,7 +87,7 @@ async def hold(request: SessionHold, case: Case) -> Outcome:
 
 async def release(request: SessionRelease, case: Case) -> Outcome:
     """End a hold, even if the session has ended meanwhile."""
-    connection, session_id = case.writing.connection, case.session.id
+    connection, session_id = case.unit_of_work.connection, case.session.id
     await session_flags.release(connection, session_id, request.name, case.at)
     await timed_resets.look_soon(connection, session_id)
     return case.session.id
@@ -99,13 +99,13 @@ async def override(request: SessionOverride, case: Case) -> Outcome:
         return _has_ended()
     chosen = request.override
     text = None if chosen is None else chosen.model_dump_json(exclude_none=True)
-    await session_flags.override(case.writing.connection, case.session.id, text)
+    await session_flags.override(case.unit_of_work.connection, case.session.id, text)
     return case.session.id
 
 
 async def note(request: SessionNote, case: Case) -> Outcome:
     """Store a note for the next session, unless another session has followed this one."""
-    session, connection = case.session, case.writing.connection
+    session, connection = case.session, case.unit_of_work.connection
     if session.ended_at is not None and not await lanes.find_keys_of(connection, session.id):
         return refused(ApiErrorCode.STALE, "another session has followed this one")
     leave_note(session, request.note)

@@ -114,30 +114,30 @@ class SessionService:
             TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
         """
         trigger = f"{principal}:{request.id}".encode()
-        async with self._writer.writing() as writing:
-            connection = writing.connection
+        async with self._writer.begin() as unit_of_work:
+            connection = unit_of_work.connection
 
             async def decide(at: datetime) -> SessionReply:
                 if isinstance(request, SessionCreate):
-                    opening = Opening(writing, self._catalog, principal, at, trigger)
+                    opening = Opening(unit_of_work, self._catalog, principal, at, trigger)
                     outcome = await opening.create(request)
                 else:
-                    outcome = await self._decide(writing, request, at, trigger)
+                    outcome = await self._decide(unit_of_work, request, at, trigger)
                 return await self._reply(connection, outcome)
 
             return await answer_once(connection, principal, request, digest, SessionReply, decide)
 
     async def _decide(
-        self, writing: UnitOfWork, request: SessionChange, at: datetime, trigger: bytes
+        self, unit_of_work: UnitOfWork, request: SessionChange, at: datetime, trigger: bytes
     ) -> Outcome:
-        case = await self._looked_up(writing, request, at, trigger)
+        case = await self._looked_up(unit_of_work, request, at, trigger)
         if case is None:
             return refused(ApiErrorCode.NOT_FOUND, "there is no session with this id")
-        if await self._is_outdated(writing.connection, request, case.session.id):
+        if await self._is_outdated(unit_of_work.connection, request, case.session.id):
             return Outdated(case.session.id)
         outcome = await decide_change(request, case)
         if not isinstance(outcome, ApiError):
-            writing.touched[case.session.id] = case.session
+            unit_of_work.touched[case.session.id] = case.session
         return outcome
 
     async def _is_outdated(
@@ -170,10 +170,10 @@ class SessionService:
         )
 
     async def _looked_up(
-        self, writing: UnitOfWork, request: SessionChange, at: datetime, trigger: bytes
+        self, unit_of_work: UnitOfWork, request: SessionChange, at: datetime, trigger: bytes
     ) -> Case | None:
         """Lock the sessions of a request; return None if it may not see its session."""
-        connection = writing.connection
+        connection = unit_of_work.connection
         person = request.acting_for
         owners = await identities.find_owners(connection, person)
         subject = request.session_id
@@ -187,7 +187,9 @@ class SessionService:
         session = locked.get(subject)
         if session is None:
             return None
-        case = Case(writing, self._catalog, session, at, trigger, lane, locked, owners, self._slots)
+        case = Case(
+            unit_of_work, self._catalog, session, at, trigger, lane, locked, owners, self._slots
+        )
         if not (case.is_visible(session) and case.is_visible(locked.get(request.session_id))):
             return None
         is_lane_visible = (

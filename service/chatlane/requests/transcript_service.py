@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class _Case(NamedTuple):
     """A locked session whose transcript changes, and the context of the change."""
 
-    writing: UnitOfWork
+    unit_of_work: UnitOfWork
     session: Session
     at: datetime
     trigger: bytes
@@ -74,13 +74,13 @@ class TranscriptService:
         """
         trigger = f"{principal}:{request.id}".encode()
         if _publishes(request):
-            async with self._writer.writing() as writing:
+            async with self._writer.begin() as unit_of_work:
 
                 async def decide(at: datetime) -> TranscriptChanged:
-                    return _reply(await self._decide(writing, request, at, trigger))
+                    return _reply(await self._decide(unit_of_work, request, at, trigger))
 
                 reply = await answer_once(
-                    writing.connection, principal, request, digest, TranscriptChanged, decide
+                    unit_of_work.connection, principal, request, digest, TranscriptChanged, decide
                 )
         else:
             async with self._store.transaction() as connection:
@@ -92,28 +92,28 @@ class TranscriptService:
                     connection, principal, request, digest, TranscriptChanged, write
                 )
         if reply.session_id is not None:
-            self._writer.wrote({reply.session_id, request.session_id})
+            self._writer.notify_written({reply.session_id, request.session_id})
         return reply
 
     async def _decide(
-        self, writing: UnitOfWork, request: TranscriptChange, at: datetime, trigger: bytes
+        self, unit_of_work: UnitOfWork, request: TranscriptChange, at: datetime, trigger: bytes
     ) -> Answer:
-        session = await _lock_visible(writing, request)
+        session = await _lock_visible(unit_of_work, request)
         if session is None:
             return transcript_changes.not_found()
         if session.ended_at is not None:
             return transcript_changes.conflict("the session has ended")
-        case = _Case(writing, session, at, trigger)
+        case = _Case(unit_of_work, session, at, trigger)
         match request:
             case TranscriptRetry():
                 return await self._retry(case, request)
             case TranscriptCompact():
-                return await compact_to_child(writing, session, request, at, case.trigger)
+                return await compact_to_child(unit_of_work, session, request, at, case.trigger)
             case _:
                 raise TypeError(type(request).__name__)
 
     async def _retry(self, case: _Case, request: TranscriptRetry) -> Answer:
-        connection, session = case.writing.connection, case.session
+        connection, session = case.unit_of_work.connection, case.session
         found = await transcript_changes.find_version(connection, session.id)
         if request.expected_version not in {None, found}:
             return transcript_changes.stale()
@@ -135,7 +135,7 @@ class TranscriptService:
             return transcript_changes.conflict("nothing tells where an answer would go")
         if undone is None:
             return transcript_changes.conflict("nobody has said anything")
-        await case.writing.write(effects, sessions_of=[session])
+        await case.unit_of_work.write(effects, sessions_of=[session])
         return TranscriptChanged(
             id=new_envelope_id(),
             at=datetime.now(UTC),
@@ -159,9 +159,9 @@ def _publishes(request: TranscriptChange) -> bool:
     return is_told_of or isinstance(request, TranscriptRetry)
 
 
-async def _lock_visible(writing: UnitOfWork, request: TranscriptChange) -> Session | None:
+async def _lock_visible(unit_of_work: UnitOfWork, request: TranscriptChange) -> Session | None:
     """Lock and return the session of a request, or None if `acting_for` may not see it."""
-    connection, person = writing.connection, request.acting_for
+    connection, person = unit_of_work.connection, request.acting_for
     owners = await identities.find_owners(connection, person)
     session = (await sessions.lock(connection, [request.session_id])).get(request.session_id)
     is_visible = session is not None and (owners is None or session.owner in owners)

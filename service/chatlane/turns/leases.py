@@ -98,11 +98,11 @@ class Deadlines:
             _log.exception("turn_not_swept", turn_id=turn_id)
 
     async def _expire_together(self, ids: Sequence[UUID]) -> None:
-        async with self._writer.writing() as writing:
-            await self._expire(writing, ids)
+        async with self._writer.begin() as unit_of_work:
+            await self._expire(unit_of_work, ids)
 
-    async def _expire(self, writing: UnitOfWork, ids: Sequence[UUID]) -> None:
-        connection = writing.connection
+    async def _expire(self, unit_of_work: UnitOfWork, ids: Sequence[UUID]) -> None:
+        connection = unit_of_work.connection
         session_ids = await turns.find_sessions(connection, ids)
         locked = await sessions.lock_free(connection, set(session_ids.values()))
         found = await turns.lock(
@@ -125,7 +125,7 @@ class Deadlines:
             now = await timed_resets.now(connection)
             for turn in ended:
                 note_end(turn, locked[turn.session_id], now)
-        await writing.write(effects, sessions_of=locked.values())
+        await unit_of_work.write(effects, sessions_of=locked.values())
         if effects.changed_turns:
             hit(RouterPoint.LEASES_ENDED)
 

@@ -100,14 +100,14 @@ class TimedEnds:
         if not due:
             return 0
         end = await self._end_of_log()
-        async with self._writer.writing() as writing:
-            await self._look(writing, due, end, asked_at)
+        async with self._writer.begin() as unit_of_work:
+            await self._look(unit_of_work, due, end, asked_at)
         return len(due)
 
     async def _look(
-        self, writing: UnitOfWork, due: Sequence[UUID], end: LogEnd, asked_at: datetime
+        self, unit_of_work: UnitOfWork, due: Sequence[UUID], end: LogEnd, asked_at: datetime
     ) -> None:
-        connection = writing.connection
+        connection = unit_of_work.connection
         # Read the positions before the sessions: then the sessions contain everything that was
         # committed up to these positions.
         until = committed_until(await timed_resets.positions(connection), end, asked_at)
@@ -129,7 +129,7 @@ class TimedEnds:
             checks.append(Check(session.id, *looked))
         await timed_resets.write(connection, checks)
         ended = [session for session in locked.values() if session.ended_at is not None]
-        await writing.write(effects, sessions_of=ended)
+        await unit_of_work.write(effects, sessions_of=ended)
 
     async def arm(self) -> int:
         """Schedule checks for sessions that have none; return how many.

@@ -330,15 +330,15 @@ class Api:
         self.stop_desk = FakeStopDesk()
         self.metrics = Metrics()
 
-    def handlers(self, answering: RequestHandler) -> list["Handlers"]:
+    def handlers(self, request_handler: RequestHandler) -> list["Handlers"]:
         return [
-            SessionHandlers(self.reads, answering),
-            SessionListHandlers(self.reads, answering),
-            ChangeHandlers(SESSION_CHANGES, self.session_desk.change, answering),
-            ChangeHandlers(STOPS, self.stop_desk.stop, answering),
-            TranscriptHandlers(self.transcripts, answering),
-            ChangeHandlers(TRANSCRIPT_CHANGES, self.changes.change, answering),
-            SearchHandlers(self.search, answering),
+            SessionHandlers(self.reads, request_handler),
+            SessionListHandlers(self.reads, request_handler),
+            ChangeHandlers(SESSION_CHANGES, self.session_desk.change, request_handler),
+            ChangeHandlers(STOPS, self.stop_desk.stop, request_handler),
+            TranscriptHandlers(self.transcripts, request_handler),
+            ChangeHandlers(TRANSCRIPT_CHANGES, self.changes.change, request_handler),
+            SearchHandlers(self.search, request_handler),
         ]
 
     async def ask(self, subject: str, request: Envelope | bytes, reply: type[ReplyT]) -> ReplyT:
@@ -351,9 +351,9 @@ class Api:
 async def api(nats_url: str) -> AsyncIterator[Api]:
     client = await nats.connect(nats_url)
     api = Api(client)
-    answering = RequestHandler(api.metrics)
-    router = build_router(api.handlers(answering))
-    turns = [TurnHandlers("main", api.desk, answering, api.metrics)]
+    request_handler = RequestHandler(api.metrics)
+    router = build_router(api.handlers(request_handler))
+    turns = [TurnHandlers("main", api.desk, request_handler, api.metrics)]
     async with open_api(BusOptions(url=nats_url), router, turns, on_closed=lambda: None):
         yield api
     await client.close()
@@ -584,9 +584,9 @@ async def test_store_that_is_away_is_said_so(api: Api) -> None:
 async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_url: str) -> None:
     desk = FakeDesk()
     desk.together = 2
-    answering = RequestHandler(api.metrics)
-    router = build_router(api.handlers(answering))
-    turns = [TurnHandlers("other", desk, answering, api.metrics)]
+    request_handler = RequestHandler(api.metrics)
+    router = build_router(api.handlers(request_handler))
+    turns = [TurnHandlers("other", desk, request_handler, api.metrics)]
     request = ClaimRequest(id="c1", at=AT, turn_id=TURN_ID, worker="w")
 
     async with open_api(BusOptions(url=nats_url), router, turns, on_closed=lambda: None):
@@ -603,9 +603,9 @@ async def test_what_was_asked_before_the_api_stops_is_answered(api: Api, nats_ur
     """Who gets no answer asks again after a second; nobody else was asked."""
     desk = FakeDesk()
     desk.together = 2 * CONCURRENT
-    answering = RequestHandler(api.metrics)
-    router = build_router(api.handlers(answering))
-    turns = [TurnHandlers("other", desk, answering, api.metrics)]
+    request_handler = RequestHandler(api.metrics)
+    router = build_router(api.handlers(request_handler))
+    turns = [TurnHandlers("other", desk, request_handler, api.metrics)]
     subject = api_subject("turn", "claim", "other")
     requests = [
         ClaimRequest(id=f"c{n}", at=AT, turn_id=TURN_ID, worker="w") for n in range(CONCURRENT + 50)
@@ -683,8 +683,8 @@ async def test_what_nobody_waits_for_is_not_done(api: Api, reply: str) -> None:
 
 
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:
-    answering = RequestHandler(api.metrics)
-    router = build_router(api.handlers(answering))
+    request_handler = RequestHandler(api.metrics)
+    router = build_router(api.handlers(request_handler))
     request = SessionGet(id="r1", at=AT, session_id=SESSION_ID)
     inbox = api.client.new_inbox()
     answers = await api.client.subscribe(inbox)

@@ -69,10 +69,10 @@ class Library:
         self.store = store
         self.connection = connection
         self.filling = SearchFilling(store.transaction, Metrics())
-        answering = RequestHandler(Metrics())
-        self._search = SearchHandlers(SearchReads(store, identities.find_owners), answering)
+        request_handler = RequestHandler(Metrics())
+        self._search = SearchHandlers(SearchReads(store, identities.find_owners), request_handler)
         desk = transcript_desk(store, written=self.filling.written)
-        self._changes = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, answering)
+        self._changes = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, request_handler)
 
     async def add_session(self, number: int, agent: str = "main", owner: str | None = None) -> None:
         await self.connection.execute(

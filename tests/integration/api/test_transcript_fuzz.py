@@ -101,11 +101,11 @@ class Api:
 @pytest.fixture
 async def api(database_url: str) -> AsyncIterator[Api]:
     connection = await asyncpg.connect(database_url)
-    answering = RequestHandler(Metrics())
+    request_handler = RequestHandler(Metrics())
     async with open_store(database_url) as store:
         yield Api(
-            TranscriptHandlers(TranscriptReads(store), answering),
-            ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk(store).change, answering),
+            TranscriptHandlers(TranscriptReads(store), request_handler),
+            ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk(store).change, request_handler),
             connection,
         )
     await connection.close()

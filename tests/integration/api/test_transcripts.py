@@ -55,10 +55,10 @@ class Api:
     """Handlers on a database of the test's own, and what to fill it with."""
 
     def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
-        answering = RequestHandler(Metrics())
-        self._handlers = TranscriptHandlers(TranscriptReads(store), answering)
+        request_handler = RequestHandler(Metrics())
+        self._handlers = TranscriptHandlers(TranscriptReads(store), request_handler)
         self.changes = ChangeHandlers(
-            TRANSCRIPT_CHANGES, transcript_desk(store).change, answering
+            TRANSCRIPT_CHANGES, transcript_desk(store).change, request_handler
         ).requests()
         self.store = store
         self.connection = connection

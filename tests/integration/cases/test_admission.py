@@ -123,9 +123,9 @@ class LostError(Exception):
 
 
 async def decide_and_lose(kernel: Kernel, messages: list[LogMessage]) -> None:
-    async with kernel.writer.writing() as writing:
+    async with kernel.writer.begin() as unit_of_work:
         contents = [decoded(message, kernel.catalog) for message in messages]
-        await BatchDecision(kernel.catalog, SLOTS).run(writing, contents)
+        await BatchDecision(kernel.catalog, SLOTS).run(unit_of_work, contents)
         raise LostError
 
 

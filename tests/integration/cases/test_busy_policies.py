@@ -21,7 +21,7 @@ ANN: Fields = {"chat": "701", "user": "701"}
 PHOTO: Fields = {"attachments": [{"url": "https://files/1", "media_type": "image/png"}]}
 
 
-def meeting(busy: BusyMode, **fields: Any) -> Catalog:  # noqa: ANN401 - any field of an agent
+def busy_arrival(busy: BusyMode, **fields: Any) -> Catalog:  # noqa: ANN401 - any field of an agent
     return catalog(agents=[Agent("main", busy=busy, **fields)])
 
 
@@ -57,7 +57,7 @@ def told(taken: TakeReply) -> list[str | None]:
 
 async def test_a_newer_message_takes_the_place_of_what_runs(kernel_with: KernelWith) -> None:
     """`interrupt`: it ends the running turn and is next, with all that came since."""
-    kernel = await kernel_with(meeting("interrupt"))
+    kernel = await kernel_with(busy_arrival("interrupt"))
     first, running = await long_job(kernel)
     await say(kernel, 2, "no, the other one")
 
@@ -80,7 +80,7 @@ async def test_a_newer_message_takes_the_place_of_what_runs(kernel_with: KernelW
 
 async def test_a_turn_nobody_works_on_makes_room_at_once(kernel_with: KernelWith) -> None:
     """Its worker died: the next attempt would answer what nobody wants to know any more."""
-    kernel = await kernel_with(meeting("interrupt"))
+    kernel = await kernel_with(busy_arrival("interrupt"))
     first, running = await long_job(kernel)
     await kernel.expire(running.turn_id)
     await say(kernel, 2, "no, the other one")
@@ -91,7 +91,7 @@ async def test_a_turn_nobody_works_on_makes_room_at_once(kernel_with: KernelWith
 
 
 async def test_nothing_is_interrupted_that_has_not_begun(kernel_with: KernelWith) -> None:
-    kernel = await kernel_with(meeting("interrupt"))
+    kernel = await kernel_with(busy_arrival("interrupt"))
     first = await say(kernel, 1, "a")
     await say(kernel, 2, "b")
     assert kernel.controls == []
@@ -99,7 +99,7 @@ async def test_nothing_is_interrupted_that_has_not_begun(kernel_with: KernelWith
 
 
 async def test_a_timer_never_interrupts(kernel_with: KernelWith) -> None:
-    kernel = await kernel_with(meeting("interrupt"))
+    kernel = await kernel_with(busy_arrival("interrupt"))
     first, running = await long_job(kernel)
     await say(kernel, 2, "tick", kind="system")
     assert kernel.controls == []
@@ -109,7 +109,7 @@ async def test_a_timer_never_interrupts(kernel_with: KernelWith) -> None:
 
 async def test_an_interruption_and_the_result_it_met_in_one_batch(kernel_with: KernelWith) -> None:
     """The answer was on its way: it is said, and the message is next."""
-    kernel = await kernel_with(meeting("interrupt"))
+    kernel = await kernel_with(busy_arrival("interrupt"))
     first, running = await long_job(kernel)
     second = kernel.logged(event(**ANN, mid="2", text="b"), at("09:00:02"))
     await kernel.decide([second, kernel.turn_result(running, "done")])
@@ -118,7 +118,7 @@ async def test_an_interruption_and_the_result_it_met_in_one_batch(kernel_with: K
 
 
 async def test_a_running_turn_takes_in_what_steers_it(kernel_with: KernelWith) -> None:
-    kernel = await kernel_with(meeting("steer"))
+    kernel = await kernel_with(busy_arrival("steer"))
     first, running = await long_job(kernel)
     await say(kernel, 2, "shorter")
     await say(kernel, 3, "in French")
@@ -141,7 +141,7 @@ async def test_a_running_turn_takes_in_what_steers_it(kernel_with: KernelWith) -
 
 async def test_what_was_not_taken_in_is_the_next_turn(kernel_with: KernelWith) -> None:
     """A word that got lost, a worker that does not listen: nothing is lost with it."""
-    kernel = await kernel_with(meeting("steer"))
+    kernel = await kernel_with(busy_arrival("steer"))
     first, running = await long_job(kernel)
     await say(kernel, 2, "shorter")
     assert told(await take(kernel, running)) == ["shorter"]
@@ -153,7 +153,7 @@ async def test_what_was_not_taken_in_is_the_next_turn(kernel_with: KernelWith) -
 
 
 async def test_the_next_attempt_has_what_the_one_before_took_in(kernel_with: KernelWith) -> None:
-    kernel = await kernel_with(meeting("steer"))
+    kernel = await kernel_with(busy_arrival("steer"))
     _, running = await long_job(kernel)
     await say(kernel, 2, "shorter")
     await take(kernel, running)
@@ -165,7 +165,7 @@ async def test_the_next_attempt_has_what_the_one_before_took_in(kernel_with: Ker
 
 async def test_a_file_is_not_taken_in_and_nothing_overtakes_it(kernel_with: KernelWith) -> None:
     """C26: what is said about a photo comes after it."""
-    kernel = await kernel_with(meeting("steer"))
+    kernel = await kernel_with(busy_arrival("steer"))
     first, running = await long_job(kernel)
     await say(kernel, 2, "shorter")
     await say(kernel, 3, "", **PHOTO)
@@ -176,7 +176,7 @@ async def test_a_file_is_not_taken_in_and_nothing_overtakes_it(kernel_with: Kern
 
 
 async def test_a_turn_that_is_to_end_takes_nothing_in(kernel_with: KernelWith) -> None:
-    kernel = await kernel_with(meeting("steer"))
+    kernel = await kernel_with(busy_arrival("steer"))
     first, running = await long_job(kernel)
     await say(kernel, 2, "shorter")
     await kernel.fetch("UPDATE turns SET cancel = 'stopped'")
@@ -187,7 +187,7 @@ async def test_a_turn_that_is_to_end_takes_nothing_in(kernel_with: KernelWith) -
 
 
 async def test_a_turn_grows_no_larger_than_any_other(kernel_with: KernelWith) -> None:
-    kernel = await kernel_with(meeting("steer"))
+    kernel = await kernel_with(busy_arrival("steer"))
     first, running = await long_job(kernel)
     await kernel.say_together(
         (event(**ANN, mid=str(number), text=f"m{number}") for number in range(2, 60)),
@@ -200,7 +200,7 @@ async def test_a_turn_grows_no_larger_than_any_other(kernel_with: KernelWith) ->
 
 
 async def test_a_platform_says_otherwise_than_the_agent(kernel_with: KernelWith) -> None:
-    declared = meeting("interrupt")
+    declared = busy_arrival("interrupt")
     platforms = dict(declared.platforms)
     platforms["telegram"] = replace(platforms["telegram"], busy="collect")
     kernel = await kernel_with(replace(declared, platforms=platforms))
@@ -216,7 +216,7 @@ async def test_a_platform_says_otherwise_than_the_agent(kernel_with: KernelWith)
 
 
 async def test_a_chat_is_told_now_and_then_that_something_runs(kernel_with: KernelWith) -> None:
-    kernel = await kernel_with(meeting("collect", busy_note="I am still at it."))
+    kernel = await kernel_with(busy_arrival("collect", busy_note="I am still at it."))
     first = await say(kernel, 1, "long job")
     await say(kernel, 2, "not begun yet")
     running = await kernel.claim_live(first.session)

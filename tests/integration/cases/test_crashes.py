@@ -300,12 +300,12 @@ async def test_a_message_that_killed_its_readers_is_not_looked_into(kernel: Kern
     """C21: the tries are counted in the partition's row; here is what follows from the third."""
     killer = kernel.logged(event(chat="701", user="701", mid="1", text="killer"), at("09:00"))
     after = kernel.logged(event(chat="701", user="701", mid="2", text="after"), at("09:01"))
-    async with kernel.writer.writing() as writing:
+    async with kernel.writer.begin() as unit_of_work:
         contents = [
             decoded(killer, kernel.catalog, is_killer=True),
             decoded(after, kernel.catalog),
         ]
-        await BatchDecision(kernel.catalog, SLOTS).run(writing, contents)
+        await BatchDecision(kernel.catalog, SLOTS).run(unit_of_work, contents)
     assert await kernel.dead() == [("inbound", "process_killer")]
     assert [texts(claimed) for claimed in await kernel.run_all()] == [["after"]]
 

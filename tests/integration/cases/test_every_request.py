@@ -60,8 +60,10 @@ class Api:
         self._look = ""
         reads = SessionReads(kernel.store)
         notes = ReadNotes(kernel.store)
-        answering = RequestHandler(Metrics(), agent_of=reads.agent_of, note_read=notes.note)
-        handlers = every_handler(kernel.store, kernel.writer, kernel.catalog, SLOTS, answering)
+        request_handler = RequestHandler(Metrics(), agent_of=reads.agent_of, note_read=notes.note)
+        handlers = every_handler(
+            kernel.store, kernel.writer, kernel.catalog, SLOTS, request_handler
+        )
         self.handles: dict[str, Handle] = {}
         for one in handlers:
             self.handles |= one.requests()

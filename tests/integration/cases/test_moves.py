@@ -391,11 +391,13 @@ async def test_a_lane_that_is_led_elsewhere_meanwhile_is_not_taken_for_the_one_t
     anew = kernel.logged(dm(LID, "A3", "/new"), at("09:02"))
     linked = kernel.logged(dm(LID, "A4", "it is me", aliases=[PHONE]), at("09:03"))
 
-    async with kernel.writer.writing() as writing:
-        await BatchDecision(kernel.catalog, SLOTS).run(writing, [decoded(anew, kernel.catalog)])
-        joining = asyncio.create_task(kernel.restarted().decide_in_the_end([linked]))
+    async with kernel.writer.begin() as unit_of_work:
+        await BatchDecision(kernel.catalog, SLOTS).run(
+            unit_of_work, [decoded(anew, kernel.catalog)]
+        )
+        merger = asyncio.create_task(kernel.restarted().decide_in_the_end([linked]))
         await eventually(lambda: kernel.value(_WAITING_FOR_LOCKS))
-    await joining
+    await merger
 
     leads_nowhere = """
         SELECT id FROM sessions LEFT JOIN lanes ON session_id = id

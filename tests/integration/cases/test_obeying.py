@@ -606,7 +606,7 @@ async def test_a_death_at_any_statement_obeys_each_command_once(kernel: Kernel) 
                 kernel.logged(event(**chat, mid=f"{number}.{n}", text=text), at(f"09:1{number}"))
                 for n, text in enumerate(batch)
             ]
-            kernel, is_dead = await in_the_end(kernel, survives, deciding(messages))
+            kernel, is_dead = await in_the_end(kernel, survives, decision(messages))
             died += is_dead
         await kernel.run_all()
         rows = await kernel.fetch(
@@ -620,7 +620,7 @@ async def test_a_death_at_any_statement_obeys_each_command_once(kernel: Kernel) 
     assert died > 60
 
 
-def deciding(messages: list[LogMessage]) -> Stage:
+def decision(messages: list[LogMessage]) -> Stage:
     return lambda router: router.decide_in_the_end(messages)
 
 

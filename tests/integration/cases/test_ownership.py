@@ -39,13 +39,13 @@ class Api:
 
     def __init__(self, kernel: Kernel) -> None:
         reads = SessionReads(kernel.store)
-        answering = RequestHandler(Metrics(), agent_of=reads.agent_of)
-        sessions = SessionHandlers(reads, answering)
-        transcripts = TranscriptHandlers(TranscriptReads(kernel.store), answering)
+        request_handler = RequestHandler(Metrics(), agent_of=reads.agent_of)
+        sessions = SessionHandlers(reads, request_handler)
+        transcripts = TranscriptHandlers(TranscriptReads(kernel.store), request_handler)
         changes = ChangeHandlers(
             SESSION_CHANGES,
             SessionService(kernel.writer, reads, kernel.catalog, SLOTS).change,
-            answering,
+            request_handler,
         )
         self._handlers = {
             SessionGet: sessions.get,

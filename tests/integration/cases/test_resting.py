@@ -262,14 +262,14 @@ async def test_albums_of_two_people_and_two_albums_are_two(kernel_with: KernelWi
 async def test_a_stop_ends_a_rest(kernel_with: KernelWith) -> None:
     kernel = await kernel_with(patient(debounce=SOON))
     first = await say(kernel, 1, "a")
-    async with kernel.writer.writing() as writing:
-        locked = await sessions.lock(writing.connection, [first.session])
+    async with kernel.writer.begin() as unit_of_work:
+        locked = await sessions.lock(unit_of_work.connection, [first.session])
         effects = Effects()
         session = locked[first.session]
         stopped = await stop_session(
-            writing.connection, session, CancelReason.STOPPED, at("09:01"), effects
+            unit_of_work.connection, session, CancelReason.STOPPED, at("09:01"), effects
         )
-        await writing.write(effects, sessions_of=[session])
+        await unit_of_work.write(effects, sessions_of=[session])
     assert (stopped.was_running, stopped.dropped) == (False, 1)
     assert await kernel.live_turn(first.session) is None
 

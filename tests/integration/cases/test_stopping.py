@@ -28,10 +28,10 @@ class Caller:
     """Stops and resets sessions as one principal."""
 
     def __init__(self, kernel: Kernel) -> None:
-        answering = RequestHandler(Metrics())
-        self._stops = ChangeHandlers(STOPS, StopService(kernel.writer).stop, answering)
+        request_handler = RequestHandler(Metrics())
+        self._stops = ChangeHandlers(STOPS, StopService(kernel.writer).stop, request_handler)
         desk = SessionService(kernel.writer, SessionReads(kernel.store), kernel.catalog, SLOTS)
-        self._changes = ChangeHandlers(SESSION_CHANGES, desk.change, answering)
+        self._changes = ChangeHandlers(SESSION_CHANGES, desk.change, request_handler)
 
     async def stop(self, session_id: UUID, **fields: object) -> StopReply:
         asked = _asked(session_id=str(session_id), **fields)

@@ -32,10 +32,10 @@ ROOM: Fields = {"chat": "-900", "kind_of_chat": "group"}
 LATER = timedelta(seconds=60)
 
 
-def shared_room(**manners: Any) -> Catalog:  # noqa: ANN401 - any field of a platform
+def shared_room(**delivery_policy: Any) -> Catalog:  # noqa: ANN401 - any field of a platform
     """Return a catalog in which all people of a group have one session."""
     declared = catalog(keys=KeyRules(group_sessions_per_user=False))
-    platforms = {name: replace(one, **manners) for name, one in declared.platforms.items()}
+    platforms = {name: replace(one, **delivery_policy) for name, one in declared.platforms.items()}
     return replace(declared, platforms=platforms)
 
 

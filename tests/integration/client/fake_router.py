@@ -358,7 +358,7 @@ class FakeRouter:
     # Requests.
 
     def _methods(self) -> list[tuple[str, Callable[[Msg], Awaitable[None]]]]:
-        def answering(
+        def request_handler(
             model: type[RequestT], answer: Callable[[RequestT], Envelope | None]
         ) -> Callable[[Msg], Awaitable[None]]:
             async def handle(request: Msg) -> None:
@@ -370,13 +370,13 @@ class FakeRouter:
             return handle
 
         return [
-            ("turn.claim.*", answering(ClaimRequest, self._claim)),
-            ("turn.renew.*", answering(RenewRequest, self._renew)),
-            ("session.get", answering(SessionGet, self._get)),
-            ("session.peek", answering(SessionPeek, self._peek)),
-            ("session.list", answering(SessionList, self._list)),
-            ("transcript.load", answering(TranscriptLoad, self._load)),
-            ("transcript.load.*", answering(TranscriptLoad, self._load)),
+            ("turn.claim.*", request_handler(ClaimRequest, self._claim)),
+            ("turn.renew.*", request_handler(RenewRequest, self._renew)),
+            ("session.get", request_handler(SessionGet, self._get)),
+            ("session.peek", request_handler(SessionPeek, self._peek)),
+            ("session.list", request_handler(SessionList, self._list)),
+            ("transcript.load", request_handler(TranscriptLoad, self._load)),
+            ("transcript.load.*", request_handler(TranscriptLoad, self._load)),
         ]
 
     def _fault(self) -> ApiReply | None:

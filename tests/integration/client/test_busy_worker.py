@@ -21,7 +21,7 @@ Meeting = Callable[[BusyMode], AbstractAsyncContextManager[Client]]
 
 
 @pytest.fixture
-def meeting(tmp_path: Path, nats_url: str, database_url: str) -> Meeting:
+def busy_arrival(tmp_path: Path, nats_url: str, database_url: str) -> Meeting:
     """Opens a connection to a server whose router has a busy mode."""
 
     @asynccontextmanager
@@ -68,12 +68,12 @@ class Agent:
     ],
 )
 async def test_all_that_is_said_meanwhile_is_answered_in_order(
-    meeting: Meeting, busy: BusyMode, turns: list[list[str]]
+    busy_arrival: Meeting, busy: BusyMode, turns: list[list[str]]
 ) -> None:
     """C27, with a real worker."""
     chats, agent = Chats(), Agent()
     async with (
-        meeting(busy) as client,
+        busy_arrival(busy) as client,
         working(client, agent.answer),
         delivering(client, chats.deliver) as adapter,
     ):
@@ -90,10 +90,10 @@ async def test_all_that_is_said_meanwhile_is_answered_in_order(
     assert [turn for turn in agent.turns if turn != ["other"]] == turns
 
 
-async def test_a_message_interrupts_a_real_worker_and_is_next(meeting: Meeting) -> None:
+async def test_a_message_interrupts_a_real_worker_and_is_next(busy_arrival: Meeting) -> None:
     chats, agent = Chats(), Agent()
     async with (
-        meeting("interrupt") as client,
+        busy_arrival("interrupt") as client,
         working(client, agent.answer),
         delivering(client, chats.deliver) as adapter,
     ):
@@ -107,7 +107,7 @@ async def test_a_message_interrupts_a_real_worker_and_is_next(meeting: Meeting) 
     assert chats.texts() == ["as far as I got", "re: never mind"]
 
 
-async def test_a_message_steers_a_real_worker(meeting: Meeting) -> None:
+async def test_a_message_steers_a_real_worker(busy_arrival: Meeting) -> None:
     chats, heard = Chats(), list[str]()
     started = asyncio.Event()
 
@@ -121,7 +121,7 @@ async def test_a_message_steers_a_real_worker(meeting: Meeting) -> None:
         return " ".join(heard)
 
     async with (
-        meeting("steer") as client,
+        busy_arrival("steer") as client,
         working(client, listen),
         delivering(client, chats.deliver) as adapter,
     ):
@@ -132,7 +132,7 @@ async def test_a_message_steers_a_real_worker(meeting: Meeting) -> None:
         await chats.until_said("tell shorter kinder enough")
 
 
-async def test_what_a_worker_does_not_take_in_is_the_next_turn(meeting: Meeting) -> None:
+async def test_what_a_worker_does_not_take_in_is_the_next_turn(busy_arrival: Meeting) -> None:
     """Also when it looks only now and then, as between two calls of tools."""
     chats, agent = Chats(), Agent()
     looked: list[str | None] = []
@@ -143,7 +143,7 @@ async def test_what_a_worker_does_not_take_in_is_the_next_turn(meeting: Meeting)
         return answer
 
     async with (
-        meeting("steer") as client,
+        busy_arrival("steer") as client,
         working(client, agent.answer),
         delivering(client, chats.deliver) as adapter,
     ):
@@ -157,7 +157,7 @@ async def test_what_a_worker_does_not_take_in_is_the_next_turn(meeting: Meeting)
     assert ["A"] in agent.turns
 
     async with (
-        meeting("steer") as client,
+        busy_arrival("steer") as client,
         working(client, look_once),
         delivering(client, chats.deliver) as adapter,
     ):
@@ -175,7 +175,7 @@ async def test_what_a_worker_does_not_take_in_is_the_next_turn(meeting: Meeting)
     assert ["B"] not in agent.turns
 
 
-async def test_a_slow_file_is_not_overtaken_and_slows_no_other_chat(meeting: Meeting) -> None:
+async def test_a_slow_file_is_not_overtaken_and_slows_no_other_chat(busy_arrival: Meeting) -> None:
     """C26, with a real worker."""
     chats = Chats()
     turns: list[list[tuple[str | None, int]]] = []
@@ -193,7 +193,7 @@ async def test_a_slow_file_is_not_overtaken_and_slows_no_other_chat(meeting: Mee
         }
     )
     async with (
-        meeting("collect") as client,
+        busy_arrival("collect") as client,
         working(client, note),
         delivering(client, chats.deliver) as adapter,
     ):
@@ -209,10 +209,10 @@ async def test_a_slow_file_is_not_overtaken_and_slows_no_other_chat(meeting: Mee
     assert turns[1:] == [[("", 1), *((text, 0) for text in texts)]]
 
 
-async def test_an_album_is_one_turn_of_a_real_worker(meeting: Meeting) -> None:
+async def test_an_album_is_one_turn_of_a_real_worker(busy_arrival: Meeting) -> None:
     chats, agent = Chats(), Agent()
     async with (
-        meeting("queue") as client,
+        busy_arrival("queue") as client,
         working(client, agent.answer),
         delivering(client, chats.deliver) as adapter,
     ):

@@ -128,10 +128,10 @@ async def test_an_event_published_twice_is_answered_once(client: Client) -> None
 
 async def test_slots_work_on_different_sessions_at_the_same_time(client: Client) -> None:
     chats = Chats()
-    meeting = asyncio.Barrier(3)
+    busy_arrival = asyncio.Barrier(3)
 
     async def meet(turn: Turn) -> str:
-        await meeting.wait()
+        await busy_arrival.wait()
         return turn.text
 
     async with working(client, meet, slots=3), delivering(client, chats.deliver) as adapter:

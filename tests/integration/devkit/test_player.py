@@ -79,7 +79,7 @@ class Answerer:
     is_deaf: bool = False
 
     @asynccontextmanager
-    async def answering(self) -> AsyncIterator[None]:
+    async def request_handler(self) -> AsyncIterator[None]:
         """Answer during the block; the consumer exists before anything can break."""
         config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=1)
         log = await self.client.jetstream().pull_subscribe(
@@ -178,7 +178,7 @@ async def open_stage(nats_url: str, database_url: str) -> AsyncIterator[Stage]:
         )
         observer, answerer = Observer(database_url), Answerer(client, database)
         try:
-            async with answerer.answering():
+            async with answerer.request_handler():
                 yield Stage(client, observer, answerer)
         finally:
             await observer.close()

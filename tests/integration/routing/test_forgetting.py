@@ -48,9 +48,9 @@ async def forget(
 async def hear(kernel: Kernel, stored_at: datetime, **fields: Any) -> list[str]:  # noqa: ANN401 - any field of an event
     """Let somebody write; returns what the transcripts and lines hold after that."""
     message = kernel.logged(event(**fields), stored_at)
-    async with kernel.writer.writing() as writing:
+    async with kernel.writer.begin() as unit_of_work:
         await BatchDecision(kernel.catalog, SLOTS, KEY).run(
-            writing, [decoded(message, kernel.catalog)]
+            unit_of_work, [decoded(message, kernel.catalog)]
         )
     rows = await kernel.fetch("SELECT content FROM waiting ORDER BY stored_at")
     return [row["content"] for row in rows]

@@ -88,14 +88,14 @@ async def talk(kernel: Kernel) -> Log:
 def forget(database_url: str) -> Forget:
     """Restores the database to the beginning, as its owner."""
 
-    async def forgetting() -> None:
+    async def cleaner() -> None:
         connection = await asyncpg.connect(database_url)
         try:
             await empty(connection)
         finally:
             await connection.close()
 
-    return forgetting
+    return cleaner
 
 
 async def test_answers_in_the_log_count_though_their_claims_are_forgotten(
@@ -208,8 +208,8 @@ async def _decide_finally(kernel: Kernel, message: LogMessage) -> None:
     one = decoded(message, kernel.catalog, is_old=True)
     assert isinstance(one.content, ArrivedResult)
     final = one._replace(content=replace(one.content, may_wait=False))
-    async with kernel.writer.writing() as writing:
-        await BatchDecision(kernel.catalog, SLOTS).run(writing, [final])
+    async with kernel.writer.begin() as unit_of_work:
+        await BatchDecision(kernel.catalog, SLOTS).run(unit_of_work, [final])
 
 
 class FakeAccess:

@@ -31,15 +31,15 @@ async def oldest_day(store: Store) -> str:
 
 @pytest.mark.parametrize("window", [WINDOW, timedelta(days=20)])
 async def test_marks_outlive_what_may_be_read_again(store: Store, window: timedelta) -> None:
-    upkeep = TableMaintenance(store.transaction, window)
-    assert await upkeep.create_seen_days() == 5
+    table_maintenance = TableMaintenance(store.transaction, window)
+    assert await table_maintenance.create_seen_days() == 5
     today = datetime.now(UTC).date()
     async with store.transaction() as connection:
         await connection.execute(
             "SELECT create_seen_days($1, $2)", today - timedelta(days=30), today
         )
-    assert await upkeep.drop_seen_days() > 0
-    assert await upkeep.drop_seen_days() == 0
+    assert await table_maintenance.drop_seen_days() > 0
+    assert await table_maintenance.drop_seen_days() == 0
     kept_since = today - window - timedelta(days=2)
     assert await oldest_day(store) == f"seen_{kept_since:%Y%m%d}"
 

@@ -65,7 +65,7 @@ async def owners(store: Store) -> list[UUID | None]:
     return [row.owner for row in rows if row.partition.log == "inbound"]
 
 
-def tenure(one: Claim) -> PartitionLease:
+def partition_lease(one: Claim) -> PartitionLease:
     return PartitionLease(one.partition, one.epoch)
 
 
@@ -200,7 +200,7 @@ async def test_a_committed_batch_clears_suspicion_and_renews(store: Store) -> No
     await expire(store)
     (one, *_) = await claim(store, lease=SHORT)
     async with store.transaction() as connection:
-        assert await partitions.suspect(connection, ME, tenure(one), 7, SHORT) == 1
+        assert await partitions.suspect(connection, ME, partition_lease(one), 7, SHORT) == 1
     assert await advance(store, Advance(FIRST, one.epoch, 0, 7, NOON)) == {FIRST}
     async with store.transaction() as connection:
         row = await connection.fetchrow(
@@ -216,18 +216,22 @@ async def test_suspicion_counts_tries_of_one_message(store: Store) -> None:
     async with store.transaction() as connection:
         for sequence in (7, 7, 7, 8):
             counts.append(  # noqa: PERF401 # an asynchronous comprehension would need a generator
-                await partitions.suspect(connection, ME, tenure(one), sequence, LEASE)
+                await partitions.suspect(connection, ME, partition_lease(one), sequence, LEASE)
             )
-        assert await partitions.suspect(connection, OTHER, tenure(one), 8, LEASE) is None
+        assert await partitions.suspect(connection, OTHER, partition_lease(one), 8, LEASE) is None
     assert counts == [1, 2, 3, 1]
 
 
 async def test_a_rewind_changes_the_fencing_number(store: Store) -> None:
     (one,) = await claim(store, limit=1)
     async with store.transaction() as connection:
-        epoch = await partitions.rewind(connection, ME, tenure(one), cursor=4, generation="another")
+        epoch = await partitions.rewind(
+            connection, ME, partition_lease(one), cursor=4, generation="another"
+        )
         assert epoch == 2
-        again = await partitions.rewind(connection, ME, tenure(one), cursor=0, generation="x")
+        again = await partitions.rewind(
+            connection, ME, partition_lease(one), cursor=0, generation="x"
+        )
         assert again is None
     await hand_back(store, one)
     (later,) = await claim(store, limit=1)
@@ -236,7 +240,7 @@ async def test_a_rewind_changes_the_fencing_number(store: Store) -> None:
 
 async def test_renewals_reach_what_is_still_ours_and_not_in_a_transaction(store: Store) -> None:
     claims = await claim(store, lease=SHORT)
-    wanted = [tenure(one) for one in claims]
+    wanted = [partition_lease(one) for one in claims]
     wanted[1] = wanted[1]._replace(epoch=99)
     async with AsyncExitStack() as stack:
         busy: PoolConnectionProxy = await stack.enter_async_context(store.transaction())
@@ -253,7 +257,11 @@ async def test_a_partition_read_to_its_end_is_no_longer_suspect(store: Store) ->
     assert {one.dirty for one in claims} == {1}
     async with store.transaction() as connection:
         await partitions.renew_idle(
-            connection, ME, [tenure(one) for one in claims], timedelta(0), caught_up={FIRST}
+            connection,
+            ME,
+            [partition_lease(one) for one in claims],
+            timedelta(0),
+            caught_up={FIRST},
         )
     again = await claim(store, OTHER)
     assert {one.partition.number: one.dirty for one in again} == {0: 1, 1: 2, 2: 2, 3: 2}

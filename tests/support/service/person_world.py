@@ -80,7 +80,7 @@ class World:
         return word
 
     @asynccontextmanager
-    async def writing(self, per_second: float, *places: Place) -> AsyncIterator[None]:
+    async def begin(self, per_second: float, *places: Place) -> AsyncIterator[None]:
         """Write steadily during the block, in one place after the other; then all of it is stored."""
         stop = asyncio.Event()
 
@@ -90,12 +90,12 @@ class World:
                 async for _ in paced(per_second, stop):
                     tasks.create_task(self.write(*next(in_turn)))
 
-        writing = asyncio.create_task(write_on())
+        unit_of_work = asyncio.create_task(write_on())
         try:
             yield
         finally:
             stop.set()
-            await writing
+            await unit_of_work
 
     def words_of(self, who: str) -> list[str]:
         """Return every word that somebody wrote."""

@@ -251,9 +251,9 @@ class Kernel:
 
     async def decide(self, messages: Sequence[LogMessage], *, is_old: bool = False) -> None:
         """Commit the messages in one transaction, as if stored before this router began or not."""
-        async with self.writer.writing() as writing:
+        async with self.writer.begin() as unit_of_work:
             contents = [decoded(message, self.catalog, is_old=is_old) for message in messages]
-            await BatchDecision(self.catalog, SLOTS).run(writing, contents)
+            await BatchDecision(self.catalog, SLOTS).run(unit_of_work, contents)
 
     async def decide_in_the_end(self, messages: Sequence[LogMessage]) -> None:
         """Commit the messages, repeated as a router repeats what another attempt may cure."""

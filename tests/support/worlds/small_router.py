@@ -143,7 +143,9 @@ class SmallRouter:
 
     def held(self, log: str = "inbound") -> set[int]:
         """Return the numbers of the partitions held."""
-        return {one.partition.number for one in self.intake.tenures if one.partition.log == log}
+        return {
+            one.partition.number for one in self.intake.partition_leases if one.partition.log == log
+        }
 
     async def _commit_batches(self) -> None:
         while True:

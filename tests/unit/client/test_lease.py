@@ -15,7 +15,7 @@ LENGTH = timedelta(milliseconds=1500)
 SECONDS = LENGTH.total_seconds()
 
 
-def answering(
+def request_handler(
     *statuses: RenewStatus | None, asked: list[float]
 ) -> Callable[[timedelta], Awaitable[RenewReply]]:
     """Return a service that answers so, one after the other; None is no answer."""
@@ -37,7 +37,7 @@ def answering(
 async def test_a_lease_is_renewed_at_each_third() -> None:
     asked: list[float] = []
     start = monotonic()
-    renew = answering(*[RenewStatus.RENEWED] * 3, RenewStatus.FINISHED, asked=asked)
+    renew = request_handler(*[RenewStatus.RENEWED] * 3, RenewStatus.FINISHED, asked=asked)
 
     assert await Lease(start, LENGTH).keep(renew) == "finished"
     pauses = [later - sooner for sooner, later in zip([start, *asked], asked, strict=False)]
@@ -47,13 +47,13 @@ async def test_a_lease_is_renewed_at_each_third() -> None:
 
 async def test_a_lease_that_nobody_renews_ends_in_time() -> None:
     start = monotonic()
-    assert await Lease(start, LENGTH).keep(answering(asked=[])) == "expired"
+    assert await Lease(start, LENGTH).keep(request_handler(asked=[])) == "expired"
     assert monotonic() - start >= SECONDS - 0.01
 
 
 async def test_an_unanswered_renewal_is_repeated_within_the_lease() -> None:
     asked: list[float] = []
-    renew = answering(None, RenewStatus.RENEWED, RenewStatus.STALE, asked=asked)
+    renew = request_handler(None, RenewStatus.RENEWED, RenewStatus.STALE, asked=asked)
     assert await Lease(monotonic(), LENGTH).keep(renew) == "stale"
     assert len(asked) == 3
 
@@ -63,7 +63,7 @@ async def test_the_lease_counts_from_before_the_request() -> None:
     ended: list[str] = []
 
     async def keep(name: str, asked_at: float) -> None:
-        assert await Lease(asked_at, LENGTH).keep(answering(asked=[])) == "expired"
+        assert await Lease(asked_at, LENGTH).keep(request_handler(asked=[])) == "expired"
         ended.append(name)
 
     now = monotonic()
@@ -73,7 +73,7 @@ async def test_the_lease_counts_from_before_the_request() -> None:
 
 async def test_a_fresh_lease_is_held_without_asking() -> None:
     asked: list[float] = []
-    assert await Lease(monotonic(), LENGTH).secure(answering(asked=asked))
+    assert await Lease(monotonic(), LENGTH).secure(request_handler(asked=asked))
     assert asked == []
 
 
@@ -86,5 +86,5 @@ async def test_a_lease_that_came_late_is_asked_for(
 ) -> None:
     asked: list[float] = []
     lease = Lease(monotonic() - 60, LENGTH)
-    assert await lease.secure(answering(status, asked=asked)) is has_live_turn
+    assert await lease.secure(request_handler(status, asked=asked)) is has_live_turn
     assert asked

@@ -174,7 +174,7 @@ class Memory:
         known[1].append(text)
 
     def resolve(self, one: Say, at: datetime) -> tuple[Address, Resolved]:
-        """As `routing/inbound.arrive` does."""
+        """Resolve a message as `inbound_decoder.arrive` does."""
         address = Address(
             self.platform,
             one.account,

@@ -315,6 +315,8 @@ def test_conversations_of_one_batch_do_not_mix() -> None:
 
 def test_only_what_is_more_than_plain_is_written_as_details() -> None:
     world = World()
-    plain, answering = world.place(world.message("1"), world.message("2", reply_to="1")).waiting
+    plain, request_handler = world.place(
+        world.message("1"), world.message("2", reply_to="1")
+    ).waiting
     assert plain.details == '{"kind":"message"}'
-    assert '"reply_to":"1"' in answering.details
+    assert '"reply_to":"1"' in request_handler.details

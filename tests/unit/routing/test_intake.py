@@ -252,7 +252,7 @@ async def test_a_lost_partition_is_dropped_from_what_is_out(world: World) -> Non
     assert world.intake.lost_some.is_set()
     assert contents(world.intake.current(batch)) == {1: [2]}
     world.intake.committed(batch)
-    assert [one.partition.number for one in world.intake.tenures] == [1]
+    assert [one.partition.number for one in world.intake.partition_leases] == [1]
 
 
 async def test_a_release_waits_for_what_is_out_and_offers_no_more(world: World) -> None:
@@ -266,7 +266,7 @@ async def test_a_release_waits_for_what_is_out_and_offers_no_more(world: World) 
     assert not releasing.done()
     world.intake.committed(batch)
     await asyncio.wait_for(releasing, 5)
-    assert [one.partition.number for one in world.intake.tenures] == [1]
+    assert [one.partition.number for one in world.intake.partition_leases] == [1]
 
 
 async def test_a_full_batch_is_handed_out_at_once(world: World) -> None:

@@ -94,7 +94,7 @@ def test_who_is_answered_first_takes_nothing_from_the_other() -> None:
 
     async def work() -> None:
         async with two_routers() as both:
-            before = [set(router.intake.tenures) for router, _ in both]
+            before = [set(router.intake.partition_leases) for router, _ in both]
             for _, store in both:
                 store.answers.clear()
             await asyncio.sleep(3 * LEASE.total_seconds())
@@ -104,7 +104,7 @@ def test_who_is_answered_first_takes_nothing_from_the_other() -> None:
             await asyncio.sleep(3 * LEASE.total_seconds())
             assert [router.take_overs for router, _ in both] == [0, 0]
             # With the same fencing numbers: nobody gave anything back, either.
-            assert [set(router.intake.tenures) for router, _ in both] == before
+            assert [set(router.intake.partition_leases) for router, _ in both] == before
 
     run(work())
 

@@ -137,8 +137,8 @@ class StopService:
         Raises:
             TransientError: Nothing was stopped, or that is unknown; the caller has to retry.
         """
-        async with self._writer.writing() as writing:
-            connection = writing.connection
+        async with self._writer.begin() as unit_of_work:
+            connection = unit_of_work.connection
 
             async def decide(at: datetime) -> StopReply:
                 session = await _lock(connection, request)
@@ -150,7 +150,7 @@ class StopService:
                 else:
                     reason = CancelReason.STOPPED
                     stopped = await stop_session(connection, session, reason, at, effects)
-                await writing.write(effects, sessions_of=[session])
+                await unit_of_work.write(effects, sessions_of=[session])
                 return _reply(session, stopped)
 
             return await answer_once(connection, principal, request, digest, StopReply, decide)

@@ -52,7 +52,7 @@ class Case(NamedTuple):
         slots: How many slots a `stream` agent's messages are spread over.
     """
 
-    writing: UnitOfWork
+    unit_of_work: UnitOfWork
     catalog: Catalog
     session: Session
     at: datetime

@@ -144,7 +144,7 @@ async def _is_of_another_person(case: Case) -> bool:
     owner, target = None if led is None else led.owner, case.session.owner
     if owner is None or target is None:
         return False
-    return not await identities.are_one_person(case.writing.connection, owner, target)
+    return not await identities.are_one_person(case.unit_of_work.connection, owner, target)
 
 
 async def fork(request: SessionFork, case: Case) -> Outcome:
@@ -164,12 +164,14 @@ async def fork(request: SessionFork, case: Case) -> Outcome:
 
 
 def _rebinding(case: Case) -> Rebinding:
-    return Rebinding(case.writing.connection, case.catalog, case.locked, Effects(), at=case.at)
+    return Rebinding(case.unit_of_work.connection, case.catalog, case.locked, Effects(), at=case.at)
 
 
 async def _write(case: Case, rebinding: Rebinding) -> None:
     lanes_of = [] if case.lane is None else [case.lane]
-    await case.writing.write(rebinding.effects, lanes_of=lanes_of, sessions_of=case.locked.values())
+    await case.unit_of_work.write(
+        rebinding.effects, lanes_of=lanes_of, sessions_of=case.locked.values()
+    )
 
 
 def policy_of(catalog: Catalog, session_key: str) -> ResetPolicy:

@@ -118,10 +118,10 @@ class CommandHandlers:
     """
 
     def __init__(
-        self, placement: Placement, cards: SessionSummaries, effects: Effects, catalog: Catalog
+        self, placement: Placement, summaries: SessionSummaries, effects: Effects, catalog: Catalog
     ) -> None:
         self.placement = placement
-        self.cards = cards
+        self.summaries = summaries
         self.effects = effects
         self._catalog = catalog
 
@@ -143,7 +143,7 @@ class CommandHandlers:
         session = self.placement.find_session(arrived)
         if session is not None and session.ended_at is not None:
             session = None
-        given = CommandInvocation(
+        invocation = CommandInvocation(
             arrived,
             command.name,
             command.argument,
@@ -151,28 +151,30 @@ class CommandHandlers:
             session,
             session is not None and self._is_in_several_places(session),
         )
-        is_permitted = may_use(arrived, rules, given.name)
-        self.effects.count((CountName.COMMANDS, given.name, "done" if is_permitted else "refused"))
-        if not given.rest and not (is_permitted and given.passes_on):
+        is_permitted = may_use(arrived, rules, invocation.name)
+        self.effects.count(
+            (CountName.COMMANDS, invocation.name, "done" if is_permitted else "refused")
+        )
+        if not invocation.rest and not (is_permitted and invocation.passes_on):
             self.placement.mark_seen(arrived)
         if not is_permitted:
-            self.answer(given, replies.refused(given.name, rules.prefix))
-            self.bring_rest(given)
-        return given if is_permitted else None
+            self.answer(invocation, replies.refused(invocation.name, rules.prefix))
+            self.bring_rest(invocation)
+        return invocation if is_permitted else None
 
     def _is_in_several_places(self, session: Session) -> bool:
         loaded = sum(lane.session_id == session.id for lane in self.placement.lanes.values())
-        return loaded + self.cards.of(session).other_lanes > 1
+        return loaded + self.summaries.of(session).other_lanes > 1
 
-    def run_command(self, given: CommandInvocation) -> str:
+    def run_command(self, invocation: CommandInvocation) -> str:
         """Execute a command that needs memory only, and return the reply."""
-        return HANDLERS[given.name](self, given)
+        return HANDLERS[invocation.name](self, invocation)
 
-    def answer(self, given: CommandInvocation, said: str) -> None:
+    def answer(self, invocation: CommandInvocation, said: str) -> None:
         """Send the reply to a command to the chat."""
-        arrived = given.arrived
+        arrived = invocation.arrived
         begin = len(self.effects.publications)
-        has_files = arrived.event.attachments and not (given.passes_on or given.rest)
+        has_files = arrived.event.attachments and not (invocation.passes_on or invocation.rest)
         self._say(arrived, f"{said}\n{replies.FILES_UNREAD}" if has_files else said)
         self.effects.trace(begin, arrived.trace)
 
@@ -190,134 +192,138 @@ class CommandHandlers:
         )
         speaking.say(Part(text=said), answer_id, self.effects)
 
-    def new_session(self, given: CommandInvocation) -> str:
+    def new_session(self, invocation: CommandInvocation) -> str:
         """Point the lane to a new session; end the old one unless another lane points to it."""
-        arrived, session = given.arrived, given.session
+        arrived, session = invocation.arrived, invocation.session
         behind = self.placement.find_session(arrived)
-        if session is not None and not given.is_in_several_places:
+        if session is not None and not invocation.is_in_several_places:
             now = not_before(arrived.stored_at, session.last_activity_at)
             end_session(session, now, EndReason.REQUESTED, self.effects)
-            self.cards.of(session).ended_at = now
+            self.summaries.of(session).ended_at = now
         reason = ResetReason.REQUESTED if behind is not None else None
         following = self.placement.start(arrived, reason, behind)
         _own(following, arrived)
-        lines = [replies.NEW_IN_ONE_PLACE if given.is_in_several_places else replies.NEW]
-        if given.is_in_several_places and given.is_running:
+        lines = [replies.NEW_IN_ONE_PLACE if invocation.is_in_several_places else replies.NEW]
+        if invocation.is_in_several_places and invocation.is_running:
             lines.append(replies.STILL_ANSWERED)
-        if title := shown_title(given.argument):
-            lines.append(self.entitle(following, title, given))
+        if title := shown_title(invocation.argument):
+            lines.append(self.entitle(following, title, invocation))
         return "\n".join(lines)
 
-    def title(self, given: CommandInvocation) -> str:
+    def title(self, invocation: CommandInvocation) -> str:
         """Show, set or remove the title."""
-        session = given.session
+        session = invocation.session
         if session is None:
             return replies.NO_CONVERSATION
-        title = shown_title(given.argument)
+        title = shown_title(invocation.argument)
         if not title:
-            title_now = self.cards.of(session).title
+            title_now = self.summaries.of(session).title
             return replies.titled(title_now) if title_now else replies.NO_TITLE
-        _own(session, given.arrived)
-        return self.entitle(session, "" if title == _NO_TITLE else title, given)
+        _own(session, invocation.arrived)
+        return self.entitle(session, "" if title == _NO_TITLE else title, invocation)
 
-    def entitle(self, session: Session, title: str, given: CommandInvocation) -> str:
+    def entitle(self, session: Session, title: str, invocation: CommandInvocation) -> str:
         """Set the title of a session, unless it is too long or another session in scope has it."""
         if len(title) > MAX_TITLE_CHARACTERS:
             return replies.title_too_long(MAX_TITLE_CHARACTERS)
         scope = session.owner or session.session_key
-        card = self.cards.of(session)
-        scopes = self.reach(given.arrived).title_scopes | {scope}
-        holder = self.cards.titled(title, scopes) if title else None
+        card = self.summaries.of(session)
+        scopes = self.scope(invocation.arrived).title_scopes | {scope}
+        holder = self.summaries.titled(title, scopes) if title else None
         if holder is not None and holder.id != session.id:
             return replies.title_taken(title)
         self.effects.titles.append(TitleRow(session.id, title or None, scope))
         card.title, card.title_scope = (title, scope) if title else (None, None)
         return replies.titled(title) if title else replies.TITLE_CLEARED
 
-    def list_sessions(self, given: CommandInvocation) -> str:
+    def list_sessions(self, invocation: CommandInvocation) -> str:
         """Return the list of sessions that the person may name here."""
-        cards = self._listed(given)
-        self._note_shown(given, cards)
-        if not cards:
+        summaries = self._listed(invocation)
+        self._note_shown(invocation, summaries)
+        if not summaries:
             return replies.NO_OTHERS
-        current = None if given.session is None else given.session.id
-        text = replies.listing(cards, current)
-        is_choice = given.name is CommandName.RESUME
-        return replies.choice(text, given.rules.prefix) if is_choice else text
+        current = None if invocation.session is None else invocation.session.id
+        text = replies.listing(summaries, current)
+        is_choice = invocation.name is CommandName.RESUME
+        return replies.choice(text, invocation.rules.prefix) if is_choice else text
 
-    def _listed(self, given: CommandInvocation) -> list[SessionSummary]:
+    def _listed(self, invocation: CommandInvocation) -> list[SessionSummary]:
         self._refresh()
-        current = None if given.session is None else given.session.id
-        found = self.cards.within(self.reach(given.arrived))
-        cards = [card for card in found if card.said or card.id == current]
-        if given.session is not None and all(card.id != current for card in cards):
+        current = None if invocation.session is None else invocation.session.id
+        found = self.summaries.within(self.scope(invocation.arrived))
+        summaries = [card for card in found if card.said or card.id == current]
+        if invocation.session is not None and all(card.id != current for card in summaries):
             # The lane came from another place, or the session has no owner yet; its people may see
             # it.
-            cards.append(self.cards.of(given.session))
-        return sorted(cards, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
+            summaries.append(self.summaries.of(invocation.session))
+        return sorted(summaries, key=lambda card: card.id, reverse=True)[:MAX_LISTED]
 
-    def sought(self, given: CommandInvocation) -> SessionSummary | None:
+    def sought(self, invocation: CommandInvocation) -> SessionSummary | None:
         """Return the session that the argument names: by number in the list, title or id."""
-        wanted = shown_title(given.argument)
+        wanted = shown_title(invocation.argument)
         if _NUMBER.fullmatch(wanted):
-            listed = self._numbered(given)
+            listed = self._numbered(invocation)
             if int(wanted) <= len(listed):
                 return listed[int(wanted) - 1]
-        reach = self.reach(given.arrived)
-        for card in self.cards.within(reach):
+        scope = self.scope(invocation.arrived)
+        for card in self.summaries.within(scope):
             if card.title is not None and title_key(wanted) == title_key(card.title):
                 return card
             if wanted.lower() == str(card.id):
                 return card
         return None
 
-    def _note_shown(self, given: CommandInvocation, cards: Sequence[SessionSummary]) -> None:
-        arrived = given.arrived
+    def _note_shown(
+        self, invocation: CommandInvocation, summaries: Sequence[SessionSummary]
+    ) -> None:
+        arrived = invocation.arrived
         key = list_key(arrived.session_key, arrived.person)
-        self.cards.shown.show(key, arrived.stored_at, [card.id for card in cards])
+        self.summaries.shown.show(key, arrived.stored_at, [card.id for card in summaries])
 
-    def _shown(self, given: CommandInvocation) -> ShownList | None:
-        arrived = given.arrived
-        return self.cards.shown.by_key.get(list_key(arrived.session_key, arrived.person))
+    def _shown(self, invocation: CommandInvocation) -> ShownList | None:
+        arrived = invocation.arrived
+        return self.summaries.shown.by_key.get(list_key(arrived.session_key, arrived.person))
 
-    def means_old_list(self, given: CommandInvocation) -> bool:
+    def means_old_list(self, invocation: CommandInvocation) -> bool:
         """Return whether the argument is a number of a list that was shown too long ago."""
-        shown = self._shown(given)
-        is_number = _NUMBER.fullmatch(shown_title(given.argument)) is not None
-        return is_number and shown is not None and not shown.is_valid(given.arrived.stored_at)
+        shown = self._shown(invocation)
+        is_number = _NUMBER.fullmatch(shown_title(invocation.argument)) is not None
+        return is_number and shown is not None and not shown.is_valid(invocation.arrived.stored_at)
 
-    def _numbered(self, given: CommandInvocation) -> Sequence[SessionSummary | None]:
+    def _numbered(self, invocation: CommandInvocation) -> Sequence[SessionSummary | None]:
         """Return the sessions as numbered in the list that a person saw; None if deleted.
 
         For a person who has seen no list, a number refers to the list as it would be shown now.
         """
-        shown = self._shown(given)
+        shown = self._shown(invocation)
         if shown is None:
-            return self._listed(given)
-        return [self.cards.by_id.get(id_) for id_ in shown.session_ids]
+            return self._listed(invocation)
+        return [self.summaries.by_id.get(id_) for id_ in shown.session_ids]
 
-    def help(self, given: CommandInvocation) -> str:
+    def help(self, invocation: CommandInvocation) -> str:
         """Return the commands that the person may use."""
-        names = (name for name in CommandName if may_use(given.arrived, given.rules, name))
-        return replies.help_text(names, given.rules.prefix)
+        names = (
+            name for name in CommandName if may_use(invocation.arrived, invocation.rules, name)
+        )
+        return replies.help_text(names, invocation.rules.prefix)
 
-    def nothing_to_stop(self, given: CommandInvocation) -> str:
+    def nothing_to_stop(self, invocation: CommandInvocation) -> str:
         """Return the reply if no turn is live."""
-        is_stream = given.arrived.agent.delivery == "stream"
+        is_stream = invocation.arrived.agent.delivery == "stream"
         return replies.NO_STOPPING if is_stream else replies.NOTHING_TO_STOP
 
-    def pass_on(self, given: CommandInvocation) -> str:
+    def pass_on(self, invocation: CommandInvocation) -> str:
         """Deliver the text after a command to the agent as a separate message."""
-        if not given.passes_on:
-            return replies.nothing_said(given.name, given.rules.prefix)
-        arrived, is_queued = given.arrived, given.name is CommandName.QUEUE
+        if not invocation.passes_on:
+            return replies.nothing_said(invocation.name, invocation.rules.prefix)
+        arrived, is_queued = invocation.arrived, invocation.name is CommandName.QUEUE
         message = arrived._replace(
-            event=arrived.event.model_copy(update={"text": given.argument or None}),
+            event=arrived.event.model_copy(update={"text": invocation.argument or None}),
             # The reply to the command replaces the note.
-            manners=replace(arrived.manners, note=""),
+            delivery_policy=replace(arrived.delivery_policy, note=""),
             busy="queue" if is_queued else "steer",
         )
-        was_running = given.is_running
+        was_running = invocation.is_running
         begin = len(self.effects.publications)
         self.placement.route_behind_command(message)
         self.effects.trace(begin, arrived.trace)
@@ -327,35 +333,35 @@ class CommandHandlers:
             return replies.ANSWERED_NOW
         return replies.QUEUED if is_queued else replies.STEERED
 
-    def bring_rest(self, given: CommandInvocation) -> None:
+    def bring_rest(self, invocation: CommandInvocation) -> None:
         """Deliver the text after the line of a command to the agent, with its attachments."""
-        if not given.rest:
+        if not invocation.rest:
             return
-        arrived = given.arrived
-        event = arrived.event.model_copy(update={"text": given.rest})
+        arrived = invocation.arrived
+        event = arrived.event.model_copy(update={"text": invocation.rest})
         begin = len(self.effects.publications)
         self.placement.route_behind_command(arrived._replace(event=event))
         self.effects.trace(begin, arrived.trace)
 
-    def not_now(self, given: CommandInvocation) -> str:
+    def not_now(self, invocation: CommandInvocation) -> str:
         """Return the reason why the transcript is not changed."""
-        return replies.STILL_RUNS if given.is_running else replies.NO_CONVERSATION
+        return replies.STILL_RUNS if invocation.is_running else replies.NO_CONVERSATION
 
-    def model(self, given: CommandInvocation) -> str:
+    def model(self, invocation: CommandInvocation) -> str:
         """Return the current model."""
-        if given.session is None:
+        if invocation.session is None:
             return replies.NO_CONVERSATION
-        name = self.cards.of(given.session).model
+        name = self.summaries.of(invocation.session).model
         return replies.model_now(name) if name else replies.NO_MODEL
 
-    def status(self, given: CommandInvocation) -> str:
+    def status(self, invocation: CommandInvocation) -> str:
         """Return the state of the conversation."""
-        behind = self.placement.find_session(given.arrived)
+        behind = self.placement.find_session(invocation.arrived)
         if behind is None:
             return replies.NO_CONVERSATION
         self._refresh()
-        card = self.cards.of(behind)
-        placed_now = self.cards.waiting[behind.id]
+        card = self.summaries.of(behind)
+        placed_now = self.summaries.waiting[behind.id]
         placed_now += sum(row.session_id == behind.id for row in self.effects.waiting)
         return replies.status(
             card,
@@ -368,13 +374,13 @@ class CommandHandlers:
     def _refresh(self) -> None:
         """Update the summaries with the decisions of the batch so far."""
         for session in self.placement.sessions.values():
-            if session.id not in self.cards.loaded or session.id in self.cards.by_id:
-                card = self.cards.of(session)
+            if session.id not in self.summaries.loaded or session.id in self.summaries.by_id:
+                card = self.summaries.of(session)
                 card.said, card.owner = session.user_messages, session.owner
 
-    def reach(self, arrived: ResolvedMessage) -> SessionScope:
+    def scope(self, arrived: ResolvedMessage) -> SessionScope:
         """Return the scope of sessions that a command may name."""
-        known = self.cards.reaches.get((arrived.session_key, arrived.person))
+        known = self.summaries.scopes.get((arrived.session_key, arrived.person))
         return known or scope_of(arrived.session_key, arrived.person)
 
 

@@ -186,9 +186,9 @@ def _waiting(count: int) -> str:
     return f" {_count(count, 'message')} {'waits' if count == 1 else 'wait'}."
 
 
-def listing(cards: Sequence[SessionSummary], current: UUID | None) -> str:
+def listing(summaries: Sequence[SessionSummary], current: UUID | None) -> str:
     """Return conversations as numbered lines."""
-    return "\n".join(f"{n}. {_line(card, current)}" for n, card in enumerate(cards, 1))
+    return "\n".join(f"{n}. {_line(card, current)}" for n, card in enumerate(summaries, 1))
 
 
 def _line(card: SessionSummary, current: UUID | None) -> str:

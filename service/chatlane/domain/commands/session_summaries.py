@@ -115,7 +115,7 @@ class SessionSummaries:
     """
 
     by_id: dict[UUID, SessionSummary] = field(default_factory=dict)
-    reaches: dict[tuple[str, str | None], SessionScope] = field(default_factory=dict)
+    scopes: dict[tuple[str, str | None], SessionScope] = field(default_factory=dict)
     tips: dict[UUID, UUID] = field(default_factory=dict)
     loaded: frozenset[UUID] = frozenset()
     waiting: Counter[UUID] = field(default_factory=Counter)
@@ -130,9 +130,9 @@ class SessionSummaries:
         self.of(session).waiting = 0
         self.waiting.pop(session.id, None)
 
-    def within(self, reach: SessionScope) -> list[SessionSummary]:
+    def within(self, scope: SessionScope) -> list[SessionSummary]:
         """Return the sessions in scope, newest first."""
-        found = (card for card in self.by_id.values() if reach.holds(card.session_key, card.owner))
+        found = (card for card in self.by_id.values() if scope.holds(card.session_key, card.owner))
         return sorted(found, key=lambda card: card.id, reverse=True)
 
     def titled(self, title: str, scopes: Iterable[str]) -> SessionSummary | None:

@@ -73,12 +73,12 @@ FROM newest
 
 
 async def newest(
-    connection: "PoolConnectionProxy", reaches: "Iterable[SessionScope]", limit: int
+    connection: "PoolConnectionProxy", scopes: "Iterable[SessionScope]", limit: int
 ) -> list[SessionSummary]:
     """Return up to `limit` of the newest sessions within each scope that have user messages."""
-    wanted = set(reaches)
-    of_people = {(owner, reach.prefix) for reach in wanted for owner in reach.owners}
-    shared = [reach.key for reach in wanted if not reach.owners]
+    wanted = set(scopes)
+    of_people = {(owner, scope.prefix) for scope in wanted for owner in scope.owners}
+    shared = [scope.key for scope in wanted if not scope.owners]
     rows = await connection.fetch(
         NEWEST_SQL, *columns(of_people, 2), shared, limit, _GOES_ON, FIRST_WORDS_CHARACTERS
     )

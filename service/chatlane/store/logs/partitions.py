@@ -185,7 +185,7 @@ RETURNING p.log, p.id
 async def renew_idle(
     connection: "PoolConnectionProxy",
     router: "UUID",
-    tenures: Iterable[PartitionLease],
+    partition_leases: Iterable[PartitionLease],
     lease: "timedelta",
     *,
     caught_up: Collection[PartitionId] = (),
@@ -200,7 +200,10 @@ async def renew_idle(
         caught_up: Partitions that were read to their end. None of their messages crashed a router,
             however many routers crashed before.
     """
-    rows = [(*tenure.partition, tenure.epoch, tenure.partition in caught_up) for tenure in tenures]
+    rows = [
+        (*partition_lease.partition, partition_lease.epoch, partition_lease.partition in caught_up)
+        for partition_lease in partition_leases
+    ]
     return await _fetch_ids(connection, RENEW_IDLE_SQL, router, *columns(rows, 4), lease)
 
 
@@ -303,7 +306,7 @@ RETURNING epoch
 async def rewind(
     connection: "PoolConnectionProxy",
     router: "UUID",
-    tenure: PartitionLease,
+    partition_lease: PartitionLease,
     *,
     cursor: int,
     generation: str,
@@ -314,7 +317,7 @@ async def rewind(
         The new fencing number, or None if the router no longer holds the partition.
     """
     epoch: int | None = await connection.fetchval(
-        REWIND_SQL, *tenure.partition, router, tenure.epoch, cursor, generation
+        REWIND_SQL, *partition_lease.partition, router, partition_lease.epoch, cursor, generation
     )
     return epoch
 
@@ -333,7 +336,7 @@ RETURNING suspect_count
 async def suspect(
     connection: "PoolConnectionProxy",
     router: "UUID",
-    tenure: PartitionLease,
+    partition_lease: PartitionLease,
     sequence: int,
     lease: "timedelta",
 ) -> int | None:
@@ -344,7 +347,7 @@ async def suspect(
         partition.
     """
     count: int | None = await connection.fetchval(
-        SUSPECT_SQL, *tenure.partition, router, tenure.epoch, sequence, lease
+        SUSPECT_SQL, *partition_lease.partition, router, partition_lease.epoch, sequence, lease
     )
     return count
 
@@ -372,10 +375,6 @@ def _claim(row: "Record") -> Claim:
 
 def _id(row: "Record") -> PartitionId:
     return PartitionId(row["log"], row["id"])
-
-
-def _tenure_columns(tenures: Iterable[PartitionLease]) -> list[list[object]]:
-    return columns([(*tenure.partition, tenure.epoch) for tenure in tenures], 3)
 
 
 async def _fetch_ids(
