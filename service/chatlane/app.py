@@ -165,12 +165,12 @@ class App:
     def note_regression(self) -> None:
         """Record that the database has lost transactions that it had confirmed."""
         self.regressed_at = asyncio.get_running_loop().time()
-        self.metrics.record_database_regression()
+        self.metrics.database_regressions.inc()
         _log.critical("database_regressed", router=str(self.router_id))
 
     def count_refusal(self, refusal: Refusal) -> None:
         """Count an operation that NATS did not permit this router."""
-        self.metrics.record_nats_refusal(refusal.what)
+        self.metrics.nats_refused.labels(refusal.what).inc()
 
     def probes(self, heartbeat: Heartbeat) -> Probes:
         """Return the checks behind the health routes."""
@@ -314,12 +314,12 @@ async def route(app: App, stop: asyncio.Event) -> None:
 
 def _show_connection(metrics: Metrics, bus: Bus) -> None:
     def reconnected() -> None:
-        metrics.record_nats_connection(is_connected=True)
-        metrics.record_nats_reconnect()
+        metrics.nats_connected.set(1)
+        metrics.nats_reconnects.inc()
 
-    metrics.record_nats_connection(is_connected=bus.is_connected)
+    metrics.nats_connected.set(int(bus.is_connected))
     bus.listen(
-        disconnected=lambda: metrics.record_nats_connection(is_connected=False),
+        disconnected=lambda: metrics.nats_connected.set(0),
         reconnected=reconnected,
     )
 

@@ -7,14 +7,11 @@ from typing import Final, LiteralString, NamedTuple, Self
 
 import httpx
 
-from chatlane.observability.metrics import BATCHES
 from tests.benchmarks.rig import WRITTEN_SQL, Rig, Router
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _PATIENCE_SECONDS: Final = 10.0
-_COMMITTED: Final = re.compile(
-    rf'^{re.escape(BATCHES.name)}{{outcome="committed"}} (\S+)$', re.MULTILINE
-)
+_COMMITTED: Final = re.compile(r'^chatlane_batches_total{outcome="committed"} (\S+)$', re.MULTILINE)
 
 OTHERS_SQL: Final[LiteralString] = """
 -- bench: connections besides this one; their syncs are counted when they end

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from chatlane.observability.metrics import METRICS, Metric
+from tests.support.declared_metrics import METRICS, DeclaredMetric
 
 _NAME: Final = re.compile(r"\bchatlane_[a-z_]+\b")
 _MATCHED: Final = re.compile(r"\{([^}]*)\}")
@@ -12,7 +12,7 @@ _GROUPED: Final = re.compile(r"\bby \(([^)]*)\)")
 _ALWAYS: Final = {"instance", "job", "le"}
 
 
-def _series_of(metric: Metric) -> set[str]:
+def _series_of(metric: DeclaredMetric) -> set[str]:
     if metric.kind == "histogram":
         return {f"{metric.name}_{part}" for part in ("bucket", "sum", "count")}
     return {metric.name}

@@ -13,9 +13,9 @@ import httpx
 import pytest
 import yaml
 
-from chatlane.observability.metrics import METRICS
 from tests.deploy.metric_queries import SERIES, check_asks_for_what_is_shown, series_asked
 from tests.integration.client.real_router import real_router
+from tests.support.declared_metrics import METRICS
 from tests.support.eventually import eventually
 
 ROOT: Final = Path(__file__).parents[2]

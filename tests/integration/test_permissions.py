@@ -400,7 +400,7 @@ async def test_what_the_server_refuses_is_counted_within_seconds(server: Secured
         return f'chatlane_nats_refused_total{{what="{what}"}} 1.0' in metrics.render().decode()
 
     def count(refusal: Refusal) -> None:
-        metrics.record_nats_refusal(refusal.what)
+        metrics.nats_refused.labels(refusal.what).inc()
 
     async with open_bus(server.options("production/router"), count) as bus:
         assert 'chatlane_nats_refused_total{what="publish"} 0.0' in metrics.render().decode()

@@ -21,11 +21,11 @@ from chatlane.config.settings import Settings
 from chatlane.domain.commands.command_handlers import HANDLERS
 from chatlane.domain.commands.command_words import OTHER_WORDS, CommandName
 from chatlane.domain.commands.replies import help_text
-from chatlane.observability.metrics import METRICS
 from chatlane.postgres.grants import Roles
 from chatlane_schemas import Chat, InboundEvent, Sender, decode
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.channels import CHANNELS, Channel
+from tests.support.declared_metrics import METRICS
 
 if TYPE_CHECKING:
     from chatlane_schemas.envelope import Record

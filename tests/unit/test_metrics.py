@@ -1,64 +1,54 @@
 """The closed list of metrics."""
 
-import inspect
-from datetime import timedelta
+import re
+from pathlib import Path
 from typing import get_args
 
+from prometheus_client.metrics import MetricWrapperBase
+
+import chatlane
 from chatlane.domain.counts import Count, CountName
-from chatlane.observability.metrics import BUILD, COUNTERS, METRICS, TURNS, Metrics
-
-SPAN = timedelta(seconds=0.2)
-
-
-def _touch_everything(metrics: Metrics) -> None:
-    """Call every method once with whatever its signature asks for."""
-    for name, method in inspect.getmembers(metrics, inspect.ismethod):
-        if not name.startswith("_") and name not in {
-            "render",
-            "record_decisions",
-            "show",
-            "record_stages",
-        }:
-            parameters = inspect.signature(method).parameters.values()
-            method(**{its.name: _value_for(str(its.annotation)) for its in parameters})
-    metrics.record_stages({"commit": 0.2})
-    for metric in METRICS:
-        if metric.kind == "gauge" and metric is not BUILD:
-            metrics.show(metric, {("label",) * len(metric.labels): 1})
-    metrics.record_decisions({(name, *metric.labels): 1 for name, metric in COUNTERS.items()})
+from chatlane.nats.log_inspection import Reason
+from chatlane.observability.metrics import LogAlarm, Metrics, show
+from tests.support.declared_metrics import METRICS, declared_metrics
 
 
-def _value_for(annotation: str) -> object:
-    if annotation == "timedelta":
-        return SPAN
-    return 1 if annotation in {"int", "bool"} else "label"
-
-
-def test_every_metric_is_set_by_some_method() -> None:
-    metrics = Metrics("1.2.3")
-
-    _touch_everything(metrics)
-
-    page = metrics.render().decode()
-    names = {line.split("{")[0].split(" ")[0] for line in page.splitlines() if line[0] != "#"}
-    for metric in METRICS:
-        assert names & {metric.name, f"{metric.name}_count"}, metric.name
+def test_the_service_sets_every_metric() -> None:
+    sources = "\n".join(
+        path.read_text("utf-8")
+        for path in sorted(Path(chatlane.__file__).parent.rglob("*.py"))
+        if path.name != "metrics.py"
+    )
+    own = {name for name, value in vars(Metrics()).items() if isinstance(value, MetricWrapperBase)}
+    unset = {name for name in own if not re.search(rf"metrics\.{name}\b", sources)}
+    assert {"build"} == unset
 
 
 def test_every_count_of_a_decision_has_a_counter_with_as_many_labels() -> None:
-    assert set(CountName) == COUNTERS.keys()
+    metrics = Metrics()
+    labels_of = dict(zip(metrics.decisions, declared_metrics(metrics), strict=False))
+    assert set(CountName) == labels_of.keys()
     for count in get_args(Count):
-        name, *labels = get_args(count)
-        for one in get_args(name):
-            assert len(COUNTERS[one].labels) == len(labels), one
+        names, *labels = get_args(count)
+        for name in get_args(names):
+            assert len(labels_of[name].labels) == len(labels), name
 
 
 def test_names_follow_one_pattern() -> None:
     for metric in METRICS:
         assert metric.name.startswith("chatlane_")
         assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
-        assert bool(metric.buckets) == (metric.kind == "histogram")
         assert metric.meaning.endswith(".")
+
+
+def test_every_reason_to_replace_a_log_is_an_alarm() -> None:
+    assert {LogAlarm(reason) for reason in get_args(Reason)} < set(LogAlarm)
+
+
+def test_counters_that_alerts_watch_start_at_zero() -> None:
+    page = Metrics().render().decode()
+    assert 'chatlane_batches_total{outcome="failed"} 0.0' in page
+    assert 'chatlane_log_alarms_total{kind="tail_lost",log="results"} 0.0' in page
 
 
 def test_two_processes_in_one_test_do_not_share_counts() -> None:
@@ -72,16 +62,16 @@ def test_two_processes_in_one_test_do_not_share_counts() -> None:
 
 def test_page_has_no_creation_times() -> None:
     metrics = Metrics()
-    _touch_everything(metrics)
+    metrics.record_decisions({("routed", "telegram"): 3})
 
     assert b"_created" not in metrics.render()
 
 
-def test_what_is_gone_is_not_shown_on() -> None:
+def test_labels_without_a_value_disappear() -> None:
     metrics = Metrics()
-    metrics.show(TURNS, {("main", "ready"): 2, ("main", "claimed"): 1})
+    show(metrics.turns, {("main", "ready"): 2, ("main", "claimed"): 1})
 
-    metrics.show(TURNS, {("main", "claimed"): 4})
+    show(metrics.turns, {("main", "claimed"): 4})
 
     page = metrics.render().decode()
     assert 'chatlane_turns{agent="main",state="claimed"} 4.0' in page

@@ -68,7 +68,8 @@ class RequestHandler:
         reply = await self._reply(method, request, asked, act)
         error = reply.error if isinstance(reply, ApiReply) else None
         took = timedelta(seconds=time.monotonic() - started)
-        self._metrics.record_api_answer(method, error.code if error else "ok", took)
+        self._metrics.api_requests.labels(method, error.code if error else "ok").inc()
+        self._metrics.api_seconds.labels(method).observe(took.total_seconds())
         return self._within_payload_limit(method, encode(reply))
 
     async def answer_read(

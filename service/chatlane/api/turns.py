@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chatlane.domain.ids import time_of
@@ -74,14 +74,14 @@ class TurnHandlers:
     async def _claim(self, request: ClaimRequest) -> ClaimReply:
         started = time.monotonic()
         reply = await self._session_service.claim(self.agent, request)
-        self._metrics.record_claim(self.agent, reply.status)
+        self._metrics.turns_claimed.labels(self.agent, reply.status).inc()
         if reply.status is ClaimStatus.CLAIMED and reply.attempt == 1:
             waited = datetime.now(UTC) - time_of(reply.turn_id)
-            self._metrics.record_turn_wait(self.agent, max(timedelta(0), waited))
-        self._metrics.record_claim_time(timedelta(seconds=time.monotonic() - started))
+            self._metrics.turn_waited.labels(self.agent).observe(max(0.0, waited.total_seconds()))
+        self._metrics.claim_seconds.observe(time.monotonic() - started)
         return reply
 
     async def _renew(self, request: RenewRequest) -> RenewReply:
         reply = await self._session_service.renew(self.agent, request)
-        self._metrics.record_renewal(self.agent, reply.status)
+        self._metrics.turn_renewals.labels(self.agent, reply.status).inc()
         return reply

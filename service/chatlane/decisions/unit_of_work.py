@@ -181,7 +181,8 @@ class UnitOfWorkFactory:
             yield unit_of_work
         if unit_of_work.laps:
             unit_of_work.lap("commit")
-            self._metrics.record_stages(unit_of_work.laps)
+            for stage, seconds in unit_of_work.laps.items():
+                self._metrics.stage_seconds.labels(stage).observe(seconds)
         if self._touched is not None and unit_of_work.touched:
             self._touched(unit_of_work.touched)
         for effects in unit_of_work.effects:
@@ -202,4 +203,4 @@ class UnitOfWorkFactory:
             _log.warning("bot_silenced", session_key=session_key)
         for session_key in effects.repaired_lanes:
             _log.error("lane_of_another_repaired", session_key=session_key)
-            self._metrics.record_reconciled(Inconsistency.LANE_OF_ANOTHER, 1)
+            self._metrics.reconciled.labels(Inconsistency.LANE_OF_ANOTHER).inc()

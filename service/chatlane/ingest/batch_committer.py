@@ -29,6 +29,7 @@ from chatlane.ingest.backpressure import split_by_capacity
 from chatlane.ingest.intake import Batch
 from chatlane.nats.tasks import end_task
 from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import BatchOutcome
 from chatlane.observability.tracing import batch_committed
 from chatlane.postgres import blockers
 from chatlane.store.logs import partitions
@@ -207,7 +208,8 @@ class Batches:
                 )
                 if len(known) % _YIELD_EVERY == 0:
                     await asyncio.sleep(0)
-        self._metrics.record_stages({"queue": queued, "decode": monotonic() - began})
+        self._metrics.stage_seconds.labels("queue").observe(queued)
+        self._metrics.stage_seconds.labels("decode").observe(monotonic() - began)
         return known
 
     async def _settle_what_has_room(
@@ -233,7 +235,7 @@ class Batches:
 
     def _report_held_back(self, full: Collection[str], messages: int) -> None:
         for stream in full:
-            self._metrics.record_held_back(stream)
+            self._metrics.held_back.labels(stream).inc()
         now = monotonic()
         if now - self._held_back_said_at >= _HELD_BACK_SAID_EVERY:
             self._held_back_said_at = now
@@ -250,7 +252,7 @@ class Batches:
             await self._persist(batch, known)
         except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
             _log.exception("batch_failed", messages=len(batch.messages))
-            self._metrics.record_repeated_batch("failed")
+            self._metrics.batches.labels(BatchOutcome.FAILED).inc()
             await self._isolate(batch, known)
 
     @staticmethod
@@ -269,10 +271,10 @@ class Batches:
             try:
                 await self._attempt(batch, known)
             except LostPartitionsError as error:
-                self._metrics.record_repeated_batch("superseded")
+                self._metrics.batches.labels(BatchOutcome.SUPERSEDED).inc()
                 self._intake.lost(error.lost)
             except SupersededError:
-                self._metrics.record_repeated_batch("superseded")
+                self._metrics.batches.labels(BatchOutcome.SUPERSEDED).inc()
                 races += 1
                 if races > _MAX_CONFLICT_RETRIES:
                     raise
@@ -281,7 +283,7 @@ class Batches:
                 await self._settle_in_time(batch, known)
                 return
             except TransientError as error:
-                self._metrics.record_repeated_batch("failed")
+                self._metrics.batches.labels(BatchOutcome.FAILED).inc()
                 _log.warning("batch_waits", error=str(error), messages=len(batch.messages))
                 if isinstance(error, StoreUnavailableError) and error.is_held_up:
                     await self._part(batch, known)
@@ -425,14 +427,16 @@ class Batches:
         await self._persist(batch, {message: DecodedMessage(message, refused)})
 
     def _report(self, batch: Batch, took: timedelta) -> None:
-        self._metrics.record_committed_batch(len(batch.messages), took)
+        self._metrics.batches.labels(BatchOutcome.COMMITTED).inc()
+        self._metrics.batch_seconds.observe(took.total_seconds())
+        self._metrics.batch_messages.observe(len(batch.messages))
         now = datetime.now(UTC)
         oldest: dict[str, datetime] = {}
         for slice_ in batch.slices:
             first = slice_.messages[0].stored_at
             oldest[slice_.partition.log] = min(first, oldest.get(slice_.partition.log, first))
         for log, stored_at in oldest.items():
-            self._metrics.record_log_lag(log, now - stored_at)
+            self._metrics.log_lag.labels(log).set(max(0.0, (now - stored_at).total_seconds()))
         self._count_received(batch)
 
     def _count_received(self, batch: Batch) -> None:
@@ -442,7 +446,9 @@ class Batches:
             messages, size = counts.get(key, (0, 0))
             counts[key] = messages + 1, size + len(message.body)
         for (log, owner), (messages, size) in counts.items():
-            self._metrics.record_received(log, label_of(owner, self._owners[log]), messages, size)
+            labels = log, label_of(owner, self._owners[log])
+            self._metrics.received.labels(*labels).inc(messages)
+            self._metrics.received_bytes.labels(*labels).inc(size)
 
 
 def _parts(batch: Batch) -> list[Batch]:

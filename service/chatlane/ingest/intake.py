@@ -18,7 +18,7 @@ from chatlane.domain.log import LOGS
 from chatlane.ingest.database_regression import KnownPosition
 from chatlane.ingest.partition_reader import FeedDependencies, PartitionFeed
 from chatlane.observability.logs import get_logger
-from chatlane.observability.metrics import Metrics
+from chatlane.observability.metrics import Metrics, Takeover
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
@@ -140,9 +140,8 @@ class Intake:
         """Start reading partitions that were just claimed."""
         for claim in claims:
             self._feeds[claim.partition] = PartitionFeed(claim, self._dependencies)
-            self._metrics.record_takeover(
-                claim.partition.log, "expired" if claim.had_owner else "free"
-            )
+            how = Takeover.EXPIRED if claim.had_owner else Takeover.FREE
+            self._metrics.takeovers.labels(claim.partition.log, how).inc()
         self._show_owned()
 
     @property
@@ -190,7 +189,7 @@ class Intake:
         ]
         for feed in dropped:
             self._note_position(feed)
-            self._metrics.record_lost_partitions(feed.partition.log)
+            self._metrics.partitions_lost.labels(feed.partition.log).inc()
             self._run(feed.close())
         if dropped:
             _log.warning("partitions_lost", partitions=_names(feed.partition for feed in dropped))
@@ -201,7 +200,7 @@ class Intake:
     def _show_owned(self) -> None:
         logs = Counter(partition.log for partition in self._feeds)
         for log in LOGS:
-            self._metrics.record_owned_partitions(log, logs[log])
+            self._metrics.partitions_owned.labels(log).set(logs[log])
 
     async def close(self) -> None:
         """Stop reading all partitions; handed-out messages become invalid."""

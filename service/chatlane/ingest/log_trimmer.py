@@ -16,8 +16,8 @@ from chatlane.domain.limits.shares import bytes_to_trim, label_of
 from chatlane.domain.log import LOGS
 from chatlane.jobs import Job
 from chatlane.nats.log_shares import UNPARTITIONED
-from chatlane.observability import metrics as its
 from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import show
 from chatlane.store.logs import log_trims, partitions
 from chatlane.store.logs.log_trims import Trim
 
@@ -109,7 +109,7 @@ class LogTrimmer:
         """
         shares: dict[tuple[str, ...], float] = {}
         purged = sum([await self._trim(log, shares) for log in LOGS])
-        self._metrics.show(its.LOG_SHARE, shares)
+        show(self._metrics.log_share, shares)
         return purged
 
     async def _trim(self, log: LogName, shares: dict[tuple[str, ...], float]) -> int:
@@ -162,7 +162,7 @@ class LogTrimmer:
             purged += count
             await asyncio.sleep(took)
         if purged:
-            self._metrics.record_log_trim(log, self._label(log, owner), purged)
+            self._metrics.log_trimmed.labels(log, self._label(log, owner)).inc(purged)
             _log.warning(
                 "log_trimmed",
                 log=log,

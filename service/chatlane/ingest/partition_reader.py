@@ -21,6 +21,7 @@ from chatlane.nats.log_inspection import (
 )
 from chatlane.nats.tasks import end_task
 from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import LogAlarm, Metrics
 from chatlane.store.logs import partitions
 from chatlane.store.logs.partitions import PartitionLease
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage, PartitionId
     from chatlane.nats.log_access import LogAccess
     from chatlane.nats.log_reader import LogReader
-    from chatlane.observability.metrics import Metrics
     from chatlane.store.logs.partitions import Claim
 
 Transaction = Callable[[], AbstractAsyncContextManager["PoolConnectionProxy"]]
@@ -331,9 +331,8 @@ class PartitionFeed:
         await reader.broken.wait()
         self._unreadable_since = self._loop.time()
         # The first word names the cause, the rest are details for people.
-        self._its.metrics.record_reader_recreation(
-            self.partition.log, reader.break_reason.split(" ")[0]
-        )
+        reason = reader.break_reason.split(" ")[0]
+        self._its.metrics.reader_recreations.labels(self.partition.log, reason).inc()
         if self._its.access.is_reachable:
             _log.info("partition_reader_broken", **self._place, reason=reader.break_reason)
         # A running batch may move the cursor; the position to continue at is known only then.
@@ -346,6 +345,9 @@ class PartitionFeed:
         self._take_back()
         if reader is not None:
             await reader.close()
+
+    def _count_alarm(self, alarm: LogAlarm) -> None:
+        self._its.metrics.log_alarms.labels(self.partition.log, alarm).inc()
 
     async def _inspect(self) -> None:
         """Check that the cursor belongs to the current log; if not, move the cursor to its start.
@@ -369,7 +371,7 @@ class PartitionFeed:
             case LogUnbound():
                 _log.debug("partition_bound", **self._place, cursor=found.cursor)
             case LogReplaced():
-                self._its.metrics.record_log_alarm(self.partition.log, found.reason)
+                self._count_alarm(LogAlarm(found.reason))
                 _log.critical(
                     "log_replaced",
                     **self._place,
@@ -381,7 +383,7 @@ class PartitionFeed:
                 # Logged below, once it is known whether messages were lost.
                 pass
         if await self._rewind(found) and isinstance(found, LogTruncated):
-            self._its.metrics.record_log_alarm(self.partition.log, "truncated")
+            self._count_alarm(LogAlarm.TRUNCATED)
             _log.critical(
                 "log_truncated",
                 **self._place,

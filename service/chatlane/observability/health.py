@@ -61,7 +61,7 @@ class Heartbeat:
             await asyncio.sleep(BEAT_INTERVAL.total_seconds())
             late = self.age - BEAT_INTERVAL
             self._last_beat = time.monotonic()
-            self._metrics.record_loop_lag(max(late, timedelta(0)))
+            self._metrics.loop_lag.set(max(late.total_seconds(), 0.0))
 
 
 @dataclass(frozen=True, slots=True)

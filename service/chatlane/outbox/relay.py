@@ -276,7 +276,7 @@ class Relay:
                 stream for stream in by_stream if by_stream[stream] >= _ADOPTED_AT_ONCE
             )
         if adopted:
-            self._metrics.record_adopted_rows(adopted)
+            self._metrics.swept.inc(adopted)
             _log.info("outbox_rows_adopted", count=adopted)
         return adopted
 
@@ -416,12 +416,12 @@ class Relay:
             self._report()
 
     def _report(self) -> None:
-        self._metrics.record_outbox_backlog(self.backlog)
+        self._metrics.outbox_backlog.set(self.backlog)
         for stream, (published, repeated) in self._pipeline.take_counts().items():
-            self._metrics.record_published(stream, published)
+            self._metrics.published.labels(stream).inc(published)
             if repeated:
-                self._metrics.record_repeated_publish(stream, repeated)
+                self._metrics.publish_repeats.labels(stream).inc(repeated)
         for stream, count in self._pipeline.take_dropped().items():
             _log.warning("announcements_dropped", stream=stream, count=count, reason="stream_full")
         for seconds in self._pipeline.take_times():
-            self._metrics.record_publish_time(timedelta(seconds=seconds))
+            self._metrics.publish_seconds.observe(seconds)

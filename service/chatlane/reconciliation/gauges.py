@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chatlane.jobs import Job
-from chatlane.observability import metrics as its
 from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import show
 from chatlane.postgres.stored_values import UNKNOWN_VALUES
 from chatlane.reconciliation import gauges_sql
 from chatlane.store import dead_letters
@@ -120,8 +120,8 @@ class GaugeCollector:
             lags[log, str(feed.partition.number)] = feed.lag(now, loop_now).total_seconds()
             lease_left = self._lease.total_seconds() - (loop_now - feed.renewed_at)
             left[(log,)] = min(lease_left, left.get((log,), lease_left))
-        self._metrics.show(its.PARTITION_LAG, lags)
-        self._metrics.show(its.LEASE_LEFT, left)
+        show(self._metrics.partition_lag, lags)
+        show(self._metrics.lease_left, left)
 
     async def look_at_database(self) -> None:
         """Set the gauges of turns, partitions, dead letters and the outbox of the service.
@@ -133,22 +133,24 @@ class GaugeCollector:
             figures = await gauges_sql.sample(connection)
             tallies = await dead_letters.tally(connection)
         self._show_dead_letters(tallies)
-        self._metrics.show(
-            its.TURNS, {(turns.agent, turns.state): turns.number for turns in figures.turns}
+        show(
+            self._metrics.turns,
+            {(turns.agent, turns.state): turns.number for turns in figures.turns},
         )
-        self._metrics.show(
-            its.OLDEST_READY,
+        show(
+            self._metrics.oldest_ready,
             {
                 (turns.agent,): turns.oldest_seconds
                 for turns in figures.turns
                 if turns.state == "ready"
             },
         )
-        self._metrics.show(its.UNOWNED, {(log,): n for log, n in figures.unowned.items()})
-        self._metrics.show(its.PARTITIONS, {(log,): n for log, n in figures.partitions.items()})
-        self._metrics.show(its.OUTBOX_OLDEST, {(): figures.outbox_oldest_seconds})
-        self._metrics.show(
-            its.STORED_VALUES_UNKNOWN, {(name,): n for name, n in UNKNOWN_VALUES.counts.items()}
+        show(self._metrics.unowned, {(log,): n for log, n in figures.unowned.items()})
+        show(self._metrics.partitions, {(log,): n for log, n in figures.partitions.items()})
+        self._metrics.outbox_oldest.set(figures.outbox_oldest_seconds)
+        show(
+            self._metrics.stored_values_unknown,
+            {(name,): n for name, n in UNKNOWN_VALUES.counts.items()},
         )
 
     def _show_dead_letters(self, tallies: Sequence[Tally]) -> None:
@@ -158,8 +160,8 @@ class GaugeCollector:
             cause = cause_of(tally.reason)
             kept[cause, tally.reason] = tally.number
             oldest[(cause,)] = max(tally.oldest_seconds, oldest.get((cause,), 0.0))
-        self._metrics.show(its.DEAD_LETTERS_KEPT, kept)
-        self._metrics.show(its.DEAD_LETTER_OLDEST, oldest)
+        show(self._metrics.dead_letters_kept, kept)
+        show(self._metrics.dead_letter_oldest, oldest)
         # A sender over its limit gets a notice; an operator has nothing to repair.
         ages = (age for (cause,), age in oldest.items() if cause != Cause.SENDER)
         self.oldest_dead_letter = timedelta(seconds=max(ages, default=0.0))
@@ -210,16 +212,18 @@ class GaugeCollector:
             if spec.discard == "new" and (sizes[spec.name] or 0) > _HARDLY_ANY_ROOM * spec.max_bytes
         )
         self._note_shared(frozenset(shared))
-        self._metrics.show(its.UNREAD, unread)
-        self._metrics.show(its.OLDEST_UNREAD, oldest)
-        self._metrics.show(
-            its.STREAM_BYTES, {(name,): size for name, size in sizes.items() if size is not None}
+        show(self._metrics.unread, unread)
+        show(self._metrics.oldest_unread, oldest)
+        show(
+            self._metrics.stream_bytes,
+            {(name,): size for name, size in sizes.items() if size is not None},
         )
-        self._metrics.show(
-            its.STREAM_LIMIT, {(spec.name,): spec.max_bytes for spec in self._declared_streams}
+        show(
+            self._metrics.stream_limit,
+            {(spec.name,): spec.max_bytes for spec in self._declared_streams},
         )
-        self._metrics.show(
-            its.STREAM_KEEPS,
+        show(
+            self._metrics.stream_keeps,
             {
                 (spec.name,): spec.max_age.total_seconds()
                 for spec in self._declared_streams

@@ -19,8 +19,8 @@ from chatlane.errors import TransientError
 from chatlane.jobs import Job
 from chatlane.nats.log_shares import NOT_PARTITIONED
 from chatlane.nats.topology import find_partition_count
-from chatlane.observability import metrics as its
 from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import show
 from chatlane.reconciliation import reconciliation_sql
 from chatlane.store.conversations import sessions
 from chatlane.store.logs import partitions
@@ -145,8 +145,9 @@ class Reconciler:
             await self._compare(begun)
         async with self._transaction() as connection:
             self.found = await reconciliation_sql.read_found(connection)
-        self._metrics.show(
-            its.INCONSISTENCIES, {(kind,): self.found.get(kind, 0) for kind in Inconsistency}
+        show(
+            self._metrics.inconsistencies,
+            {(kind,): self.found.get(kind, 0) for kind in Inconsistency},
         )
 
     async def _compare(self, begun: Round) -> None:
@@ -236,7 +237,7 @@ class Reconciler:
         if silent:
             async with self._transaction() as connection:
                 hurried = await reconciliation_sql.hurry(connection, silent)
-            self._metrics.record_reconciled(Inconsistency.TURN_UNANNOUNCED, hurried)
+            self._metrics.reconciled.labels(Inconsistency.TURN_UNANNOUNCED).inc(hurried)
 
     async def _open_turns(self, stranded: Sequence[UUID], at: datetime) -> None:
         """Open a turn in sessions that have waiting messages but no turn."""
@@ -254,4 +255,4 @@ class Reconciler:
             await unit_of_work.write(
                 effects, sessions_of=[locked[oldest.session_id] for oldest in opened]
             )
-        self._metrics.record_reconciled(Inconsistency.MESSAGES_STRANDED, len(opened))
+        self._metrics.reconciled.labels(Inconsistency.MESSAGES_STRANDED).inc(len(opened))

@@ -166,7 +166,7 @@ class LostMessages:
         )
         now = _explained(now, erased.gone)
         if loss is not None:
-            self._metrics.record_stream_loss(stream, loss)
+            self._metrics.stream_losses.labels(stream, loss).inc()
             _log.critical("stream_lost_messages", stream=stream, reason=loss)
         marked = Marked(now, before.search_after, before.search_until)
         since: datetime | None = None
@@ -314,7 +314,7 @@ class LostMessages:
                     effects=effects,
                 )
             await unit_of_work.write(effects)
-        self._metrics.record_reconciled(Inconsistency.ROUTED_LOST, len(lost))
+        self._metrics.reconciled.labels(Inconsistency.ROUTED_LOST).inc(len(lost))
 
 
 def _explained(mark: StreamMark, erased: int) -> StreamMark:

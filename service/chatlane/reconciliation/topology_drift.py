@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from chatlane.domain.log import LOGS, REPLAY_WINDOW
 from chatlane.jobs import Job
-from chatlane.observability import metrics as its
 from chatlane.observability.logs import get_logger
+from chatlane.observability.metrics import LogAlarm
 from chatlane.store.logs.log_trims import NO_HOLES, Holes
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class DriftWatch:
         for sentence in sorted(self._found - found):
             _log.info("topology_mended", detail=sentence)
         self._found = found
-        self._metrics.show(its.TOPOLOGY_DIFFERENCES, {(): len(found)})
+        self._metrics.topology_differences.set(len(found))
 
     async def look_for_deletions(self) -> None:
         """Report messages of a log that are missing although the service did not delete them.
@@ -118,7 +118,7 @@ class DriftWatch:
                     if now - seen.at < self._remembered_for:
                         continue
                 elif not await self._is_erased(log, state, seen):
-                    self._metrics.record_log_alarm(log, "deleted")
+                    self._metrics.log_alarms.labels(log, LogAlarm.DELETED).inc()
                     _log.critical(
                         "log_messages_deleted",
                         log=log,

@@ -83,7 +83,8 @@ class SearchFilling:
             if not self._known:
                 break
             filled += await self._fill_some()
-        self._metrics.record_searchable(filled, len(self._known))
+        self._metrics.searchable_rows.inc(filled)
+        self._metrics.unsearchable_sessions.set(len(self._known))
         return filled
 
     async def walk(self) -> None:

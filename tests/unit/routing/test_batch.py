@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import pytest
@@ -18,12 +18,12 @@ from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import ResultAheadError
 from chatlane.ingest.batch_committer import Batches
 from chatlane.ingest.intake import Batch, Intake, Slice
+from chatlane.observability.metrics import Metrics
 from tests.support.eventually import eventually
 from tests.support.worlds.kernel import catalog
 
 if TYPE_CHECKING:
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
-    from chatlane.observability.metrics import Metrics
 
 NOON = datetime(2026, 5, 11, 12, tzinfo=UTC)
 PARTITION = PartitionId("inbound", 0)
@@ -72,7 +72,7 @@ class GatedBatches(Batches):
             cast("Intake", intake),
             cast("UnitOfWorkFactory", None),
             catalog(),
-            cast("Metrics", _Silent()),
+            Metrics(),
             router_id=uuid4(),
             lease=timedelta(seconds=3),
             slots=1,
@@ -86,11 +86,6 @@ class GatedBatches(Batches):
         assert known.keys() == set(batch.messages)
         self.attempts.append(batch)
         await self.may_commit.acquire()
-
-
-class _Silent:
-    def __getattr__(self, _name: str) -> Any:  # noqa: ANN401 - any method of the metrics
-        return lambda *_values: None
 
 
 async def test_the_next_full_batch_is_taken_while_one_is_committed() -> None:
