@@ -26,7 +26,7 @@ from chatlane.connections import bus_options, declared_topology, store_of
 from chatlane.decisions.claim_recovery import InboundProgress
 from chatlane.decisions.limits.dead_letter_limits import DeadLetterLimits
 from chatlane.decisions.unit_of_work import UnitOfWorkFactory
-from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.counts import Inconsistency
 from chatlane.domain.limits.shares import declared_owners
 from chatlane.domain.log import LOGS
 from chatlane.errors import SchemaMismatchError, TransientError
@@ -35,10 +35,10 @@ from chatlane.ingest.idle_partitions import IdleCheck
 from chatlane.ingest.intake import Intake
 from chatlane.ingest.log_purge import LogRetention
 from chatlane.ingest.log_trimmer import LogTrimmer
-from chatlane.ingest.lost_ranges import record_lost_range
 from chatlane.ingest.ownership import Ownership
+from chatlane.ingest.partition_reader import record_lost_range
 from chatlane.ingest.share_notices import ShareNotices
-from chatlane.jobs import Job
+from chatlane.jobs import Job, WakeupTimer
 from chatlane.maintenance import SEEN_AHEAD, MaintenanceLoop, TableMaintenance, maintenance_jobs
 from chatlane.nats import topology
 from chatlane.nats.connection import open_bus
@@ -76,7 +76,6 @@ from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
 from chatlane.turns.session_updates import Updates
 from chatlane.turns.timed_resets import TimedEnds
-from chatlane.turns.wakeup_timer import WakeupTimer
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:

@@ -24,10 +24,8 @@ from chatlane.domain.addressing.keys import session_key
 from chatlane.domain.addressing.sources import address_of_source
 from chatlane.domain.catalog import Account, HomeChannel, Platform
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.prompts.context import Prompts
-from chatlane.domain.prompts.platform_notes import PRIVATE_IDS
-from chatlane.domain.prompts.redaction import Redaction
-from chatlane.domain.prompts.sanitize import bracketed, cleaned, quoted
+from chatlane.domain.prompts.context import PRIVATE_IDS, Prompts
+from chatlane.domain.prompts.sanitize import Redaction, bracketed, cleaned, quoted
 from chatlane_schemas.source import Source
 from tests.support.old_gateway.environment import run_old_gateway
 

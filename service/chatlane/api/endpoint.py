@@ -8,9 +8,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane.api.problems import problem_text
-from chatlane.domain.sessions.callers import Operator
 from chatlane.errors import TransientError
 from chatlane.observability.logs import get_logger
+from chatlane.store.audit import Operator
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
 from chatlane_schemas.session_api.people import Person

@@ -31,7 +31,7 @@ from chatlane_schemas.session_api.people import Person
 
 if TYPE_CHECKING:
     from chatlane.config.settings import Settings
-    from chatlane.domain.addressing.identities import Identity
+    from chatlane.domain.addressing.owners import Identity
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.postgres.pool import Store
     from chatlane.privacy.erasure import Erased

@@ -30,8 +30,8 @@ from chatlane.domain.catalog import (
 from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.limits.admission import Limit, Limits
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
-from chatlane.domain.prompts.platform_notes import PRIVATE_IDS
-from chatlane.domain.turns.debounce import LONGEST_BURST
+from chatlane.domain.prompts.context import PRIVATE_IDS
+from chatlane.domain.turns.claims import LONGEST_BURST
 from chatlane.durations import Duration
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ from chatlane.domain.erasure_key import MIN_KEY_BYTES as MIN_ERASURE_KEY_BYTES
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import MOST_PARTITIONS
 from chatlane.domain.prompts.context import Prompts
-from chatlane.domain.prompts.redaction import MIN_KEY_BYTES
+from chatlane.domain.prompts.sanitize import MIN_KEY_BYTES
 from chatlane.durations import Duration
 from chatlane.errors import PermanentError
 from chatlane.failpoints import SIGNALS, Failpoint, parse_failpoint

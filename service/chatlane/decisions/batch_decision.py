@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.decisions import edits
-from chatlane.decisions.attachments import bring_files
 from chatlane.decisions.busy_turns import apply_busy_policy
 from chatlane.decisions.command_executor import CommandExecutor
 from chatlane.decisions.command_inputs import name_of, open_reads
+from chatlane.decisions.edits import bring_files
 from chatlane.decisions.erased_messages import leave_out_erased
 from chatlane.decisions.inbound_decoder import ValidatedEvent, arrive, prepare_inbound
 from chatlane.decisions.lane_merge import LaneMerger, update_addresses
 from chatlane.decisions.limits import bot_budgets
 from chatlane.decisions.limits.rate_limits import Admission
-from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.decisions.result_applier import ResultApplier, prepare_result
 from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.commands.command_handlers import CommandHandlers
 from chatlane.domain.commands.session_summaries import SessionSummaries
+from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement, is_anothers
 from chatlane.domain.turns.lifecycle import ArrivedResult

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chatlane.domain.ids import derived_id
 from chatlane.domain.outbound_builder import Speaking
-from chatlane.domain.turns.cancellation import interrupting, steering
+from chatlane.domain.turns.lifecycle import interrupting, steering
 from chatlane.store import turns
 from chatlane.store.addressing import lanes
 from chatlane_schemas.outbound import OutboundKind

@@ -9,8 +9,13 @@ from uuid import UUID
 from chatlane.domain.addressing.owners import owner_of
 from chatlane.domain.commands.command_handlers import MAX_LISTED
 from chatlane.domain.commands.command_words import CommandName
-from chatlane.domain.commands.session_summaries import SessionScope, SessionSummaries, scope_of
-from chatlane.domain.commands.shown_lists import ShownLists, list_key
+from chatlane.domain.commands.session_summaries import (
+    SessionScope,
+    SessionSummaries,
+    ShownLists,
+    list_key,
+    scope_of,
+)
 from chatlane.store.addressing import identities
 from chatlane.store.addressing.identities import Name
 from chatlane.store.conversations import lineage, session_summaries, shown_lists

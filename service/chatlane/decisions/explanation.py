@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.decisions.command_inputs import name_of
 from chatlane.decisions.inbound_decoder import ValidatedEvent, arrive, prepare_inbound
-from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.domain.addressing.aliases import AliasBook
 from chatlane.domain.addressing.keys import is_shared, parse_session_key
 from chatlane.domain.commands import replies
 from chatlane.domain.commands.command_handlers import may_use
 from chatlane.domain.commands.command_words import CommandName
+from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.lanes import STARTS_TURN, is_anothers, not_before
 from chatlane.domain.log import LogMessage
 from chatlane.domain.policy import next_reset, reset_reason

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.domain.addressing.aliases import AliasBook, AliasId, Resolved, lookups
 from chatlane.domain.addressing.dedupe import digests, digests_of_message, former_digests
 from chatlane.domain.addressing.keys import NoConversation, session_key
@@ -15,6 +14,7 @@ from chatlane.domain.addressing.sources import Address, address_of, is_bot
 from chatlane.domain.catalog import MAIN_PROFILE
 from chatlane.domain.commands.command_words import CommandName, parse_command
 from chatlane.domain.commands.notices import is_notice
+from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.lanes import ResolvedMessage, details_json
 from chatlane.domain.limits.admission import Counted, counters

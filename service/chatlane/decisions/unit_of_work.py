@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.counts import Inconsistency
 from chatlane.domain.sessions.session_handoff import tell_first_turn
 from chatlane.observability.logs import get_logger
 from chatlane.privacy import erasure_list_sql

@@ -28,7 +28,7 @@ from chatlane.domain.effects import (
 from chatlane.domain.fast_json import session_started
 from chatlane.domain.ids import derived_id
 from chatlane.domain.policy import reset_reason, served_boundary_at
-from chatlane.domain.prompts.turn_prompt import prompted_message
+from chatlane.domain.prompts.context import prompted_message
 from chatlane.domain.sessions.session_flags import (
     end_session,
     model_override_of,
@@ -43,7 +43,7 @@ from chatlane.domain.sessions.session_handoff import (
     tell_chat,
 )
 from chatlane.domain.states import Lane, Session
-from chatlane.domain.turns.debounce import LONGEST_BURST, extend
+from chatlane.domain.turns.claims import LONGEST_BURST, extend
 from chatlane.domain.turns.lifecycle import open_turn
 from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.events import EndReason

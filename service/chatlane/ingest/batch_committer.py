@@ -15,7 +15,9 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from chatlane.decisions.batch_decision import BatchDecision, DecodedMessage, commands_in, decoded
-from chatlane.decisions.rejected_message import RejectedMessage
+from chatlane.decisions.inbound_decoder import ValidatedEvent
+from chatlane.domain.dead_letters import RejectedMessage
+from chatlane.domain.lanes import STARTS_TURN
 from chatlane.domain.limits.shares import declared_owners, label_of, owner_of
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import (
@@ -25,7 +27,6 @@ from chatlane.errors import (
     TransientError,
 )
 from chatlane.failpoints import RouterPoint, hit
-from chatlane.ingest.backpressure import split_by_capacity
 from chatlane.ingest.intake import Batch
 from chatlane.nats.tasks import end_task
 from chatlane.observability.logs import get_logger
@@ -35,6 +36,7 @@ from chatlane.postgres import blockers
 from chatlane.store.logs import partitions
 from chatlane.store.logs.partitions import Advance
 from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
@@ -470,3 +472,40 @@ def _parts(batch: Batch) -> list[Batch]:
 def _advance(slice_: Slice) -> Advance:
     last = slice_.messages[-1]
     return Advance(slice_.partition, slice_.epoch, slice_.cursor, last.sequence, last.stored_at)
+
+
+def split_by_capacity(
+    batch: Batch, known: Mapping[LogMessage, DecodedMessage], full: Collection[str]
+) -> tuple[Batch, Batch]:
+    """Split a batch into the messages that can proceed and those that have to wait.
+
+    The order within a partition is kept: every message after a waiting message waits as well.
+    """
+    on: list[Slice] = []
+    held: list[Slice] = []
+    for slice_ in batch.slices:
+        free = next(
+            (n for n, message in enumerate(slice_.messages) if _leads_to(known[message]) in full),
+            len(slice_.messages),
+        )
+        if free:
+            on.append(replace(slice_, messages=slice_.messages[:free]))
+        if free < len(slice_.messages):
+            held.append(replace(slice_, messages=slice_.messages[free:]))
+    return Batch(tuple(on)), Batch(tuple(held))
+
+
+def _leads_to(message: DecodedMessage) -> StreamName | None:
+    """Return the stream to which the outcome of a message is published."""
+    content = message.content
+    if isinstance(content, ArrivedResult):
+        return StreamName.OUTBOUND
+    if not isinstance(content, ValidatedEvent):
+        # Dead letters are database rows; their announcements are few and small.
+        return None
+    heard = content.heard
+    if heard.event.kind not in STARTS_TURN or heard.is_ignored:
+        return None
+    if heard.command is not None and heard.command.is_for_router_only:
+        return StreamName.OUTBOUND
+    return StreamName.ROUTED if heard.agent.delivery == "stream" else StreamName.TURNS

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from pydantic_core import to_json
+
+from chatlane.domain.dead_letters import add_dead_letter
+from chatlane.domain.effects import Effects
 from chatlane.domain.log import LogPosition, describe_partition_count
 from chatlane.errors import PartitionCountError, TransientError
 from chatlane.nats.log_inspection import (
@@ -20,14 +24,17 @@ from chatlane.nats.log_inspection import (
     PartitionCountDiffers,
 )
 from chatlane.nats.tasks import end_task
+from chatlane.nats.topology import LOG_STREAMS
 from chatlane.observability.logs import get_logger
 from chatlane.observability.metrics import LogAlarm, Metrics
+from chatlane.privacy import erasure_list_sql
+from chatlane.store import dead_letters, outbox
 from chatlane.store.logs import partitions
 from chatlane.store.logs.partitions import PartitionLease
+from chatlane_schemas.dead import DeadReason, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from random import Random
     from uuid import UUID
 
@@ -435,3 +442,43 @@ class _Busy:
     def __exit__(self, *_exception: object) -> None:
         self._feed._is_busy = False  # noqa: SLF001
         self._feed._note_quiet()  # noqa: SLF001
+
+
+async def record_lost_range(
+    connection: PoolConnectionProxy, partition: PartitionId, loss: LogTruncated
+) -> bool:
+    """Write the dead letter of a missing range, in the transaction that skips it.
+
+    The content is unknown; the body of the dead letter holds the sequences. A range that was
+    deleted entirely by erasures gets no dead letter.
+
+    Returns:
+        Whether something was lost.
+    """
+    stream = LOG_STREAMS[partition.log]
+    erased = await erasure_list_sql.count_holes(
+        connection, stream, loss.generation, loss.first_missing, loss.cursor
+    )
+    if erased.noted > loss.cursor - loss.first_missing:
+        return False
+    missing = {"first": loss.first_missing, "last": loss.cursor}
+    effects = Effects()
+    add_dead_letter(
+        effects,
+        stage=Stage.INBOUND if partition.log == "inbound" else Stage.RESULTS,
+        reason=DeadReason.LOG_TRUNCATED,
+        at=datetime.now(UTC),
+        trigger=f"{loss.generation}:{partition.log}:{partition.number}:{loss.first_missing}".encode(),
+        body=to_json(missing),
+        detail=f"sequences {loss.first_missing} to {loss.cursor}",
+        log=partition.log,
+        partition=partition.number,
+        sequence=loss.first_missing,
+    )
+    await dead_letters.insert(connection, effects.dead)
+    # The reader has no place in the order of the outbox, so the sweep publishes this row.
+    await outbox.insert(connection, None, effects.publications)
+    _log.critical(
+        "log_truncated", log=partition.log, partition=partition.number, sequence=loss.first_missing
+    )
+    return True

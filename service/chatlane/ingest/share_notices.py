@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.domain.inconsistencies import Inconsistency
+from chatlane.domain.counts import Inconsistency
 from chatlane.domain.limits.shares import label_of
 from chatlane.jobs import Job
 from chatlane.nats.log_shares import NOT_PARTITIONED, UNPARTITIONED

@@ -21,8 +21,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from chatlane.domain.counts import CountName
-from chatlane.domain.inconsistencies import Inconsistency, StreamLoss
+from chatlane.domain.counts import CountName, Inconsistency, StreamLoss
 from chatlane.domain.log import LOGS
 from chatlane_schemas.dead import DeadReason, Stage
 

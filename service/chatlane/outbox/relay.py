@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from chatlane.domain.dead import add_dead_letter
+from chatlane.domain.dead_letters import add_dead_letter
 from chatlane.domain.effects import Effects
 from chatlane.errors import StoreUnavailableError, TransientError
 from chatlane.failpoints import RouterPoint, hit

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from chatlane.domain.dead import add_dead_letter
+from chatlane.domain.dead_letters import add_dead_letter
 from chatlane.domain.effects import Effects
 from chatlane.observability.logs import get_logger
 from chatlane.store import dead_letters, outbox

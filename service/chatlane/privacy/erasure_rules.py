@@ -15,8 +15,8 @@ from uuid import UUID
 
 from pydantic_core import from_json, to_json
 
-from chatlane.domain.addressing.identities import Identity, Span
 from chatlane.domain.addressing.keys import MalformedKeyError, is_placeholder, parse_session_key
+from chatlane.domain.addressing.owners import Identity, Span
 from chatlane.domain.addressing.people import is_lasting, person_form
 from chatlane_schemas.topology.streams import StreamName
 

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chatlane.domain.addressing.identities import identity_with
+from chatlane.domain.addressing.owners import identity_with
 from chatlane.privacy import erase_sql
 from chatlane.privacy.erasure_rules import Ids, names_in
 from chatlane.store.addressing import identities

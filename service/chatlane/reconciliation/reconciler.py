@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
+from chatlane.domain.counts import Inconsistency
 from chatlane.domain.effects import Effects
-from chatlane.domain.inconsistencies import Inconsistency
 from chatlane.domain.log import LOGS
 from chatlane.domain.turns.lifecycle import open_turn
 from chatlane.errors import TransientError

@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
+from chatlane.domain.counts import Inconsistency, StreamLoss
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import first_id_at, time_of
-from chatlane.domain.inconsistencies import Inconsistency, StreamLoss
 from chatlane.domain.turns.retries import route_again
 from chatlane.observability.logs import get_logger
 from chatlane.privacy import erasure_list_sql

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from chatlane.domain.inconsistencies import StreamLoss
+from chatlane.domain.counts import StreamLoss
 
 # The clocks of servers and routers agree better than this.
 _CLOCKS: Final = timedelta(minutes=1)

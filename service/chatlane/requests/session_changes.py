@@ -10,7 +10,6 @@ from chatlane.decisions.operations.cancellation import stop_session
 from chatlane.decisions.operations.request_context import Shown, refused
 from chatlane.decisions.operations.switch_and_fork import policy_of
 from chatlane.domain.effects import Effects
-from chatlane.domain.sessions.merge_patch import merge_patch
 from chatlane.domain.sessions.session_flags import end_session, next_session, reopen_session
 from chatlane.domain.states import Lane
 from chatlane.store.addressing import lanes
@@ -21,7 +20,10 @@ from chatlane_schemas.session_api.sessions import ApiErrorCode
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
+
+    from pydantic import JsonValue
 
     from chatlane.decisions.operations.request_context import Case, Outcome
     from chatlane_schemas.session_api.session_changes import (
@@ -116,3 +118,21 @@ async def reset(_request: SessionReset, case: Case) -> Outcome:
     moved = [Lane(lane_key, following.id, bound_to=session.id) for lane_key in keys]
     await case.unit_of_work.write(effects, lanes_of=moved, sessions_of=[session, following])
     return Shown(following.id, dropped=stopped.dropped)
+
+
+def merge_patch(target: JsonValue, patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the target with the patch applied; neither of them is changed.
+
+    Args:
+        target: The current value; anything but an object counts as an empty one.
+        patch: Objects are merged key by key, null removes a key, everything else replaces.
+    """
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = merge_patch(merged.get(key), value)
+        else:
+            merged[key] = value
+    return merged

@@ -14,7 +14,7 @@ import unicodedata
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chatlane.domain.clusters import between
+from chatlane.domain.prompts.sanitize import between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,8 +7,8 @@ the first one is done.
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, LiteralString, TypeVar
 
-from chatlane.domain.sessions.callers import Operator
 from chatlane.store import audit
+from chatlane.store.audit import Operator
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply

@@ -1,9 +1,12 @@
 """Audit log: actions and reads of operators, and automatic actions on sessions."""
 
+from __future__ import annotations
+
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString, Self
 
 from pydantic_core import to_json
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,7 +14,6 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.sessions.callers import Operator
     from chatlane.postgres.pool import Store
 
 # Repeated reads within this time become one audit line.
@@ -25,10 +27,10 @@ VALUES ($1, $2, $3::jsonb, $4, $5)
 
 
 async def write(
-    connection: "PoolConnectionProxy",
+    connection: PoolConnectionProxy,
     action: str,
-    session_id: "UUID | None",
-    detail: "Mapping[str, object]",
+    session_id: UUID | None,
+    detail: Mapping[str, object],
     *,
     actor: str | None = None,
     outcome: str | None = None,
@@ -60,10 +62,10 @@ WHERE NOT EXISTS (
 class ReadNotes:
     """Audits what operators read; repeated reads of the same session become one line."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def note(self, operator: "Operator", session_id: "UUID | None", outcome: str) -> None:
+    async def note(self, operator: Operator, session_id: UUID | None, outcome: str) -> None:
         """Audit that an operator read a session, or something else if it is None, with the outcome."""
         actor = f"nats:{operator}"
         async with self._store.transaction() as connection:
@@ -80,7 +82,25 @@ DELETE FROM audit WHERE id = ANY(ARRAY(
 """
 
 
-async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
+async def expire(connection: PoolConnectionProxy, kept: timedelta, limit: int) -> int:
     """Delete up to `limit` lines older than `kept`; returns how many."""
     status = await connection.execute(EXPIRE_SQL, kept, limit)
     return int(status.rpartition(" ")[2])
+
+
+class Operator(str):
+    """The audited principal of a request that is bound to no agent and no account.
+
+    Attributes:
+        method: The requested method, such as `session.title`.
+    """
+
+    __slots__ = ("method",)
+
+    method: str
+
+    @override
+    def __new__(cls, principal: str, method: str) -> Self:
+        made = super().__new__(cls, principal)
+        made.method = method
+        return made

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.addressing.sources import is_of_person
-from chatlane.domain.turns.lifecycle import WaitingHead
-from chatlane.domain.turns.turn_input import SteeringHead
+from chatlane.domain.turns.claims import SteeringHead, WaitingHead
 from chatlane.postgres.columns import columns
 from chatlane.postgres.stored_values import read_source
 from chatlane_schemas.source import Source

@@ -10,12 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane.domain.effects import Effects
-from chatlane.domain.prompts.turn_prompt import prompted
+from chatlane.domain.prompts.context import prompted, with_senders
 from chatlane.domain.sessions.session_flags import model_override_of, resume_mark_of
 from chatlane.domain.sessions.session_handoff import announce_to_agent, is_told_in
 from chatlane.domain.turns import claims
-from chatlane.domain.turns.debounce import defer, rest_of_line
-from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES, claimable, void_turn
+from chatlane.domain.turns.claims import claimable, defer, held_status, rest_of_line, steerable
+from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger
@@ -23,7 +23,6 @@ from chatlane.postgres import blockers
 from chatlane.store import pending_messages, turns
 from chatlane.store.conversations import sessions
 from chatlane.store.history import edits, messages
-from chatlane.turns.turn_input import take_in
 from chatlane_schemas.turns import (
     ClaimReply,
     ClaimRequest,
@@ -34,6 +33,7 @@ from chatlane_schemas.turns import (
     RenewRequest,
     RenewStatus,
     TakeReply,
+    TurnTake,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Session, Turn
-    from chatlane.domain.turns.lifecycle import WaitingHead
+    from chatlane.domain.turns.claims import WaitingHead
     from chatlane.postgres.pool import Store
     from chatlane_schemas.turns import TurnMessage, TurnTake
+
 
 _MAX_BATCH: Final = 128
 # After this many lock waits in one batch, the remaining requests fail and their callers retry.
@@ -418,3 +419,50 @@ def _renew_reply(request: RenewRequest, status: RenewStatus, lease: timedelta) -
         status=status,
         lease_ms=round(lease.total_seconds() * 1000),
     )
+
+
+async def take_in(store: Store, agent: Agent, request: TurnTake) -> TakeReply:
+    """Move pending messages into a running turn and return those after `request.after_seq`.
+
+    Only the current attempt of a turn that is not cancelled takes messages in. A repeated
+    request with the same `after_seq` returns the same messages, so a lost reply is harmless.
+
+    Raises:
+        TransientError: Nothing was taken in, or that is unknown; the caller has to retry.
+    """
+    async with store.transaction() as connection:
+        session_ids = await turns.find_sessions(connection, [request.turn_id])
+        locked = await sessions.lock(connection, session_ids.values())
+        turn = (await turns.lock(connection, session_ids)).get(request.turn_id)
+        status = held_status(turn, agent.name, request.attempt, request.token)
+        if turn is None or status is not RenewStatus.RENEWED:
+            return TakeReply(id=request.id, at=datetime.now(UTC), status=status)
+        session = locked[turn.session_id]
+        if turn.cancel is None:
+            await _take(connection, turn, session)
+        turn_messages = (await messages.of_turns(connection, [turn.id])).get(turn.id, [])
+    newer = [message for message in turn_messages if message.seq > request.after_seq]
+    shown = with_senders(agent.prompts, session.session_key, newer)
+    return TakeReply(id=request.id, at=datetime.now(UTC), status=status, messages=shown)
+
+
+async def _take(connection: PoolConnectionProxy, turn: Turn, session: Session) -> None:
+    heads = await pending_messages.steered_heads(connection, session.id, MAX_TURN_MESSAGES)
+    if not heads or turn.source is None:
+        return
+    held = await messages.size_of_turn(connection, turn.id)
+    taken = steerable(
+        heads,
+        turn.source,
+        max_messages=MAX_TURN_MESSAGES - held.messages,
+        max_bytes=MAX_TURN_BYTES - held.size_bytes,
+    )
+    if not taken:
+        return
+    arrivals = [head.arrival for head in taken]
+    await pending_messages.take_some(connection, session.id, arrivals, turn.id, session.next_seq)
+    session.next_seq += len(taken)
+    turn.source = taken[-1].source
+    turn.is_asked = turn.is_asked or any(head.is_of_person for head in taken)
+    await sessions.update(connection, [session])
+    await turns.update(connection, [turn])

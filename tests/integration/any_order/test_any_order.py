@@ -20,7 +20,8 @@ from chatlane.store import outbox, pending_messages
 from chatlane.store.addressing import dedupe_marks
 from chatlane.store.conversations import compaction, lane_merges, removals
 from chatlane.store.history import rewind
-from chatlane.turns import leases, turn_input
+from chatlane.turns import claims as claim_service
+from chatlane.turns import leases
 from chatlane_schemas.turns import ClaimStatus, RenewStatus
 from tests.integration.any_order.machine import ConversationMachine
 from tests.integration.any_order.people import PLACES
@@ -341,7 +342,7 @@ WAYS: Final = {
     ),
     "whoever asks takes in": Way(
         _take_in_after_another_claim,
-        lambda: patch.object(turn_input, "held_status", _always_held),
+        lambda: patch.object(claim_service, "held_status", _always_held),
         "unfenced",
     ),
     "a session is taken away without its line": Way(
@@ -371,7 +372,7 @@ WAYS: Final = {
     ),
     "an album is one message after the other": Way(
         _show_an_album_where_messages_queue,
-        lambda: patch.object(lifecycle.WaitingHead, "is_one_with", lambda *_: False),
+        lambda: patch.object(claims.WaitingHead, "is_one_with", lambda *_: False),
         "parted",
     ),
     "files are brought to nobody": Way(

@@ -10,7 +10,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent, BusyMode, Catalog
 from chatlane.domain.turns.lifecycle import MAX_TURN_MESSAGES
-from chatlane.turns.turn_input import take_in
+from chatlane.turns.claims import take_in
 from chatlane_schemas.turns import ClaimReply, TakeReply, TurnTake
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 

@@ -12,7 +12,7 @@ from chatlane.domain.effects import ErasedRow
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import PartitionId
 from chatlane.errors import SchemaMismatchError
-from chatlane.ingest.lost_ranges import record_lost_range
+from chatlane.ingest.partition_reader import record_lost_range
 from chatlane.nats.log_inspection import LogTruncated
 from chatlane.privacy import erasure_list_sql
 from chatlane.privacy.erasure_list import require_keys

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatlane.domain.clusters import beginning, between
+from chatlane.domain.prompts.sanitize import beginning, between
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 FLAG = "\U0001f1e9\U0001f1ea"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.addressing.mentions import own_mention
+from chatlane.domain.catalog import own_mention
 from chatlane.domain.commands.command_words import (
     PASSED_ON,
     Command,

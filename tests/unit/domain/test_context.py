@@ -13,10 +13,8 @@ from chatlane.domain.addressing.people import person_form
 from chatlane.domain.addressing.sources import address_of_source
 from chatlane.domain.catalog import Account, HomeChannel, Platform
 from chatlane.domain.policy import KeyRules
-from chatlane.domain.prompts.context import Prompts
-from chatlane.domain.prompts.platform_notes import PRIVATE_IDS
-from chatlane.domain.prompts.redaction import Redaction
-from chatlane.domain.prompts.sanitize import cleaned
+from chatlane.domain.prompts.context import PRIVATE_IDS, Prompts
+from chatlane.domain.prompts.sanitize import Redaction, cleaned
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.source import Source
 

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.domain.addressing.identities import Span, identity_with
+from chatlane.domain.addressing.owners import Span, identity_with
 from chatlane.domain.addressing.sources import Address
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.privacy.erasure_rules import (

@@ -18,9 +18,8 @@ from chatlane.domain.addressing.aliases import (
     lookups,
 )
 from chatlane.domain.addressing.dedupe import digests
-from chatlane.domain.addressing.identities import Identity, Span, identity_with
 from chatlane.domain.addressing.keys import session_key
-from chatlane.domain.addressing.owners import owner_of
+from chatlane.domain.addressing.owners import Identity, Span, identity_with, owner_of
 from chatlane.domain.addressing.people import person_form
 from chatlane.domain.addressing.sources import Address
 from chatlane.domain.policy import KeyRules

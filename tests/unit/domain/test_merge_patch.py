@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.sessions.merge_patch import merge_patch
+from chatlane.requests.session_changes import merge_patch
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(max_size=2),

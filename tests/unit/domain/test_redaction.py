@@ -5,7 +5,7 @@ import hmac
 
 import pytest
 
-from chatlane.domain.prompts.redaction import Redaction, without_numbers
+from chatlane.domain.prompts.sanitize import Redaction, without_numbers
 
 KEY = b"0123456789abcdef"
 

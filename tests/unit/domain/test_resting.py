@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
 from chatlane.domain.states import Session, Turn
-from chatlane.domain.turns.debounce import LONGEST_BURST, defer, extend, rest_of_line
-from chatlane.domain.turns.lifecycle import (
+from chatlane.domain.turns.claims import (
+    LONGEST_BURST,
     WaitingHead,
     claimable,
+    defer,
+    extend,
+    rest_of_line,
+)
+from chatlane.domain.turns.lifecycle import (
     open_turn,
     repeat_notice,
 )

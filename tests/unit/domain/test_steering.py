@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.turns.turn_input import SteeringHead, steerable
+from chatlane.domain.turns.claims import SteeringHead, steerable
 from chatlane_schemas.source import Source
 
 

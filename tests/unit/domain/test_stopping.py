@@ -12,9 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
 from chatlane.domain.states import Session, Turn
-from chatlane.domain.turns.cancellation import stop_turn
 from chatlane.domain.turns.claims import claim_status, grant, renew
-from chatlane.domain.turns.lifecycle import ArrivedResult, expire_lease, open_turn, settle
+from chatlane.domain.turns.lifecycle import (
+    ArrivedResult,
+    expire_lease,
+    open_turn,
+    settle,
+    stop_turn,
+)
 from chatlane_schemas.codec import decode
 from chatlane_schemas.results import Outcome, Part, ResultMessage
 from chatlane_schemas.source import Source

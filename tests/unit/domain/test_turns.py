@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.states import Session, Turn
+from chatlane.domain.turns.claims import WaitingHead, claimable
 from chatlane.domain.turns.lifecycle import (
     ArrivedResult,
     Question,
-    WaitingHead,
     answer_stream,
-    claimable,
     expire_lease,
     fail_turn,
     open_turn,

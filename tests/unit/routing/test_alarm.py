@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from chatlane.errors import StoreUnavailableError
+from chatlane.jobs import WakeupTimer
 from chatlane.nats.tasks import end_task
-from chatlane.turns.wakeup_timer import WakeupTimer
 from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 

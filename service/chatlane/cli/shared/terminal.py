@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chatlane.domain.clusters import beginning
-from chatlane.domain.prompts.sanitize import json_line
+from chatlane.domain.prompts.sanitize import beginning, json_line
 from chatlane.observability.logs import without_controls
 from chatlane_schemas.envelope import Record
 

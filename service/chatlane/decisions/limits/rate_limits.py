@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chatlane.decisions.rejected_message import RejectedMessage
 from chatlane.domain.commands.notices import RATE_LIMITED
+from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.ids import derived_id
 from chatlane.domain.limits.admission import admit
 from chatlane.domain.outbound_builder import Speaking

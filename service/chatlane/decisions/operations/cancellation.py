@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.sessions.session_handoff import tell_first_turn
-from chatlane.domain.turns.cancellation import stop_turn
+from chatlane.domain.turns.lifecycle import stop_turn
 from chatlane.store import audit, pending_messages, turns
 from chatlane.store.addressing import identities
 from chatlane.store.api_requests import answer_once

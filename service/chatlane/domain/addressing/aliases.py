@@ -1,7 +1,7 @@
 """Resolve several ids of one person, and changed ids of chats, before a key is built.
 
 There are two kinds of rows, per platform and account. A *person* row maps one normal form of an id
-(`people.person_form`) to the person's canonical id. That is the name of an identity (`identities`):
+(`people.person_form`) to the person's canonical id. That is the name of an identity (`owners`):
 the first id it was seen under, or a generated name. A name is never reused: an id that changes
 hands gets the name of another identity, and the past span is kept as a `FormerId`. A *chat* row
 maps a newer id of a chat to its first one. The rows with one canonical id are its *group*.

@@ -20,9 +20,9 @@ from chatlane.domain.commands.session_summaries import (
     SessionScope,
     SessionSummaries,
     SessionSummary,
+    list_key,
     scope_of,
 )
-from chatlane.domain.commands.shown_lists import list_key
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import TitleRow
 from chatlane.domain.ids import derived_id
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.commands.command_words import CommandRules
-    from chatlane.domain.commands.shown_lists import ShownList
+    from chatlane.domain.commands.session_summaries import ShownList
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import Placement, ResolvedMessage
 

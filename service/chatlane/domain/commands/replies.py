@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chatlane.domain.clusters import beginning
 from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.commands.session_summaries import FIRST_WORDS_CHARACTERS
-from chatlane.domain.prompts.sanitize import named
+from chatlane.domain.prompts.sanitize import beginning, named
 from chatlane_schemas.session_api.session_changes import shown_title
 
 if TYPE_CHECKING:

@@ -7,22 +7,22 @@ of people appear in it as digests where a platform hides them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.places import place_of
-from chatlane.domain.prompts.platform_notes import ALWAYS, WITHOUT_TOOLS
 from chatlane.domain.prompts.prompt_destinations import LOCAL, surroundings_of
-from chatlane.domain.prompts.redaction import Redaction
-from chatlane.domain.prompts.sanitize import bracketed, quoted
+from chatlane.domain.prompts.sanitize import Redaction, bracketed, quoted
 from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chatlane.domain.catalog import Platform
     from chatlane.domain.prompts.places import Place
+    from chatlane_schemas.routed import RoutedMessage
     from chatlane_schemas.source import Source
+    from chatlane_schemas.turns import TurnMessage
 
 _MATRIX: Final = "matrix"
 _KINDS: Final = {"group": "group: ", "supergroup": "group: ", "channel": "channel: "}
@@ -188,3 +188,115 @@ def _origin(place: Place) -> str:
     if place.platform == LOCAL:
         return '- `"origin"` → Files on this machine'
     return f'- `"origin"` → Back to this chat ({quoted(place.chat_name or place.chat or _UNNAMED_CHAT)})'
+
+
+class Prompted(NamedTuple):
+    """The messages of a turn with their senders, and the context of the turn."""
+
+    messages: tuple[TurnMessage, ...]
+    context: str | None = None
+
+
+def prompted(
+    prompts: Prompts | None,
+    target: Source | None,
+    session_key: str,
+    messages: Sequence[TurnMessage],
+) -> Prompted:
+    """Return the messages and the context that the agent of a turn receives.
+
+    Args:
+        prompts: None if the agent wants no context.
+        target: Where the answer goes.
+        session_key: Key of the session.
+        messages: The messages that the turn answers.
+    """
+    shown = with_senders(prompts, session_key, messages)
+    if prompts is None or target is None:
+        return Prompted(shown)
+    return Prompted(shown, prompts.context(_of_a_person(target, messages), session_key))
+
+
+def with_senders(
+    prompts: Prompts | None, session_key: str, messages: Sequence[TurnMessage]
+) -> tuple[TurnMessage, ...]:
+    """Return messages of a turn, each with its sender where several people write."""
+    if prompts is None:
+        return tuple(messages)
+    prefixes = [
+        prompts.sender_prefix(message.source, session_key, message.kind) for message in messages
+    ]
+    return tuple(
+        message if prefix is None else message.model_copy(update={"sender_prefix": prefix})
+        for message, prefix in zip(messages, prefixes, strict=True)
+    )
+
+
+def prompted_message(prompts: Prompts, routed: RoutedMessage) -> RoutedMessage:
+    """Return a routed message with its context and its sender."""
+    source, key = routed.source, routed.session_key
+    added = {
+        "prompt_context": prompts.context(source, key),
+        "sender_prefix": prompts.sender_prefix(source, key, routed.kind),
+    }
+    return routed.model_copy(update=added)
+
+
+def _of_a_person(target: Source, messages: Sequence[TurnMessage]) -> Source:
+    """Return the address from the newest message of a person.
+
+    A timer message as the last one names neither a sender nor the chat. The chat id comes from the
+    target, which knows where a chat has moved to.
+    """
+    for message in reversed(messages):
+        if message.kind is Kind.MESSAGE:
+            chat = message.source.chat
+            if chat is None or target.chat is None or chat.id == target.chat.id:
+                return message.source
+            return message.source.model_copy(
+                update={"chat": chat.model_copy(update={"id": target.chat.id})}
+            )
+    return target
+
+
+# Platforms where the id of a person is a phone number or address and mentions do not use it.
+PRIVATE_IDS: Final = frozenset(
+    {
+        "bluebubbles",
+        "email",
+        "ntfy",
+        "photon",
+        "signal",
+        "simplex",
+        "sms",
+        "telegram",
+        "whatsapp",
+        "whatsapp_cloud",
+    }
+)
+
+# Left out where agents have tools for the platform.
+WITHOUT_TOOLS: Final = {
+    "slack": (
+        "You are in Slack, without tools for it: you can neither search the history of a channel "
+        "nor pin messages, manage channels or list people. Do not promise any of this."
+    ),
+    "discord": (
+        "You are in Discord, without tools for it: you can neither search the history of a "
+        "channel nor pin messages, manage roles or list members. Do not promise any of this; say "
+        "that you read what is written to you and answer it."
+    ),
+}
+
+ALWAYS: Final = {
+    "bluebubbles": (
+        "Your answers are iMessages: short and conversational, texts rather than essays. Each "
+        "paragraph becomes a bubble of its own, so keep one thought of one to three sentences in "
+        "each, with a blank line between them. Give the short version of a long answer first and "
+        "offer the rest."
+    ),
+    "yuanbao": (
+        "You are in Yuanbao: your answer goes to the group it was asked in. To write to one of "
+        "its members in private, use the tool `yb_send_dm` with their name or id."
+    ),
+}

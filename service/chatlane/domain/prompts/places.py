@@ -14,15 +14,14 @@ from chatlane.domain.addressing.keys import (
 )
 from chatlane.domain.addressing.people import people_in, person_form
 from chatlane.domain.addressing.sources import address_of_source
-from chatlane.domain.prompts.redaction import without_numbers
-from chatlane.domain.prompts.sanitize import cleaned, shortened
+from chatlane.domain.prompts.sanitize import cleaned, shortened, without_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chatlane.domain.addressing.sources import Address
     from chatlane.domain.policy import KeyRules
-    from chatlane.domain.prompts.redaction import Redaction
+    from chatlane.domain.prompts.sanitize import Redaction
     from chatlane_schemas.source import Source
 
 

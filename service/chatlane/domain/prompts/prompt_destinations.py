@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chatlane.domain.prompts.redaction import without_numbers
-from chatlane.domain.prompts.sanitize import cleaned, quoted
+from chatlane.domain.prompts.sanitize import cleaned, quoted, without_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from chatlane.domain.catalog import HomeChannel, Platform
-    from chatlane.domain.prompts.redaction import Redaction
+    from chatlane.domain.prompts.sanitize import Redaction
 
 LOCAL: Final = "local"
 _HERE: Final = "local (files on this machine)"

@@ -1,1 +1,1 @@
-"""Rules of turns: claim, debounce, input during a turn, cancellation, retry, and end."""
+"""Rules of turns: claims, life cycle, retries."""

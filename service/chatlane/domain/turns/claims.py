@@ -1,16 +1,26 @@
-"""Decide which worker gets a turn and how long it keeps it."""
+"""Decide when a worker gets a turn, how long it keeps it, and which messages the turn takes.
+
+A burst of messages, or an album, becomes one turn, and a message that waits for its files is not
+overtaken by later messages. So workers hear of the turn at its due time and not before. The due
+time is stored in the database and survives a crash of any process.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from chatlane.domain.ids import time_of
 from chatlane_schemas.turns import ClaimStatus, RenewStatus
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from collections.abc import Sequence
+    from datetime import datetime
 
     from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Turn
+    from chatlane_schemas.source import Source
 
 
 def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
@@ -115,3 +125,115 @@ def renew(
         turn.state = "claimed"
         turn.due_in = agent.lease
     return status
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingHead:
+    """A waiting message, as far as a claim needs it to decide where its turn ends.
+
+    `is_alone`: it has a separate turn, alone or with the others of its album (album id and author).
+    `ready_in` is how long it must not be answered yet.
+    """
+
+    arrival: int
+    session_key: str
+    size_bytes: int
+    source: Source
+    is_alone: bool = False
+    album: tuple[str, str | None] | None = None
+    ready_in: timedelta = timedelta(0)
+    awaits_files: bool = False
+    is_of_person: bool = True
+
+    def is_one_with(self, other: WaitingHead) -> bool:
+        """Return whether the platform shows both as one message."""
+        return self.album is not None and self.album == other.album
+
+
+def claimable(
+    heads: Sequence[WaitingHead], *, max_messages: int, max_bytes: int
+) -> Sequence[WaitingHead]:
+    """Return the waiting messages that the turn takes: of one lane, bounded, at least one."""
+    taken = 0
+    size = 0
+    for head in heads[:max_messages]:
+        size += head.size_bytes
+        if head.session_key != heads[0].session_key or (taken and size > max_bytes):
+            break
+        if taken and (head.is_alone or heads[0].is_alone) and not head.is_one_with(heads[0]):
+            break
+        if head.awaits_files and head.ready_in > timedelta(0):
+            break
+        taken += 1
+    return heads[:taken]
+
+
+NONE: Final = timedelta(0)
+# Limit for a burst or an album that never ends.
+LONGEST_BURST: Final = timedelta(seconds=10)
+
+
+def defer(turn: Turn, span: timedelta) -> None:
+    """Delay a turn that a worker claimed too early."""
+    turn.rest = "resting"
+    turn.due_in = span
+
+
+def extend(turn: Turn, at: datetime, span: timedelta, cap: timedelta) -> None:
+    """Delay a turn that this batch opened for another message of the batch.
+
+    Args:
+        at: When the message was stored; the age of the turn is that of its first message.
+        span: How long this message waits for others.
+        cap: How long the turn may wait for its burst, counted from the first message.
+    """
+    since = max(NONE, at - time_of(turn.id))
+    turn.due_in = max(turn.due_in, min(since + span, cap))
+
+
+def rest_of_line(heads: Sequence[WaitingHead], turn: Turn) -> timedelta:
+    """Return how long a turn with these waiting messages still has to wait when it is claimed.
+
+    A message that waits for its files delays the turn only if it is the first. The turn waits for
+    a burst once: after that it takes the messages that are there.
+    """
+    if not heads:
+        return NONE
+    if heads[0].awaits_files and heads[0].ready_in > NONE:
+        return heads[0].ready_in
+    if turn.rest == "rested":
+        return NONE
+    soft = max((head.ready_in for head in heads if not head.awaits_files), default=NONE)
+    return min(soft, LONGEST_BURST)
+
+
+class SteeringHead(NamedTuple):
+    """A waiting message, as far as its use as input of a running turn depends on it."""
+
+    arrival: int
+    size_bytes: int
+    source: Source
+    has_files: bool
+    is_of_person: bool = True
+
+
+def steerable(
+    heads: Sequence[SteeringHead], place: Source, *, max_messages: int, max_bytes: int
+) -> Sequence[SteeringHead]:
+    """Return the waiting messages that a turn takes in: text from its own chat, bounded.
+
+    The first message that cannot be taken in, for example one with files, stays for the next turn,
+    and so do all after it: messages keep the order in which they were written.
+    """
+    taken = size = 0
+    for head in heads[: max(0, max_messages)]:
+        size += head.size_bytes
+        if head.has_files or size > max_bytes or _where(head.source) != _where(place):
+            break
+        taken += 1
+    return heads[:taken]
+
+
+def _where(source: Source) -> tuple[str | None, ...]:
+    chat = None if source.chat is None else source.chat.id
+    return source.platform, source.account, source.scope, chat, source.thread_id

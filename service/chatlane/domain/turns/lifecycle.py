@@ -1,4 +1,4 @@
-"""Decide the lifecycle of a turn: open, claim, finish, fail, and the turn that follows.
+"""Decide the lifecycle of a turn: open, cancel, finish, fail, and the turn that follows.
 
 Pure, as `lanes`: callers pass in locked sessions and turns and get effects back.
 """
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 from pydantic_core import to_json
 
 from chatlane.domain.counts import CountName
-from chatlane.domain.dead import add_dead_letter
+from chatlane.domain.dead_letters import add_dead_letter
 from chatlane.domain.effects import (
+    Control,
     Effects,
     LateRow,
     MessageRow,
@@ -32,19 +33,22 @@ from chatlane.domain.sessions.session_flags import (
 )
 from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import go_on
+from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Outcome, Part, Role
 from chatlane_schemas.session_api.transcripts import Unanswered
+from chatlane_schemas.topology.subjects import control as control_subject
 from chatlane_schemas.topology.subjects import turn as turn_subject
-from chatlane_schemas.turns import CancelReason
+from chatlane_schemas.turns import CancelReason, TurnControl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
+    from chatlane.domain.effects import Effects
     from chatlane.domain.log import Trace
+    from chatlane.domain.states import Session
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
 
@@ -526,42 +530,54 @@ def _refuse(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingHead:
-    """A waiting message, as far as a claim needs it to decide where its turn ends.
+_STRENGTH: Final = {reason: place for place, reason in enumerate(CancelReason)}
 
-    `is_alone`: it has a separate turn, alone or with the others of its album (album id and author).
-    `ready_in` is how long it must not be answered yet.
+
+def stop_turn(
+    turn: Turn,
+    session: Session,
+    reason: CancelReason,
+    at: datetime,
+    *,
+    has_waiting: bool,
+    effects: Effects,
+) -> bool:
+    """Cancel a turn, and return whether its worker still has to confirm that.
+
+    A worker that holds the turn confirms with its result. Until then, or until its lease ends,
+    the session stays busy, so that two turns of it never run at once. A turn that is unclaimed,
+    or whose lease ended, is void at once.
+
+    Args:
+        turn: Live; of the session.
+        at: Time of the decision.
+        has_waiting: Whether messages wait with which the session continues.
     """
-
-    arrival: int
-    session_key: str
-    size_bytes: int
-    source: Source
-    is_alone: bool = False
-    album: tuple[str, str | None] | None = None
-    ready_in: timedelta = timedelta(0)
-    awaits_files: bool = False
-    is_of_person: bool = True
-
-    def is_one_with(self, other: WaitingHead) -> bool:
-        """Return whether the platform shows both as one message."""
-        return self.album is not None and self.album == other.album
+    if turn.state != "claimed":
+        void_turn(turn, session, has_waiting=has_waiting, effects=effects, reason=reason)
+        effects.count((CountName.TURNS_CANCELLED, turn.agent, reason))
+        return False
+    if turn.cancel is None or _STRENGTH[reason] > _STRENGTH[turn.cancel]:
+        turn.cancel = reason
+        effects.changed_turns.append(turn)
+        effects.count((CountName.TURNS_CANCELLED, turn.agent, reason))
+    effects.controls.append(_cancelling(turn.id, turn.agent, turn.cancel, at))
+    return True
 
 
-def claimable(
-    heads: Sequence[WaitingHead], *, max_messages: int, max_bytes: int
-) -> Sequence[WaitingHead]:
-    """Return the waiting messages that the turn takes: of one lane, bounded, at least one."""
-    taken = 0
-    size = 0
-    for head in heads[:max_messages]:
-        size += head.size_bytes
-        if head.session_key != heads[0].session_key or (taken and size > max_bytes):
-            break
-        if taken and (head.is_alone or heads[0].is_alone) and not head.is_one_with(heads[0]):
-            break
-        if head.awaits_files and head.ready_in > timedelta(0):
-            break
-        taken += 1
-    return heads[:taken]
+def interrupting(turn_id: UUID, agent: str, at: datetime, effects: Effects) -> None:
+    """Send the worker of a turn the control message that a newer message replaces the turn."""
+    effects.count((CountName.TURNS_CANCELLED, agent, CancelReason.INTERRUPTED))
+    effects.controls.append(_cancelling(turn_id, agent, CancelReason.INTERRUPTED, at))
+
+
+def _cancelling(turn_id: UUID, agent: str, reason: CancelReason, at: datetime) -> Control:
+    """Build the control message that cancels a turn. Repeating it changes nothing."""
+    notice = TurnControl(id=f"control:{turn_id}:{reason}", at=at, turn_id=turn_id, cancel=reason)
+    return Control(control_subject(agent, turn_id), encode(notice))
+
+
+def steering(turn_id: UUID, agent: str, at: datetime) -> Control:
+    """Build the control message that input for the running turn is available."""
+    notice = TurnControl(id=f"control:{turn_id}:steer", at=at, turn_id=turn_id, steer=True)
+    return Control(control_subject(agent, turn_id), encode(notice))

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.effects import MessageRow, Publication, WaitingRow
 from chatlane.domain.ids import derived_id
-from chatlane.domain.prompts.turn_prompt import prompted_message
+from chatlane.domain.prompts.context import prompted_message
 from chatlane.domain.turns.lifecycle import open_turn
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import Chat, Sender

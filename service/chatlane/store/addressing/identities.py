@@ -7,8 +7,13 @@ sessions by `Identity.owners`.
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.addressing.aliases import AliasBook, AliasId, AliasKind, lookups
-from chatlane.domain.addressing.identities import Identity, Span, identity_with
-from chatlane.domain.addressing.owners import alias_of, parse_owner_text
+from chatlane.domain.addressing.owners import (
+    Identity,
+    Span,
+    alias_of,
+    identity_with,
+    parse_owner_text,
+)
 from chatlane.domain.addressing.sources import Address
 from chatlane.postgres.columns import columns
 from chatlane.store.addressing import aliases

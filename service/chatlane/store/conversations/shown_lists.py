@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.commands.shown_lists import ShownList
+from chatlane.domain.commands.session_summaries import ShownList
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from chatlane.domain.addressing.dedupe import undecodable_digest
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import DeadRow, Effects, Publication
 from chatlane.domain.ids import derived_id
@@ -16,6 +18,10 @@ from chatlane_schemas.topology.subjects import dead as dead_subject
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.log import LogMessage
+    from chatlane_schemas.dead import DeadReason
 
 
 def add_dead_letter(
@@ -76,3 +82,29 @@ def add_dead_letter(
         Publication(None, "DEAD", dead_subject(stage), letter.id, encode(letter))
     )
     effects.count((CountName.DEAD_LETTERS, stage, reason))
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedMessage:
+    """A rejected message and the reason; `detail` never contains any part of its body."""
+
+    message: LogMessage
+    reason: DeadReason
+    detail: str | None = None
+
+    def add_dead_letter(self, effects: Effects) -> None:
+        """Add the dead letter; reading the same log position again yields the same one."""
+        message = self.message
+        add_dead_letter(
+            effects,
+            stage=Stage.INBOUND if message.log == "inbound" else Stage.RESULTS,
+            reason=self.reason,
+            at=message.stored_at,
+            trigger=undecodable_digest(message.body, message.stored_at),
+            body=message.body,
+            detail=self.detail,
+            log=message.log,
+            partition=message.partition,
+            sequence=message.sequence,
+            subject=message.subject,
+        )
