@@ -42,6 +42,7 @@ def test_without_a_command_there_is_help(cli: CliRunner) -> None:
         ["chat"],
         ["router"],
         ["echo-worker"],
+        ["check"],
         ["admin"],
         ["admin", "apply"],
         ["admin", "verify"],
@@ -195,3 +196,25 @@ def test_tables_show_how_long_ago_something_was(past: timedelta, shown: str) -> 
 )
 def test_an_error_of_postgres_says_what_to_check(sqlstate: str, text: str) -> None:
     assert text in str(StoreUnavailableError(sqlstate))
+
+
+def test_check_names_each_mistake_in_a_file_of_notices(cli: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "de.toml").write_text('stoped = "x"\ntitle = "{titel}"\n')
+    (tmp_path / "ours.toml").write_text(
+        'notices.file = "de.toml"\n[platforms.telegram.accounts.bot]\n'
+    )
+
+    result = cli.invoke(app, ["check", "--config", "ours.toml"])
+
+    assert result.exit_code == 2
+    assert "de.toml: stoped: there is no such id" in result.output
+    assert "de.toml: title: there is no field {titel} here" in result.output
+
+
+def test_check_counts_what_is_declared(cli: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text("[platforms.telegram.accounts.bot]\n")
+
+    result = cli.invoke(app, ["check", "--config", "ours.toml"])
+
+    assert result.exit_code == 0
+    assert result.output == ("the settings are valid: 1 platform, 1 account, 1 profile, 1 agent\n")

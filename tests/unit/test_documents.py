@@ -21,6 +21,7 @@ from chatlane.config.settings import Settings
 from chatlane.domain.commands.command_handlers import HANDLERS
 from chatlane.domain.commands.command_words import OTHER_WORDS, CommandName
 from chatlane.domain.commands.replies import help_text
+from chatlane.domain.notices import ENGLISH
 from chatlane.postgres.grants import Roles
 from chatlane_schemas import Chat, InboundEvent, Sender, decode
 from chatlane_schemas.topology import subjects
@@ -221,7 +222,7 @@ def command_cells() -> list[list[str]]:
 
 def test_every_chat_command_has_its_row() -> None:
     """`/help` lists the same commands, in the same order, with the same arguments."""
-    usages = [line.partition(":")[0] for line in help_text(CommandName, "/").splitlines()]
+    usages = [line.partition(":")[0] for line in help_text(ENGLISH, CommandName, "/").splitlines()]
     assert [cells[0] for cells in command_cells()] == usages
 
 

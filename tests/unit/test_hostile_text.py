@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -17,6 +18,7 @@ from chatlane.cli.transcripts import _heading, _section, print_rows
 from chatlane.domain.catalog import Account, Platform
 from chatlane.domain.commands import replies
 from chatlane.domain.commands.session_summaries import SessionSummary
+from chatlane.domain.notices import ENGLISH
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.context import Prompts
 from chatlane.domain.prompts.sanitize import json_line
@@ -122,15 +124,17 @@ def untitled(text: str) -> SessionSummary:
 
 
 ANSWERS: Final[tuple[Callable[[str], str], ...]] = (
-    replies.titled,
-    replies.title_taken,
-    replies.model,
-    replies.model_now,
-    replies.undone,
-    lambda text: replies.resumed(card(text)),
-    lambda text: replies.resumed(untitled(text)),
-    lambda text: replies.listing([card(text), untitled(text)], None),
-    lambda text: replies.status(card(text), "main", waiting=0, is_running=False, has_ended=False),
+    partial(replies.titled, ENGLISH),
+    partial(replies.title_taken, ENGLISH),
+    partial(replies.model_chosen, ENGLISH),
+    partial(replies.model_now, ENGLISH),
+    partial(replies.undone, ENGLISH),
+    lambda text: replies.resumed(ENGLISH, card(text)),
+    lambda text: replies.resumed(ENGLISH, untitled(text)),
+    lambda text: replies.listing(ENGLISH, [card(text), untitled(text)], None),
+    lambda text: replies.status(
+        ENGLISH, card(text), "main", waiting=0, is_running=False, has_ended=False
+    ),
 )
 
 
@@ -147,7 +151,7 @@ def test_an_answer_to_a_command_has_its_own_lines_only(
 
 @each_text
 def test_a_title_stays_in_its_quotation_marks(text: str) -> None:
-    assert re.fullmatch("This conversation is called “[^“”\n]*”.", replies.titled(text))
+    assert re.fullmatch("This conversation is called “[^“”\n]*”.", replies.titled(ENGLISH, text))
 
 
 def entry(text: str) -> TranscriptEntry:

@@ -13,6 +13,7 @@ from chatlane.config.settings import Settings, SettingsError, load_settings
 from chatlane.connections import bus_options
 from chatlane.domain.catalog import DeliveryPolicy, HomeChannel
 from chatlane.domain.commands.command_words import CommandName, CommandRules
+from chatlane.domain.notices import ENGLISH, NoticeId
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane_schemas.topology.streams import DEFAULT_MAX_BYTES, StreamName
 
@@ -713,3 +714,54 @@ def test_example_of_variables_shows_the_defaults(
 
 def test_example_of_variables_sets_nothing() -> None:
     assert {line[:1] for line in render_env_example().splitlines()} == {"", "#"}
+
+
+def test_notices_come_from_the_file_of_the_platform_before_that_of_the_deployment(
+    config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "de.toml").write_text('stopped = "Angehalten."\nqueued = "Eingereiht."\n')
+    (tmp_path / "fr.toml").write_text('stopped = "Arrêté."\n')
+    catalog = config.load(f"""
+        notices.file = "{tmp_path}/de.toml"
+        [platforms.telegram]
+        notices_file = "{tmp_path}/fr.toml"
+        [platforms.discord]
+    """).catalog()
+    stopped = {
+        platform: catalog.notices_of(platform).text(NoticeId.STOPPED)
+        for platform in ("telegram", "discord", "undeclared")
+    }
+    assert stopped == {
+        "telegram": "Arrêté.",
+        "discord": "Angehalten.",
+        "undeclared": "Angehalten.",
+    }
+    queued = catalog.notices_of("telegram").text(NoticeId.QUEUED)
+    assert queued == ENGLISH.text(NoticeId.QUEUED)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            'title = "Titel"\nstoped = "x"\n',
+            "title: the field {title} is missing",
+        ),
+        ("stopped = \n", "are not TOML"),
+        (None, "cannot read the notices in"),
+    ],
+)
+def test_a_file_of_notices_with_a_mistake_is_refused(
+    config: Config, tmp_path: Path, content: str | None, problem: str
+) -> None:
+    path = tmp_path / "notices.toml"
+    if content is not None:
+        path.write_text(content)
+    settings = config.load(f"""
+        notices.file = "{path}"
+        [platforms.telegram]
+    """)
+    with pytest.raises(SettingsError) as caught:
+        settings.catalog()
+    assert problem in str(caught.value)
+    assert str(path) in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -37,6 +38,7 @@ from chatlane.durations import Duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from chatlane.domain.notices import Notices
     from chatlane.domain.prompts.context import Prompts
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
@@ -204,6 +206,16 @@ class LimitsSettings(Group):
         return limits or None
 
 
+class NoticeSettings(Group):
+    """Texts that people read in a chat, such as replies to commands."""
+
+    file: Path | None = Field(
+        default=None,
+        description="TOML file with texts by id, as in examples/notices.de.toml; a missing id is "
+        "English.",
+    )
+
+
 class ClassSettings(Group):
     """Settings of one class of conversations on one platform."""
 
@@ -352,6 +364,9 @@ class PlatformSettings(KeySettings):
         default=None,
         description="Chats are told of resets by time (false for api_server and webhook).",
     )
+    notices_file: Path | None = Field(
+        default=None, description="As notices.file, in place of it for this platform."
+    )
     debounce: Duration | None = Field(
         default=None,
         ge=timedelta(0),
@@ -383,7 +398,13 @@ class PlatformSettings(KeySettings):
         return default and name in PRIVATE_IDS if self.redact_ids is None else self.redact_ids
 
     def platform(
-        self, name: str, defaults: KeySettings, limits: LimitsSettings, *, redact_ids: bool
+        self,
+        name: str,
+        defaults: KeySettings,
+        limits: LimitsSettings,
+        *,
+        redact_ids: bool,
+        notices: Notices,
     ) -> Platform:
         """Return the platform as the domain's type."""
         known_for_aliases = name in _ALIASING_PLATFORMS
@@ -416,6 +437,7 @@ class PlatformSettings(KeySettings):
             reset_notices=name not in _PROGRAMS
             if self.reset_notices is None
             else self.reset_notices,
+            notices=notices,
             debounce=self.debounce,
             debounce_cap=self.debounce_cap,
             album_wait=self.album_wait,

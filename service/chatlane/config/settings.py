@@ -40,6 +40,7 @@ from chatlane.config.declarations import (
     KeySettings,
     LimitsSettings,
     Name,
+    NoticeSettings,
     PlatformSettings,
     ProfileSettings,
 )
@@ -52,6 +53,7 @@ from chatlane.domain.catalog import (
 from chatlane.domain.erasure_key import MIN_KEY_BYTES as MIN_ERASURE_KEY_BYTES
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import MOST_PARTITIONS
+from chatlane.domain.notices import ENGLISH, Notices, problems_of
 from chatlane.domain.prompts.context import Prompts
 from chatlane.domain.prompts.sanitize import MIN_KEY_BYTES
 from chatlane.durations import Duration
@@ -540,6 +542,7 @@ class Settings(BaseSettings):
     keys: KeySettings = KeySettings()
     reset: DefaultResetSettings = DefaultResetSettings()
     limits: LimitsSettings = LimitsSettings()
+    notices: NoticeSettings = NoticeSettings()
     platforms: dict[Name, PlatformSettings] = Field(default_factory=dict)
     profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
     agents: dict[Name, AgentSettings] = Field(default_factory=lambda: {"main": AgentSettings()})
@@ -644,16 +647,25 @@ class Settings(BaseSettings):
         """Return the declarations as the domain's types.
 
         Raises:
-            SettingsError: No platform is declared, so every message would be refused; or ids are to
-                be hidden, and the key for it is missing.
+            SettingsError: No platform is declared, so every message would be refused; ids are to
+                be hidden, and the key for it is missing; or a file of notices cannot be used.
         """
         if not self.platforms:
             raise SettingsError(
                 "no platform is declared: write chatlane.toml (examples/chatlane.toml is a start) "
                 f"and name it with --config or {CONFIG_VARIABLE}"
             )
+        notices = _read_notices(self.notices.file)
         platforms = {
-            name: platform.platform(name, self.keys, self.limits, redact_ids=self.prompt.redact_ids)
+            name: platform.platform(
+                name,
+                self.keys,
+                self.limits,
+                redact_ids=self.prompt.redact_ids,
+                notices=notices
+                if platform.notices_file is None
+                else _read_notices(platform.notices_file),
+            )
             for name, platform in self.platforms.items()
         }
         profiles = self._agents_of_profiles()
@@ -664,6 +676,7 @@ class Settings(BaseSettings):
             agents={name: agent.agent(name, prompts) for name, agent in self.agents.items()},
             default_reset=self.reset.policy(),
             class_reset={klass: reset.policy() for klass, reset in self.reset.classes.items()},
+            notices=notices,
         )
 
     def erasure_key(self) -> ErasureKey | None:
@@ -684,6 +697,25 @@ class Settings(BaseSettings):
                 "same"
             )
         return None
+
+
+def _read_notices(path: Path | None) -> Notices:
+    """Return the texts of a file; without a file, the English texts.
+
+    Raises:
+        SettingsError: The file cannot be read, or an id, a field or a text in it is wrong.
+    """
+    if path is None:
+        return ENGLISH
+    try:
+        texts = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the notices in {path} are not TOML: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read the notices in {path}: {error}") from error
+    if problems := [f"{path}: {problem}" for problem in problems_of(texts)]:
+        raise SettingsError(*problems)
+    return Notices(texts)
 
 
 def _cap_problem(place: str) -> str:

@@ -15,6 +15,7 @@ from chatlane.domain.addressing.keys import MalformedKeyError, is_shared, parse_
 from chatlane.domain.commands import replies
 from chatlane.domain.commands.command_handlers import ids_of
 from chatlane.domain.commands.command_words import CommandName
+from chatlane.domain.notices import NoticeId
 from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
 from chatlane.store.conversations import session_flags, sessions
@@ -72,14 +73,18 @@ class CommandExecutor:
             invocation, CancelReason.SESSION_ENDED, own_words_only=True
         )
         reply = self._command_handlers.new_session(invocation)
-        return replies.with_unanswered(reply, dropped=stopped.dropped, left=stopped.left)
+        return replies.with_unanswered(
+            invocation.notices, reply, dropped=stopped.dropped, left=stopped.left
+        )
 
     async def stop(self, invocation: CommandInvocation) -> str:
         """Stop the live turn and pending messages; the session stays open."""
         stopped = await self._stop_session(invocation, CancelReason.STOPPED)
         if stopped.is_nothing:
-            return replies.NOTHING_TO_STOP
-        return replies.stopped(was_running=stopped.was_running, dropped=stopped.dropped)
+            return invocation.text(NoticeId.NOTHING_TO_STOP)
+        return replies.stopped(
+            invocation.notices, was_running=stopped.was_running, dropped=stopped.dropped
+        )
 
     async def _stop_session(
         self, invocation: CommandInvocation, reason: CancelReason, *, own_words_only: bool = False
@@ -109,12 +114,16 @@ class CommandExecutor:
         session = invocation.session_or_raise
         wanted = invocation.argument or "1"
         if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= _MAX_TURN_DIGITS):
-            return replies.WRONG_NUMBER
+            return invocation.text(NoticeId.WRONG_NUMBER)
         turns = int(wanted)
         if turns == 0:
-            return replies.WRONG_NUMBER
+            return invocation.text(NoticeId.WRONG_NUMBER)
         undone = await rewind(self._connection, session, turns)
-        return replies.undone(undone.text) if undone.removed_rows else replies.NOTHING_TO_UNDO
+        return (
+            replies.undone(invocation.notices, undone.text)
+            if undone.removed_rows
+            else invocation.text(NoticeId.NOTHING_TO_UNDO)
+        )
 
     async def retry(self, invocation: CommandInvocation) -> str:
         """Run the last turn again."""
@@ -134,7 +143,11 @@ class CommandExecutor:
             )
         except MalformedKeyError:
             undone = None
-        return replies.NOTHING_TO_UNDO if undone is None else replies.RETRIED
+        return (
+            invocation.text(NoticeId.NOTHING_TO_UNDO)
+            if undone is None
+            else invocation.text(NoticeId.RETRYING)
+        )
 
     async def branch(self, invocation: CommandInvocation) -> str:
         """Continue the conversation in a copy of the session."""
@@ -145,11 +158,13 @@ class CommandExecutor:
             session, trigger=invocation.arrived.digests[0], lane=lane
         )
         if isinstance(branch, ApiError):
-            return replies.NOTHING_TO_UNDO
+            return invocation.text(NoticeId.NOTHING_TO_UNDO)
         # Read the counters, which result from the copied rows.
         self._locked |= await sessions.lock(self._connection, [branch.id])
         reply_lines = (
-            [replies.BRANCHED, replies.STILL_ANSWERED] if was_running else [replies.BRANCHED]
+            [invocation.text(NoticeId.BRANCHED), invocation.text(NoticeId.ANSWER_STILL_ARRIVES)]
+            if was_running
+            else [invocation.text(NoticeId.BRANCHED)]
         )
         if title := shown_title(invocation.argument):
             reply_lines.append(
@@ -160,29 +175,29 @@ class CommandExecutor:
     async def resume(self, invocation: CommandInvocation) -> str:
         """Point the lane to another session of the person."""
         if self._command_handlers.means_old_list(invocation):
-            return f"{replies.LIST_IS_OLD}\n{self._command_handlers.list_sessions(invocation)}"
+            return f"{invocation.text(NoticeId.LIST_OUTDATED)}\n{self._command_handlers.list_sessions(invocation)}"
         card = self._command_handlers.sought(invocation)
         if card is None:
-            return replies.NOT_FOUND
+            return invocation.text(NoticeId.NOT_FOUND)
         target_id = self._command_handlers.summaries.tips.get(card.id, card.id)
         target = self._locked.get(target_id)
         if target is None:
             raise SupersededError("sessions")
         if invocation.session is target:
-            return replies.ALREADY_HERE
+            return invocation.text(NoticeId.ALREADY_HERE)
         if not self._command_handlers.scope(invocation.arrived).holds(
             target.session_key, target.owner
         ):
-            return replies.NOT_FOUND
+            return invocation.text(NoticeId.NOT_FOUND)
         was_running = invocation.is_running
         bound = self._command_handlers.placement.lanes
         key = invocation.arrived.session_key
         lane = bound.get(key) or Lane(key, target.id)
         if await self._rebinding(invocation).switch(lane, target) is not None:
-            return replies.NOT_FOUND
+            return invocation.text(NoticeId.NOT_FOUND)
         bound[key] = lane
-        back = replies.resumed(card)
-        return f"{back}\n{replies.STILL_ANSWERED}" if was_running else back
+        back = replies.resumed(invocation.notices, card)
+        return f"{back}\n{invocation.text(NoticeId.ANSWER_STILL_ARRIVES)}" if was_running else back
 
     def _rebinding(self, invocation: CommandInvocation) -> Rebinding:
         return Rebinding(
@@ -202,15 +217,15 @@ class CommandExecutor:
             session.model_override = None
             await session_flags.override(self._connection, session.id, None)
             card.model = None
-            return replies.MODEL_CLEARED
+            return invocation.text(NoticeId.MODEL_CLEARED)
         try:
             override = ModelOverride(model=without_credential(name))
         except ValueError:
-            return replies.WRONG_MODEL
+            return invocation.text(NoticeId.WRONG_MODEL)
         session.model_override = override.model_dump_json(exclude_none=True)
         await session_flags.override(self._connection, session.id, session.model_override)
         card.model = name
-        return replies.model(name)
+        return replies.model_chosen(invocation.notices, name)
 
 
 _BY_NAME: Final[

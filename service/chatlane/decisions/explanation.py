@@ -14,6 +14,7 @@ from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.lanes import STARTS_TURN, is_anothers, not_before
 from chatlane.domain.log import LogMessage
+from chatlane.domain.notices import ENGLISH
 from chatlane.domain.policy import next_reset, reset_reason
 from chatlane.store.addressing import aliases, identities, lanes
 from chatlane.store.conversations import sessions
@@ -116,7 +117,7 @@ def _command(arrived: ResolvedMessage, catalog: Catalog) -> Facts:
         "argument": command.argument,
         **({"message": command.rest} if command.rest else {}),
         "is_permitted": is_permitted,
-        "effect": replies.effect(command.name) if is_permitted else "is refused",
+        "effect": replies.effect(ENGLISH, command.name) if is_permitted else "is refused",
     }
 
 

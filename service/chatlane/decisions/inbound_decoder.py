@@ -13,7 +13,6 @@ from chatlane.domain.addressing.people import person_form
 from chatlane.domain.addressing.sources import Address, address_of, is_bot
 from chatlane.domain.catalog import MAIN_PROFILE
 from chatlane.domain.commands.command_words import CommandName, parse_command
-from chatlane.domain.commands.notices import is_notice
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.lanes import ResolvedMessage, details_json
@@ -86,7 +85,7 @@ class DeclaredEvent(NamedTuple):
         text = self.event.text or ""
         if is_blank(text):
             return not self.event.attachments
-        if is_notice(text) or text.strip() == self.delivery_policy.note:
+        if self.platform.notices.recognizes(text) or text.strip() == self.delivery_policy.note:
             return True
         return _parsed(self.event, self.platform, self.account) is not None
 
@@ -257,6 +256,7 @@ def _arrived(
         resolved.person or resolved.address.participant,
         is_ignored,
         platform.reset_notices,
+        platform.notices,
         moves_to,
         message.trace,
         None if is_ignored else heard.command,

@@ -220,6 +220,7 @@ class ResultApplier:
                 turn,
                 max_attempts=self._max_attempts(arrived.agent),
                 has_waiting=session.id in busy,
+                notices=self._catalog.notices_of(session.platform),
                 effects=self._effects,
             )
         else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from chatlane.domain.commands.command_words import CommandRules
 from chatlane.domain.limits.admission import Limit
+from chatlane.domain.notices import ENGLISH
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from re import Pattern
 
     from chatlane.domain.limits.admission import Limits
+    from chatlane.domain.notices import Notices
     from chatlane.domain.policy import KeyRules, ResetPolicy
     from chatlane.domain.prompts.context import Prompts
 
@@ -127,7 +129,8 @@ class Platform:
 
     `chats_migrate` says that its chats may get new ids, so that a `migration` is accepted.
     In prompts, `hides_ids` shows ids as digests; `has_tools` says that agents have tools for
-    its API, which need the real ids; `note` replaces the built-in platform note.
+    its API, which need the real ids; `note` replaces the built-in platform note. `notices` has the
+    texts for people in its language.
     """
 
     name: str
@@ -147,6 +150,7 @@ class Platform:
     has_tools: bool = False
     note: str | None = None
     reset_notices: bool = True
+    notices: Notices = field(default=ENGLISH, repr=False, compare=False)
     debounce: timedelta | None = None
     debounce_cap: timedelta | None = None
     album_wait: timedelta = timedelta(seconds=1)
@@ -158,7 +162,8 @@ class Catalog:
     """All declarations, with the look-ups that decisions need.
 
     `profiles` maps the name in the key to the name of the agent; settings make sure that
-    each of these agents is in `agents`.
+    each of these agents is in `agents`. `notices` has the texts for platforms that are no longer
+    declared.
     """
 
     platforms: Mapping[str, Platform]
@@ -166,6 +171,7 @@ class Catalog:
     agents: Mapping[str, Agent]
     default_reset: ResetPolicy
     class_reset: Mapping[str, ResetPolicy] = field(default_factory=lambda: MappingProxyType({}))
+    notices: Notices = field(default=ENGLISH, repr=False, compare=False)
     # Needed for every message, so each is built once.
     _manners: dict[tuple[str, str], DeliveryPolicy] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -189,6 +195,11 @@ class Catalog:
             if declared.reset is not None:
                 return declared.reset
         return self.class_reset.get(klass, self.default_reset)
+
+    def notices_of(self, platform: str) -> Notices:
+        """Return the texts in the language of a platform."""
+        declared = self.platforms.get(platform)
+        return self.notices if declared is None else declared.notices
 
     def manners_of(self, agent: Agent, platform: Platform) -> DeliveryPolicy:
         """Return the policy for busy sessions: the platform's settings override the agent's."""

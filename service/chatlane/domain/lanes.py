@@ -27,6 +27,7 @@ from chatlane.domain.effects import (
 )
 from chatlane.domain.fast_json import session_started
 from chatlane.domain.ids import derived_id
+from chatlane.domain.notices import ENGLISH, Notices
 from chatlane.domain.policy import reset_reason, served_boundary_at
 from chatlane.domain.prompts.context import prompted_message
 from chatlane.domain.sessions.session_flags import (
@@ -95,6 +96,7 @@ class ResolvedMessage(NamedTuple):
         person: Name of the sender's identity, if an id came.
         is_ignored: It comes from a bot that may not speak here, or is an echo of this bot.
         wants_reset_notice: Whether its platform wants notices of resets by time.
+        notices: The texts in the language of its platform.
         moves_to: The new id of its chat, if the event was the first to report it.
         trace: The trace context it came with.
         command: Its command to the router, if it is not a message to the agent.
@@ -123,6 +125,7 @@ class ResolvedMessage(NamedTuple):
     person: str | None = None
     is_ignored: bool = False
     wants_reset_notice: bool = True
+    notices: Notices = ENGLISH
     moves_to: str | None = None
     trace: Trace | None = None
     command: Command | None = None
@@ -388,6 +391,7 @@ class Placement:
                 arrived.policy,
                 source_of(arrived.event),
                 is_wanted=arrived.wants_reset_notice,
+                notices=arrived.notices,
                 effects=self._effects,
             )
         return session

@@ -144,6 +144,7 @@ class Deadlines:
             session,
             max_attempts=agent.max_attempts if agent else 1,
             has_waiting=has_waiting,
+            notices=self._catalog.notices_of(session.platform),
             effects=effects,
         )
 

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.catalog import Agent
-from chatlane.domain.commands import replies
 from chatlane.domain.commands.command_words import CommandRules
 from chatlane.domain.log import LogMessage
+from chatlane.domain.notices import ENGLISH, NoticeId
 from chatlane.domain.policy import KeyRules
 from tests.integration.cases.test_commands import ANN, BEN, GROUP, everything, lane
 from tests.integration.cases.test_crashes import Stage, in_the_end
@@ -368,7 +368,7 @@ async def test_f08_each_person_and_place_has_a_list(kernel: Kernel) -> None:
     await talk(kernel, "b", **room, user="8")
     await tell(kernel, "3", "/sessions", "09:12", **room, user="8")
     told = await tell(kernel, "4", "/resume 1", "09:13", **room, user="8")
-    assert told == replies.ALREADY_HERE
+    assert told == ENGLISH.text(NoticeId.ALREADY_HERE)
     assert (await tell(kernel, "5", "/resume 1", "09:14", **room, user="7")).startswith("Back in a")
 
 
@@ -395,8 +395,8 @@ async def test_f08_a_number_beyond_the_list_or_of_what_is_gone_is_refused(kernel
     await tell(kernel, "3", "/new", "09:12")
     await talk(kernel, "c")
     await kernel.fetch("UPDATE sessions SET owner = 'telegram:bot:999' WHERE id = $1", first)
-    assert await tell(kernel, "4", "/resume 3", "09:13") == replies.NOT_FOUND
-    assert await tell(kernel, "5", "/resume 2", "09:13") == replies.NOT_FOUND
+    assert await tell(kernel, "4", "/resume 3", "09:13") == ENGLISH.text(NoticeId.NOT_FOUND)
+    assert await tell(kernel, "5", "/resume 2", "09:13") == ENGLISH.text(NoticeId.NOT_FOUND)
 
 
 async def test_what_runs_is_still_answered_when_its_conversation_is_left(kernel: Kernel) -> None:

@@ -14,10 +14,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from chatlane.domain.catalog import Agent
-from chatlane.domain.commands import replies
 from chatlane.domain.effects import Publication
 from chatlane.domain.erasure_key import ErasureKey
 from chatlane.domain.log import LogMessage
+from chatlane.domain.notices import ENGLISH, NoticeId
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.redrive import NotRetriedError, Retrying
 from chatlane.privacy import erasure as routing_erasing
@@ -256,7 +256,7 @@ async def test_f01_a_number_shows_its_new_owner_nothing_in_the_chat(service: Ser
             assert "ofkim" not in await service.tell(command, **raw)
         for wanted in ("2", str(kims)):
             told = await service.tell(f"/resume {wanted}", **raw)
-            assert told == replies.NOT_FOUND
+            assert told == ENGLISH.text(NoticeId.NOT_FOUND)
             placed = await service.say("word9oflee", **raw)
             assert placed.session == lees
     assert "oflee" not in await service.tell("/sessions", **dm(None, KIM))

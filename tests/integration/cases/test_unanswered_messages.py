@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
-from chatlane.domain.commands import replies
 from chatlane.domain.effects import Publication
+from chatlane.domain.notices import ENGLISH, NoticeId
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.sessions.transcripts import repaired
 from chatlane.nats.jetstream import StoredMessage
@@ -76,7 +76,7 @@ async def test_f02_new_keeps_what_waits_and_says_how_many(
     ]
     assert await kernel.waiting(first.session) == []
     assert await kernel.told() == [
-        f"{replies.NEW}\n2 messages in it were not answered.",
+        f"{ENGLISH.text(NoticeId.STARTED)}\n2 messages in it were not answered.",
     ]
     assert await lane(kernel, first.session) != first.session
     assert await kernel.run_all() == []

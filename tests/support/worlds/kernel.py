@@ -26,6 +26,7 @@ from chatlane.domain.commands.command_words import CommandRules
 from chatlane.domain.ids import derived_id
 from chatlane.domain.limits.admission import Limits
 from chatlane.domain.log import LogMessage
+from chatlane.domain.notices import ENGLISH, Notices
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane.errors import TransientError
 from chatlane.nats.tasks import end_task
@@ -89,6 +90,7 @@ def catalog(
     bot_name: str | None = "our_bot",
     commands: CommandRules | None = None,
     limits: Limits | None = None,
+    notices: Notices = ENGLISH,
 ) -> Catalog:
     """Return a catalog with the usual platforms, one account `bot` each, agent `main`.
 
@@ -106,6 +108,7 @@ def catalog(
             bots_allowed=bots_allowed,
             limits=limits,
             commands=commands or CommandRules(),
+            notices=notices,
         )
         for name in PLATFORMS
     }

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.effects import Effects
+from chatlane.domain.notices import ENGLISH
 from chatlane.domain.policy import (
     RULES_OF_MODE,
     ResetMode,
@@ -93,6 +94,6 @@ def test_the_chat_is_told_of_every_reset_that_no_person_requested(reason: ResetR
     inherit_from(session, previous, reason_after(previous))
     assert session.start_reason == reason
     effects = Effects()
-    tell_chat(session, policy, SOURCE, is_wanted=True, effects=effects)
+    tell_chat(session, policy, SOURCE, is_wanted=True, notices=ENGLISH, effects=effects)
     (published,) = effects.publications
     assert decode(OutboundMessage, published.payload).text

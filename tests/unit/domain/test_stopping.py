@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
+from chatlane.domain.notices import ENGLISH
 from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import claim_status, grant, renew
 from chatlane.domain.turns.lifecycle import (
@@ -79,6 +80,7 @@ def settled(one: Turn, session: Session, outcome: Outcome, *, retry: bool = Fals
         one,
         max_attempts=3,
         has_waiting=False,
+        notices=ENGLISH,
         effects=effects,
     )
     return effects
@@ -153,7 +155,7 @@ def test_a_worker_that_never_confirms_is_waited_for_as_long_as_its_lease() -> No
     assert renew(one, AGENT, 1, "t1") is RenewStatus.RENEWED
     assert one.due_in == timedelta(seconds=20)
     effects = Effects()
-    expire_lease(one, session, max_attempts=3, has_waiting=True, effects=effects)
+    expire_lease(one, session, max_attempts=3, has_waiting=True, notices=ENGLISH, effects=effects)
     assert one.state == "void"
     assert [new.id for new in effects.new_turns] == [session.active_turn]
     assert renew(one, AGENT, 1, "t1") is RenewStatus.FINISHED
@@ -240,7 +242,14 @@ class StoppedAtAnyTime(RuleBasedStateMachine):
         # A worker stops by its own clock before that.
         self.working[one.id] = set()
         effects = Effects()
-        expire_lease(one, self.session, max_attempts=3, has_waiting=self.line > 0, effects=effects)
+        expire_lease(
+            one,
+            self.session,
+            max_attempts=3,
+            has_waiting=self.line > 0,
+            notices=ENGLISH,
+            effects=effects,
+        )
         self._take(effects)
 
     @precondition(lambda self: self.turns)
@@ -257,6 +266,7 @@ class StoppedAtAnyTime(RuleBasedStateMachine):
             one,
             max_attempts=3,
             has_waiting=self.line > 0,
+            notices=ENGLISH,
             effects=effects,
         )
         self._take(effects)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatlane.domain.effects import Effects
+from chatlane.domain.notices import ENGLISH
 from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import WaitingHead, claimable
 from chatlane.domain.turns.lifecycle import (
@@ -90,6 +91,7 @@ def settled(
         turn,
         max_attempts=max_attempts,
         has_waiting=has_waiting,
+        notices=ENGLISH,
         effects=effects,
     )
     return effects
@@ -208,7 +210,9 @@ def test_a_result_for_a_turn_that_is_over_is_late(state: str) -> None:
 
 def test_a_result_after_the_lease_counts_while_nobody_else_claimed() -> None:
     session, turn = busy_session(), running_turn()
-    expire_lease(turn, session, max_attempts=3, has_waiting=False, effects=Effects())
+    expire_lease(
+        turn, session, max_attempts=3, has_waiting=False, notices=ENGLISH, effects=Effects()
+    )
     assert turn.state == "ready"
     settled(arrived(), session, turn)
     assert turn.state == "done"
@@ -217,7 +221,9 @@ def test_a_result_after_the_lease_counts_while_nobody_else_claimed() -> None:
 def test_who_has_a_result_has_begun_even_if_nobody_was_told() -> None:
     session, turn = busy_session(), running_turn()
     turn.is_begun = False
-    expire_lease(turn, session, max_attempts=3, has_waiting=False, effects=Effects())
+    expire_lease(
+        turn, session, max_attempts=3, has_waiting=False, notices=ENGLISH, effects=Effects()
+    )
     assert (turn.tries, session.interruptions) == (0, 0)
     settled(arrived(outcome=Outcome.FAILED, retry=True, parts=()), session, turn)
     assert (turn.tries, turn.due_in) == (1, timedelta(seconds=5))
@@ -272,7 +278,9 @@ def test_leases_end_in_another_attempt_until_the_last() -> None:
     for attempt in (1, 2, 3):
         turn.state, turn.attempt = "claimed", attempt
         effects = Effects()
-        expire_lease(turn, session, max_attempts=3, has_waiting=False, effects=effects)
+        expire_lease(
+            turn, session, max_attempts=3, has_waiting=False, notices=ENGLISH, effects=effects
+        )
         assert turn.state == ("failed" if attempt == 3 else "ready")
         assert len(notices(effects)) == (0 if attempt == 3 else 1)
     assert session.active_turn is None
@@ -281,7 +289,7 @@ def test_leases_end_in_another_attempt_until_the_last() -> None:
 def test_a_turn_that_was_never_claimed_fails_without_a_word_to_anybody() -> None:
     session, effects = busy_session(), Effects()
     turn = Turn(TURN_ID, SESSION_ID, "main", "ready")
-    fail_turn(turn, session, "gone", has_waiting=False, effects=effects)
+    fail_turn(turn, session, "gone", "Sorry.", has_waiting=False, effects=effects)
     assert not outbound(effects)
     assert session.next_out_seq == 1
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chatlane.domain.commands.notices import RATE_LIMITED
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.ids import derived_id
 from chatlane.domain.limits.admission import admit
+from chatlane.domain.notices import NoticeId
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.durations import format_duration
 from chatlane.store import admission
@@ -75,7 +75,9 @@ class Admission:
         limit = over.limit
         if not self._buckets[over.key].may_tell(limit, message.stored_at):
             return
-        text = RATE_LIMITED.format(messages=limit.messages, per=format_duration(limit.per))
+        text = message.notices.text(
+            NoticeId.RATE_LIMITED, messages=limit.messages, per=format_duration(limit.per)
+        )
         speaking = Speaking(
             session,
             message.agent.name,

@@ -27,6 +27,7 @@ from chatlane.domain.counts import CountName
 from chatlane.domain.effects import TitleRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.lanes import not_before
+from chatlane.domain.notices import NoticeId
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.sessions.session_flags import end_session
 from chatlane.domain.states import Session
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from chatlane.domain.commands.session_summaries import ShownList
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import Placement, ResolvedMessage
+    from chatlane.domain.notices import Notices
 
 MAX_LISTED: Final = 10
 _NO_TITLE: Final = "-"
@@ -71,6 +73,15 @@ class CommandInvocation(NamedTuple):
         if self.session is None:
             raise ValueError(self.name)
         return self.session
+
+    @property
+    def notices(self) -> Notices:
+        """Return the texts in the language of the platform."""
+        return self.arrived.notices
+
+    def text(self, notice_id: NoticeId) -> str:
+        """Return a text without fields in the language of the platform."""
+        return self.notices.text(notice_id)
 
     @property
     def passes_on(self) -> bool:
@@ -158,7 +169,9 @@ class CommandHandlers:
         if not invocation.rest and not (is_permitted and invocation.passes_on):
             self.placement.mark_seen(arrived)
         if not is_permitted:
-            self.answer(invocation, replies.refused(invocation.name, rules.prefix))
+            self.answer(
+                invocation, replies.refused(invocation.notices, invocation.name, rules.prefix)
+            )
             self.bring_rest(invocation)
         return invocation if is_permitted else None
 
@@ -175,7 +188,10 @@ class CommandHandlers:
         arrived = invocation.arrived
         begin = len(self.effects.publications)
         has_files = arrived.event.attachments and not (invocation.passes_on or invocation.rest)
-        self._say(arrived, f"{said}\n{replies.FILES_UNREAD}" if has_files else said)
+        self._say(
+            arrived,
+            f"{said}\n{invocation.text(NoticeId.ATTACHMENTS_IGNORED)}" if has_files else said,
+        )
         self.effects.trace(begin, arrived.trace)
 
     def _say(self, arrived: ResolvedMessage, said: str) -> None:
@@ -203,9 +219,13 @@ class CommandHandlers:
         reason = ResetReason.REQUESTED if behind is not None else None
         following = self.placement.start(arrived, reason, behind)
         _own(following, arrived)
-        lines = [replies.NEW_IN_ONE_PLACE if invocation.is_in_several_places else replies.NEW]
+        lines = [
+            invocation.text(NoticeId.STARTED_HERE)
+            if invocation.is_in_several_places
+            else invocation.text(NoticeId.STARTED)
+        ]
         if invocation.is_in_several_places and invocation.is_running:
-            lines.append(replies.STILL_ANSWERED)
+            lines.append(invocation.text(NoticeId.ANSWER_STILL_ARRIVES))
         if title := shown_title(invocation.argument):
             lines.append(self.entitle(following, title, invocation))
         return "\n".join(lines)
@@ -214,38 +234,48 @@ class CommandHandlers:
         """Show, set or remove the title."""
         session = invocation.session
         if session is None:
-            return replies.NO_CONVERSATION
+            return invocation.text(NoticeId.NO_CONVERSATION)
         title = shown_title(invocation.argument)
         if not title:
             title_now = self.summaries.of(session).title
-            return replies.titled(title_now) if title_now else replies.NO_TITLE
+            return (
+                replies.titled(invocation.notices, title_now)
+                if title_now
+                else invocation.text(NoticeId.NO_TITLE)
+            )
         _own(session, invocation.arrived)
         return self.entitle(session, "" if title == _NO_TITLE else title, invocation)
 
     def entitle(self, session: Session, title: str, invocation: CommandInvocation) -> str:
         """Set the title of a session, unless it is too long or another session in scope has it."""
         if len(title) > MAX_TITLE_CHARACTERS:
-            return replies.title_too_long(MAX_TITLE_CHARACTERS)
+            return replies.title_too_long(invocation.notices, MAX_TITLE_CHARACTERS)
         scope = session.owner or session.session_key
         card = self.summaries.of(session)
         scopes = self.scope(invocation.arrived).title_scopes | {scope}
         holder = self.summaries.titled(title, scopes) if title else None
         if holder is not None and holder.id != session.id:
-            return replies.title_taken(title)
+            return replies.title_taken(invocation.notices, title)
         self.effects.titles.append(TitleRow(session.id, title or None, scope))
         card.title, card.title_scope = (title, scope) if title else (None, None)
-        return replies.titled(title) if title else replies.TITLE_CLEARED
+        return (
+            replies.titled(invocation.notices, title)
+            if title
+            else invocation.text(NoticeId.TITLE_CLEARED)
+        )
 
     def list_sessions(self, invocation: CommandInvocation) -> str:
         """Return the list of sessions that the person may name here."""
         summaries = self._listed(invocation)
         self._note_shown(invocation, summaries)
         if not summaries:
-            return replies.NO_OTHERS
+            return invocation.text(NoticeId.NO_CONVERSATIONS)
         current = None if invocation.session is None else invocation.session.id
-        text = replies.listing(summaries, current)
+        text = replies.listing(invocation.notices, summaries, current)
         is_choice = invocation.name is CommandName.RESUME
-        return replies.choice(text, invocation.rules.prefix) if is_choice else text
+        return (
+            replies.choice(invocation.notices, text, invocation.rules.prefix) if is_choice else text
+        )
 
     def _listed(self, invocation: CommandInvocation) -> list[SessionSummary]:
         self._refresh()
@@ -305,17 +335,23 @@ class CommandHandlers:
         names = (
             name for name in CommandName if may_use(invocation.arrived, invocation.rules, name)
         )
-        return replies.help_text(names, invocation.rules.prefix)
+        return replies.help_text(invocation.notices, names, invocation.rules.prefix)
 
     def nothing_to_stop(self, invocation: CommandInvocation) -> str:
         """Return the reply if no turn is live."""
         is_stream = invocation.arrived.agent.delivery == "stream"
-        return replies.NO_STOPPING if is_stream else replies.NOTHING_TO_STOP
+        return (
+            invocation.text(NoticeId.NOTHING_TO_STOP_STREAM)
+            if is_stream
+            else invocation.text(NoticeId.NOTHING_TO_STOP)
+        )
 
     def pass_on(self, invocation: CommandInvocation) -> str:
         """Deliver the text after a command to the agent as a separate message."""
         if not invocation.passes_on:
-            return replies.nothing_said(invocation.name, invocation.rules.prefix)
+            return replies.nothing_said(
+                invocation.notices, invocation.name, invocation.rules.prefix
+            )
         arrived, is_queued = invocation.arrived, invocation.name is CommandName.QUEUE
         message = arrived._replace(
             event=arrived.event.model_copy(update={"text": invocation.argument or None}),
@@ -328,10 +364,10 @@ class CommandHandlers:
         self.placement.route_behind_command(message)
         self.effects.trace(begin, arrived.trace)
         if arrived.agent.delivery == "stream":
-            return replies.EACH_BY_ITSELF
+            return invocation.text(NoticeId.ANSWERED_SEPARATELY)
         if not was_running:
-            return replies.ANSWERED_NOW
-        return replies.QUEUED if is_queued else replies.STEERED
+            return invocation.text(NoticeId.ANSWERED_NOW)
+        return invocation.text(NoticeId.QUEUED) if is_queued else invocation.text(NoticeId.STEERED)
 
     def bring_rest(self, invocation: CommandInvocation) -> None:
         """Deliver the text after the line of a command to the agent, with its attachments."""
@@ -345,25 +381,34 @@ class CommandHandlers:
 
     def not_now(self, invocation: CommandInvocation) -> str:
         """Return the reason why the transcript is not changed."""
-        return replies.STILL_RUNS if invocation.is_running else replies.NO_CONVERSATION
+        return (
+            invocation.text(NoticeId.WAIT_OR_STOP)
+            if invocation.is_running
+            else invocation.text(NoticeId.NO_CONVERSATION)
+        )
 
     def model(self, invocation: CommandInvocation) -> str:
         """Return the current model."""
         if invocation.session is None:
-            return replies.NO_CONVERSATION
+            return invocation.text(NoticeId.NO_CONVERSATION)
         name = self.summaries.of(invocation.session).model
-        return replies.model_now(name) if name else replies.NO_MODEL
+        return (
+            replies.model_now(invocation.notices, name)
+            if name
+            else invocation.text(NoticeId.NO_MODEL)
+        )
 
     def status(self, invocation: CommandInvocation) -> str:
         """Return the state of the conversation."""
         behind = self.placement.find_session(invocation.arrived)
         if behind is None:
-            return replies.NO_CONVERSATION
+            return invocation.text(NoticeId.NO_CONVERSATION)
         self._refresh()
         card = self.summaries.of(behind)
         placed_now = self.summaries.waiting[behind.id]
         placed_now += sum(row.session_id == behind.id for row in self.effects.waiting)
         return replies.status(
+            invocation.notices,
             card,
             behind.agent,
             waiting=card.waiting + placed_now,

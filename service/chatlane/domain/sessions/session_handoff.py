@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from chatlane.domain.ids import derived_id
+from chatlane.domain.notices import NoticeId
 from chatlane.domain.outbound_builder import Speaking
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.outbound import OutboundKind
@@ -13,6 +14,7 @@ from chatlane_schemas.results import Part
 
 if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
+    from chatlane.domain.notices import Notices
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.states import Session
     from chatlane_schemas.source import Source
@@ -20,16 +22,13 @@ if TYPE_CHECKING:
 _NOT_ANNOUNCED: Final = UUID(int=0)
 
 _ALWAYS_TOLD: Final = {
-    ResetReason.SUSPENDED: "This is a new conversation: the last one could not continue.",
-    ResetReason.RESUME_PENDING_EXPIRED: (
-        "This is a new conversation: the last one was interrupted too long ago."
-    ),
+    ResetReason.SUSPENDED: NoticeId.SESSION_SUSPENDED,
+    ResetReason.RESUME_PENDING_EXPIRED: NoticeId.SESSION_INTERRUPTED,
 }
 _TOLD_WHERE_WANTED: Final = {
-    ResetReason.IDLE: "This is a new conversation: the last one ended after a quiet time.",
-    ResetReason.DAILY: "This is a new conversation: a new one starts every day.",
+    ResetReason.IDLE: NoticeId.SESSION_IDLE,
+    ResetReason.DAILY: NoticeId.SESSION_DAILY,
 }
-NOTICES: Final = (*_ALWAYS_TOLD.values(), *_TOLD_WHERE_WANTED.values())
 
 # Reasons for an end that no user requested: the session after it is given the reason.
 _UNASKED: Final = {str(reason): reason for reason in (*_ALWAYS_TOLD, *_TOLD_WHERE_WANTED)}
@@ -74,7 +73,13 @@ def is_told_in(session: Session, place: UUID, *, is_first: bool) -> bool:
 
 
 def tell_chat(
-    session: Session, policy: ResetPolicy, target: Source, *, is_wanted: bool, effects: Effects
+    session: Session,
+    policy: ResetPolicy,
+    target: Source,
+    *,
+    is_wanted: bool,
+    notices: Notices,
+    effects: Effects,
 ) -> None:
     """Notify the chat once that a new conversation starts.
 
@@ -84,16 +89,17 @@ def tell_chat(
     Args:
         target: Where the message that opened the session came from.
         is_wanted: Whether the platform wants such notices.
+        notices: The texts in the language of the platform.
     """
     reason = session.start_reason
     if reason is None:
         return
-    text = _ALWAYS_TOLD.get(reason)
-    if text is None and is_wanted and policy.notify and session.reset_had_activity:
-        text = _TOLD_WHERE_WANTED.get(reason)
-    if text is None:
+    notice = _ALWAYS_TOLD.get(reason)
+    if notice is None and is_wanted and policy.notify and session.reset_had_activity:
+        notice = _TOLD_WHERE_WANTED.get(reason)
+    if notice is None:
         return
     at = session.started_at
     speaking = Speaking(session, session.agent, target, at, kind=OutboundKind.NOTICE)
     notice_id = derived_id(at, session.id.bytes, "reset notice")
-    speaking.say(Part(text=text), notice_id, effects)
+    speaking.say(Part(text=notices.text(notice)), notice_id, effects)

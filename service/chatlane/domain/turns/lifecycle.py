@@ -24,6 +24,7 @@ from chatlane.domain.effects import (
 )
 from chatlane.domain.fast_json import turn_notice
 from chatlane.domain.ids import derived_id, time_of
+from chatlane.domain.notices import NoticeId
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.sessions.session_flags import (
     count_answer,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.effects import Effects
     from chatlane.domain.log import Trace
+    from chatlane.domain.notices import Notices
     from chatlane.domain.states import Session
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
@@ -58,13 +60,8 @@ _REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
 MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
 _RETRY_PAUSE: Final = timedelta(seconds=5)
-_FAILURE_NOTICE: Final = "Sorry, I could not answer this. Please try again."
 # Attempts in a row, over all turns of a session, that may be lost with their workers.
 _STUCK_AFTER: Final = 3
-_STUCK_NOTICE: Final = (
-    "Sorry, I was interrupted again and again. Your next message starts a new conversation."
-)
-NOTICES: Final = (_FAILURE_NOTICE, _STUCK_NOTICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,13 @@ def _notify(turn: Turn, at: datetime, effects: Effects) -> None:
 
 
 def expire_lease(
-    turn: Turn, session: Session, *, max_attempts: int, has_waiting: bool, effects: Effects
+    turn: Turn,
+    session: Session,
+    *,
+    max_attempts: int,
+    has_waiting: bool,
+    notices: Notices,
+    effects: Effects,
 ) -> None:
     """End an expired lease: dispatch the turn again, or fail it after the last attempt.
 
@@ -182,11 +185,11 @@ def expire_lease(
     if session.interruptions >= max(_STUCK_AFTER, max_attempts):
         suspend_session(session, time_of(turn.id))
         error = "interrupted again and again; the session is suspended"
-        fail_turn(
-            turn, session, error, has_waiting=has_waiting, effects=effects, notice=_STUCK_NOTICE
-        )
+        text = notices.text(NoticeId.TURN_STUCK)
+        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
     elif turn.tries >= max_attempts:
-        fail_turn(turn, session, "lease expired", has_waiting=has_waiting, effects=effects)
+        text = notices.text(NoticeId.TURN_FAILED)
+        fail_turn(turn, session, "lease expired", text, has_waiting=has_waiting, effects=effects)
     else:
         repeat_notice(turn, effects)
 
@@ -198,6 +201,7 @@ def settle(
     *,
     max_attempts: int,
     has_waiting: bool,
+    notices: Notices,
     effects: Effects,
 ) -> None:
     """Apply the result of a turn once; late, repeated and invalid results change no turn."""
@@ -220,6 +224,7 @@ def settle(
             turn,
             max_attempts=max_attempts,
             has_waiting=has_waiting,
+            notices=notices,
             effects=effects,
         )
         note_end(turn, session, arrived.stored_at)
@@ -243,6 +248,7 @@ def _end(
     *,
     max_attempts: int,
     has_waiting: bool,
+    notices: Notices,
     effects: Effects,
 ) -> None:
     """End the current attempt with its result, and the turn unless it is retried."""
@@ -258,7 +264,8 @@ def _end(
         if result.transcript:
             # Tool calls and other steps before the failure did take place.
             effects.messages.extend(_transcript(arrived, session, turn))
-        fail_turn(turn, session, result.error or "failed", has_waiting=has_waiting, effects=effects)
+        error, text = result.error or "failed", notices.text(NoticeId.TURN_FAILED)
+        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
     else:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
 
@@ -338,12 +345,12 @@ def fail_turn(
     turn: Turn,
     session: Session,
     error: str,
+    notice: str,
     *,
     has_waiting: bool,
     effects: Effects,
-    notice: str = _FAILURE_NOTICE,
 ) -> None:
-    """Fail a turn: record a dead letter, notify the chat, and free the session."""
+    """Fail a turn: record a dead letter, send the notice to the chat, and free the session."""
     at = time_of(turn.id)
     effects.unanswered.append(UnansweredTurn(turn.id, Unanswered.FAILED))
     turn.state = "failed"
