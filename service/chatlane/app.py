@@ -56,8 +56,9 @@ from chatlane.observability.tracing import sending_traces
 from chatlane.outbox.publisher import open_publisher
 from chatlane.outbox.relay import Relay
 from chatlane.outbox.undeliverable import UndeliverableMessages
-from chatlane.postgres import blockers, probe
+from chatlane.postgres import blockers
 from chatlane.postgres.migrations import verify_schema
+from chatlane.postgres.pool import probe_write
 from chatlane.privacy.erasure_list import ErasedMessageCleaner, deleted_of_log, require_keys
 from chatlane.privacy.stream_erasure import StreamErasure
 from chatlane.reconciliation.backlogs import Backlogs
@@ -186,7 +187,7 @@ class App:
 
     async def _write(self) -> None:
         async with self.store.transaction() as connection:
-            await probe.write(connection, self.router_id)
+            await probe_write(connection, self.router_id)
 
     def _complaints(self) -> list[str]:
         if self.survey is None or self.reconciler is None or self.drift is None:

@@ -11,7 +11,7 @@ from chatlane.jobs import Job, attempt
 from chatlane.nats.tasks import run_together
 from chatlane.store import admission, api_requests, bots, dead_letter_shares, dead_letters
 from chatlane.store.addressing import dedupe_partitions
-from chatlane.store.conversations import shown_lists
+from chatlane.store.conversations import session_summaries
 from chatlane.store.history import edits
 from chatlane.store.logs import routers
 
@@ -150,7 +150,9 @@ class TableMaintenance:
         after: bytes | None = b""
         while after is not None:
             async with self._transaction() as connection:
-                after = await shown_lists.forget(connection, after, _LISTS_KEPT, _LISTS_AT_ONCE)
+                after = await session_summaries.forget_shown(
+                    connection, after, _LISTS_KEPT, _LISTS_AT_ONCE
+                )
 
     async def forget_requests(self) -> None:
         """Delete stored replies of requests that callers no longer repeat."""

@@ -3,34 +3,68 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from chatlane.api.problems import problem_text
 from chatlane.errors import TransientError
 from chatlane.observability.logs import get_logger
+from chatlane.requests.change_service import CHANGES
 from chatlane.store.audit import Operator
 from chatlane_schemas.codec import DecodeError, decode, encode
-from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, new_envelope_id
+from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, Record, new_envelope_id
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from uuid import UUID
 
-    from chatlane.api.api_request import ApiRequest
     from chatlane.observability.metrics import Metrics
 
 _log = get_logger("api")
 
 RequestT = TypeVar("RequestT", bound=Envelope)
+ItemT = TypeVar("ItemT", bound=Record)
 
 # Half of the NATS default payload limit; larger answers continue on another page.
 MAX_REPLY_BYTES: Final = 512 * 1024
+# Reserved for the envelope around the items of a page.
+ITEM_BYTES: Final = MAX_REPLY_BYTES - 1024
 # Part of the server's payload limit that is reserved for the headers of an answer.
 _HEADER_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request and the tokens of its subject, the only trusted facts about its caller.
+
+    Attributes:
+        agent: If given, the caller sees only sessions of this agent.
+        account: Platform and account; if given, the caller acts for a user who talks to it.
+    """
+
+    principal: str
+    body: bytes
+    agent: str | None = None
+    account: tuple[str, str] | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """The caller is a worker or a front end; a caller bound to neither is an operator."""
+        return self.agent is not None or self.account is not None
+
+
+Handle: TypeAlias = Callable[[ApiRequest], Awaitable[bytes]]
+"""Answers a request; never raises."""
+Reads: TypeAlias = Mapping[str, tuple[type[Envelope], Callable[[Any], Awaitable[Envelope]]]]
+"""The model of each read-only request and the function that answers it, by method."""
+MakeChange: TypeAlias = Callable[[str, Any, bytes], Awaitable[Envelope]]
+"""Makes a change once, given the caller (an `Operator` if it is to be audited), the request, and a
+digest of its content."""
 
 
 class RequestHandler:
@@ -56,70 +90,68 @@ class RequestHandler:
         self._agent_of = agent_of
         self._note_read = note_read
 
+    def reads(self, table: Reads) -> dict[str, Handle]:
+        """Return the handlers of read-only requests, by method."""
+        return {
+            method: partial(self._answer_read, method, model, read)
+            for method, (model, read) in table.items()
+        }
+
+    def changes(self, make_change: MakeChange) -> dict[str, Handle]:
+        """Return the handlers of requests that change something, by method."""
+        return {
+            change.method: partial(self._answer_once, change.method, model, make_change)
+            for model, change in CHANGES.items()
+        }
+
     async def answer(
         self,
         method: str,
-        request: type[RequestT],
-        asked: ApiRequest,
+        model: type[RequestT],
         act: Callable[[RequestT], Awaitable[Envelope]],
+        asked: ApiRequest,
     ) -> bytes:
         """Return the encoded reply of `act`, or an `ApiReply` with the reason for a refusal."""
         started = time.monotonic()
-        reply = await self._reply(method, request, asked, act)
-        error = reply.error if isinstance(reply, ApiReply) else None
-        took = timedelta(seconds=time.monotonic() - started)
-        self._metrics.api_requests.labels(method, error.code if error else "ok").inc()
-        self._metrics.api_seconds.labels(method).observe(took.total_seconds())
+        reply = await self._reply(method, model, act, asked)
+        code = _error_code(reply) or "ok"
+        self._metrics.api_requests.labels(method, code).inc()
+        self._metrics.api_seconds.labels(method).observe(time.monotonic() - started)
         return self._within_payload_limit(method, encode(reply))
 
-    async def answer_read(
+    async def _answer_read(
         self,
         method: str,
-        request: type[RequestT],
-        asked: ApiRequest,
+        model: type[RequestT],
         read: Callable[[RequestT], Awaitable[Envelope]],
+        asked: ApiRequest,
     ) -> bytes:
         """Answer a read-only request; for an operator, write the audit entry before the reply."""
 
-        async def act(decoded: RequestT) -> Envelope:
-            reply = await read(decoded)
+        async def act(request: RequestT) -> Envelope:
+            reply = await read(request)
             if self._note_read is not None and not asked.is_bound:
-                error = reply.error if isinstance(reply, ApiReply) else None
                 await self._note_read(
                     Operator(asked.principal, method),
-                    getattr(decoded, "session_id", None),
-                    error.code if error else "done",
+                    getattr(request, "session_id", None),
+                    _error_code(reply) or "done",
                 )
             return reply
 
-        return await self.answer(method, request, asked, act)
+        return await self.answer(method, model, act, asked)
 
-    async def answer_once(
-        self,
-        method: str,
-        request: type[RequestT],
-        asked: ApiRequest,
-        decide: Callable[[str, RequestT, bytes], Awaitable[Envelope]],
+    async def _answer_once(
+        self, method: str, model: type[RequestT], change: MakeChange, asked: ApiRequest
     ) -> bytes:
-        """Answer a request that changes something.
-
-        Args:
-            method: Name of the request.
-            request: Model of the request.
-            asked: The request as received.
-            decide: Makes the change, given the caller (an `Operator` if it is to be audited), the
-                request, and a digest of its content.
-        """
-
-        async def act(decoded: RequestT) -> Envelope:
+        async def act(request: RequestT) -> Envelope:
             # The same id for two kinds of request is as wrong as for two bodies. The time of
             # sending may differ, so that a caller can repeat a request after a restart.
-            content = decoded.model_dump_json(exclude={"at"}).encode()
+            content = request.model_dump_json(exclude={"at"}).encode()
             digest = sha256(method.encode() + b"\0" + content).digest()
-            who = asked.principal if asked.is_bound else Operator(asked.principal, method)
-            return await decide(who, decoded, digest)
+            caller = asked.principal if asked.is_bound else Operator(asked.principal, method)
+            return await change(caller, request, digest)
 
-        return await self.answer(method, request, asked, act)
+        return await self.answer(method, model, act, asked)
 
     def _within_payload_limit(self, method: str, body: bytes) -> bytes:
         if len(body) <= self._max_payload() - _HEADER_BYTES:
@@ -135,13 +167,13 @@ class RequestHandler:
     async def _reply(
         self,
         method: str,
-        request: type[RequestT],
-        asked: ApiRequest,
+        model: type[RequestT],
         act: Callable[[RequestT], Awaitable[Envelope]],
+        asked: ApiRequest,
     ) -> Envelope:
         try:
-            decoded = decode(request, asked.body)
-            return await self._authorize(asked, decoded) or await act(decoded)
+            request = decode(model, asked.body)
+            return await self._authorize(asked, request) or await act(request)
         except DecodeError as exc:
             return refusal(ApiErrorCode.INVALID, problem_text(exc))
         except TransientError as exc:
@@ -184,3 +216,22 @@ def refusal(code: ApiErrorCode, message: str) -> ApiReply:
     return ApiReply(
         id=new_envelope_id(), at=datetime.now(UTC), error=ApiError(code=code, message=message)
     )
+
+
+def _error_code(reply: Envelope) -> ApiErrorCode | None:
+    return reply.error.code if isinstance(reply, ApiReply) and reply.error else None
+
+
+def fitting(items: Iterable[ItemT]) -> tuple[ItemT, ...]:
+    """Return the first items that fit into a reply together; at least one if there is any.
+
+    A single item always fits: it arrived in a body of at most 256 kB.
+    """
+    page: list[ItemT] = []
+    left = ITEM_BYTES
+    for item in items:
+        left -= len(item.model_dump_json(exclude_none=True).encode()) + 1
+        if left < 0 and page:
+            break
+        page.append(item)
+    return tuple(page)

@@ -7,24 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from faststream.nats import NatsRouter
 
-from chatlane.api.api_request import ApiRequest
+from chatlane.api.endpoint import ApiRequest
 from chatlane_schemas.topology.permissions import REPLY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from typing import Protocol
+    from collections.abc import Awaitable, Callable, Mapping
 
     from faststream.nats import NatsMessage
     from nats.aio.msg import Msg
 
-    from chatlane.api.api_request import Handle
-
-    class Handlers(Protocol):
-        """Handles some of the requests."""
-
-        def requests(self) -> Mapping[str, Handle]:
-            """Return the handler of each request, by noun and verb such as `session.get`."""
-
+    from chatlane.api.endpoint import Handle
 
 # The queue group: any one router answers a request.
 QUEUE: Final = "routers"
@@ -41,24 +33,21 @@ PRINCIPAL_TOKEN: Final = 3
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
-def build_router(handlers: Iterable[Handlers]) -> NatsRouter:
+def build_router(handlers: Mapping[str, Handle]) -> NatsRouter:
     """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
 
-    Principal, agent, platform and account may be any tokens here: NATS permissions pin them. Turn
-    requests of workers are answered in `direct`.
+    Each request is bound in the three forms that operators, workers and front ends use. Principal,
+    agent, platform and account may be any tokens here: NATS permissions pin them. Turn requests of
+    workers are answered in `turn_responder`.
+
+    Args:
+        handlers: The handler of each request, by noun and verb such as `session.get`.
     """
     router = NatsRouter()
-    for table in handlers:
-        for method, handle in table.requests().items():
-            _bind_request(router, method, handle)
+    for method, handle in handlers.items():
+        for subject in (method, f"{method}.*", f"{method}.*.*"):
+            _bind(router, subject, handle)
     return router
-
-
-def _bind_request(router: NatsRouter, method: str, handle: Handle) -> None:
-    """Bind a request in the three forms that operators, workers and front ends use."""
-    _bind(router, method, handle)
-    _bind(router, f"{method}.*", handle)
-    _bind(router, f"{method}.*.*", handle)
 
 
 def _bind(router: NatsRouter, method: str, handle: Handle) -> None:

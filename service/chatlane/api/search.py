@@ -7,82 +7,49 @@ import struct
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from chatlane.api.pages import fitting
+from chatlane.api.endpoint import fitting
+from chatlane.domain.sessions.refusals import invalid
 from chatlane.search.search_sql import Place
-from chatlane.search.tokens import MAX_CHARACTERS, search_of, snippet
+from chatlane.search.tokens import search_of, snippet
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.results import Role
-from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 from chatlane_schemas.session_api.transcripts import TranscriptHit, TranscriptHits, TranscriptSearch
 
 if TYPE_CHECKING:
-    from typing import Protocol
-    from uuid import UUID
-
-    from chatlane.api.api_request import ApiRequest, Handle
-    from chatlane.api.endpoint import RequestHandler
-    from chatlane.search.search_sql import Hit
+    from chatlane.api.endpoint import Reads
+    from chatlane.search.search_sql import Hit, SearchReads
     from chatlane.search.tokens import Search
-    from chatlane_schemas.session_api.people import Person
-
-    class Reads(Protocol):
-        """The store functions that the handlers use."""
-
-        async def search(
-            self,
-            search: Search,
-            *,
-            person: Person | None,
-            session_id: UUID | None,
-            agent: str | None,
-            behind: Place,
-            limit: int,
-            max_length: int,
-        ) -> tuple[Hit, ...]:
-            """Return matching rows, best first."""
-
 
 _START: Final = Place(math.inf, MAX_INT64)
 # Four bytes, as in the database, so that a cursor holds the exact rank.
 _RANK: Final = struct.Struct(">f")
 
 
-class SearchHandlers:
-    """The handler of `transcript.search`."""
+class SearchQueries:
+    """Answers `transcript.search`."""
 
-    def __init__(self, reads: Reads, request_handler: RequestHandler) -> None:
+    def __init__(self, reads: SearchReads) -> None:
         self._reads = reads
-        self._request_handler = request_handler
 
-    def requests(self) -> dict[str, Handle]:
-        """Return the handler of each request."""
-        return {"transcript.search": self.search}
-
-    async def search(self, asked: ApiRequest) -> bytes:
-        """Answer `transcript.search`."""
-        return await self._request_handler.answer_read(
-            "transcript.search", TranscriptSearch, asked, self._search
-        )
+    def table(self) -> Reads:
+        """Return the model of the request and the method that answers it."""
+        return {"transcript.search": (TranscriptSearch, self._search)}
 
     async def _search(self, request: TranscriptSearch) -> TranscriptHits:
+        now = datetime.now(UTC)
         search = search_of(request.query)
         if search is None:
-            return _refused("query: needs a word that has to be found")
-        found = await self._reads.search(
-            search,
-            person=request.acting_for,
-            session_id=request.session_id,
-            agent=request.agent,
-            behind=_START if request.cursor is None else _parsed(request.cursor),
-            limit=request.limit + 1,
-            max_length=MAX_CHARACTERS,
-        )
+            error = invalid("query: needs a word that has to be found")
+            return TranscriptHits(id=new_envelope_id(), at=now, error=error)
+        behind = _START if request.cursor is None else _parsed(request.cursor)
+        # One more than is shown, to learn whether there are more.
+        found = await self._reads.search(search, request, behind=behind, limit=request.limit + 1)
         page = fitting(_shown(hit, search) for hit in found[: request.limit])
         has_more = len(page) < len(found)
         return TranscriptHits(
             id=new_envelope_id(),
-            at=datetime.now(UTC),
+            at=now,
             hits=page,
             next_cursor=_cursor(found[len(page) - 1].place) if has_more else None,
         )
@@ -108,8 +75,3 @@ def _cursor(place: Place) -> str:
 def _parsed(cursor: str) -> Place:
     rank, _, identity = cursor.partition(".")
     return Place(_RANK.unpack(bytes.fromhex(rank))[0], min(int(identity), MAX_INT64))
-
-
-def _refused(message: str) -> TranscriptHits:
-    error = ApiError(code=ApiErrorCode.INVALID, message=message)
-    return TranscriptHits(id=new_envelope_id(), at=datetime.now(UTC), error=error)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from chatlane.api.pages import ITEM_BYTES, fitting, no_such_session
+from chatlane.api.endpoint import ITEM_BYTES, fitting
+from chatlane.domain.sessions.refusals import invalid, no_session
 from chatlane.domain.sessions.transcripts import (
     clean_start,
     reading_order,
@@ -16,7 +17,6 @@ from chatlane.domain.sessions.transcripts import (
 )
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
-from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 from chatlane_schemas.session_api.transcripts import (
     TranscriptLoad,
     TranscriptReply,
@@ -26,34 +26,12 @@ from chatlane_schemas.session_api.transcripts import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
 
-    from chatlane.api.api_request import ApiRequest, Handle
-    from chatlane.api.endpoint import RequestHandler
-    from chatlane.domain.sessions.transcripts import Link, Version
-    from chatlane.store.history.transcripts import RowsBefore
-    from chatlane_schemas.session_api.people import Person
-    from chatlane_schemas.session_api.transcripts import Revision, TranscriptEntry
-
-    class Reads(Protocol):
-        """The store functions that the handlers use."""
-
-        async def version(self, session_id: UUID, person: Person | None = None) -> Version | None:
-            """Return the version of a transcript, if it exists and belongs to the person."""
-
-        async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
-            """Return the session and those it continues; empty when it is unknown."""
-
-        async def rows(
-            self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
-        ) -> RowsBefore:
-            """Return rows of one session, newest first."""
-
-        async def revisions(
-            self, session_id: UUID, seq: int, *, before: int, limit: int
-        ) -> tuple[Revision, ...]:
-            """Return the earlier contents of a row, newest first."""
-
+    from chatlane.api.endpoint import Reads
+    from chatlane.domain.sessions.transcripts import Version
+    from chatlane.store.history.transcripts import TranscriptReads
+    from chatlane_schemas.session_api.sessions import ApiError
+    from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 # Rows read beyond a page, so that a call is not separated from its results; the result of a turn
 # has at most a thousand rows.
@@ -76,36 +54,23 @@ class _Page:
     before: _Place | None
 
 
-class TranscriptHandlers:
-    """The handlers of `transcript.load` and `transcript.revisions`."""
+class TranscriptQueries:
+    """Answers read-only requests about transcripts."""
 
-    def __init__(self, reads: Reads, request_handler: RequestHandler) -> None:
+    def __init__(self, reads: TranscriptReads) -> None:
         self._reads = reads
-        self._request_handler = request_handler
 
-    def requests(self) -> dict[str, Handle]:
-        """Return the handler of each request."""
+    def table(self) -> Reads:
+        """Return the model of each request and the method that answers it."""
         return {
-            "transcript.load": self.load,
-            "transcript.revisions": self.revisions,
+            "transcript.load": (TranscriptLoad, self._load),
+            "transcript.revisions": (TranscriptRevisions, self._revisions),
         }
-
-    async def load(self, asked: ApiRequest) -> bytes:
-        """Answer `transcript.load`."""
-        return await self._request_handler.answer_read(
-            "transcript.load", TranscriptLoad, asked, self._load
-        )
-
-    async def revisions(self, asked: ApiRequest) -> bytes:
-        """Answer `transcript.revisions`."""
-        return await self._request_handler.answer_read(
-            "transcript.revisions", TranscriptRevisions, asked, self._revisions
-        )
 
     async def _revisions(self, request: TranscriptRevisions) -> TranscriptRevisionsReply:
         now = _now()
         if await self._reads.version(request.session_id, request.acting_for) is None:
-            return TranscriptRevisionsReply(id=new_envelope_id(), at=now, error=no_such_session())
+            return TranscriptRevisionsReply(id=new_envelope_id(), at=now, error=no_session())
         before = MAX_INT64 if request.before is None else request.before
         # One more than is shown, to learn whether there are more.
         found = await self._reads.revisions(
@@ -124,14 +89,14 @@ class TranscriptHandlers:
         # old, and a change based on this page is refused.
         version = await self._reads.version(request.session_id, request.acting_for)
         if version is None:
-            return _refused(no_such_session())
+            return _refused(no_session())
         order = await self._order(request)
         start = _start(request)
         if request.cursor is not None and not request.whole_chain:
-            return _refused(_invalid("cursor: goes with whole_chain only; use before_seq"))
+            return _refused(invalid("cursor: goes with whole_chain only; use before_seq"))
         if start.session_id not in order:
             return _refused(
-                _invalid("cursor: must be the next_cursor of an answer about this conversation")
+                invalid("cursor: must be the next_cursor of an answer about this conversation")
             )
         page = await self._page(request, start)
         after = order[order.index(start.session_id) + 1 :]
@@ -212,10 +177,6 @@ def _reply(
 
 def _refused(error: ApiError) -> TranscriptReply:
     return TranscriptReply(id=new_envelope_id(), at=_now(), error=error)
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError(code=ApiErrorCode.INVALID, message=message)
 
 
 def _now() -> datetime:

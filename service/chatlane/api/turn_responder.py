@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
-from chatlane.api.api_request import ApiRequest
+from chatlane.api.endpoint import ApiRequest
 from chatlane.api.routes import (
     CONCURRENT,
     PENDING_BYTES,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from chatlane.api.api_request import Handle
+    from chatlane.api.endpoint import Handle
     from chatlane.api.turns import TurnHandlers
 
 # Requests in progress when the process stops are answered; a worker repeats the others.

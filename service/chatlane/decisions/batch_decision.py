@@ -25,7 +25,7 @@ from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.observability.logs import get_logger
 from chatlane.store import bots as store_bots
 from chatlane.store.addressing import aliases, dedupe_marks, identities, lanes
-from chatlane.store.conversations import lineage, sessions, shown_lists
+from chatlane.store.conversations import lineage, session_summaries, sessions
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
@@ -457,7 +457,9 @@ class BatchState:
     async def write(self) -> None:
         """Write the decisions."""
         await apply_busy_policy(self._unit_of_work.connection, self._effects)
-        await shown_lists.write(self._unit_of_work.connection, self._cards.shown.take_changes())
+        await session_summaries.write_shown(
+            self._unit_of_work.connection, self._cards.shown.take_changes()
+        )
         await self._unit_of_work.write(
             self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
         )

@@ -18,7 +18,7 @@ from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.notices import NoticeId
 from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
-from chatlane.store.conversations import session_flags, sessions
+from chatlane.store.conversations import session_changes, sessions
 from chatlane_schemas.session_api.session_changes import shown_title
 from chatlane_schemas.session_api.session_state import ModelOverride, without_credential
 from chatlane_schemas.session_api.sessions import ApiError
@@ -215,7 +215,7 @@ class CommandExecutor:
         card = self._command_handlers.summaries.of(session)
         if name == _CLEAR:
             session.model_override = None
-            await session_flags.override(self._connection, session.id, None)
+            await session_changes.override(self._connection, session.id, None)
             card.model = None
             return invocation.text(NoticeId.MODEL_CLEARED)
         try:
@@ -223,7 +223,7 @@ class CommandExecutor:
         except ValueError:
             return invocation.text(NoticeId.WRONG_MODEL)
         session.model_override = override.model_dump_json(exclude_none=True)
-        await session_flags.override(self._connection, session.id, session.model_override)
+        await session_changes.override(self._connection, session.id, session.model_override)
         card.model = name
         return replies.model_chosen(invocation.notices, name)
 

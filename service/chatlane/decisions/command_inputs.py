@@ -18,7 +18,7 @@ from chatlane.domain.commands.session_summaries import (
 )
 from chatlane.store.addressing import identities
 from chatlane.store.addressing.identities import Name
-from chatlane.store.conversations import lineage, session_summaries, shown_lists
+from chatlane.store.conversations import lineage, session_summaries
 from chatlane_schemas.session_api.session_changes import shown_title
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ async def open_reads(
         for message in invocation
         if message.command is not None and message.command.name in _LISTING
     }
-    shown = ShownLists(await shown_lists.find(connection, keys) if keys else {})
+    shown = ShownLists(await session_summaries.find_shown(connection, keys) if keys else {})
     return CommandReads(connection, wishes, SessionSummaries(scopes=scopes, shown=shown))
 
 

@@ -1,12 +1,14 @@
 """Find the connection that a transaction waits for."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
 
 if TYPE_CHECKING:
     from datetime import timedelta
+    from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
 
 
 class Blocker(NamedTuple):
@@ -30,7 +32,7 @@ SELECT pg_backend_pid(), set_config('lock_timeout', $1, true)
 """
 
 
-async def shorten_wait(connection: "PoolConnectionProxy", patience: "timedelta") -> int:
+async def shorten_wait(connection: Connection, patience: timedelta) -> int:
     """Set the lock timeout of this transaction; returns the process id of its backend."""
     milliseconds = max(1, round(patience.total_seconds() * 1000))
     pid: int = await connection.fetchval(SHORTEN_WAIT_SQL, str(milliseconds))
@@ -49,7 +51,7 @@ LIMIT 1
 """
 
 
-async def find(connection: "PoolConnectionProxy", pid: int) -> Blocker | None:
+async def find(connection: Connection, pid: int) -> Blocker | None:
     """Return the connection that a backend waits for; None if it does not wait.
 
     Args:

@@ -1,5 +1,7 @@
 """Run the SQL migrations with dbmate, and verify the schema version of a database."""
 
+from __future__ import annotations
+
 import asyncio
 import shutil
 import sys
@@ -11,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from chatlane.errors import ChatlaneError, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
 
 APPLIED_VERSIONS_SQL: Final[LiteralString] = """
 -- migrations: versions that were applied
@@ -81,7 +83,7 @@ def _without_password(text: str, dsn: str) -> str:
     return text
 
 
-async def verify_schema(connection: "PoolConnectionProxy") -> None:
+async def verify_schema(connection: Connection) -> None:
     """Reject a database that lacks a migration of this release.
 
     Newer migrations are accepted: they only expand the schema until every replica runs the
@@ -97,12 +99,12 @@ async def verify_schema(connection: "PoolConnectionProxy") -> None:
         )
 
 
-async def has_audit(connection: "PoolConnectionProxy") -> bool:
+async def has_audit(connection: Connection) -> bool:
     """Return whether the schema is new enough to audit the actions of operators."""
     return _AUDITED_FROM in await _applied_versions(connection)
 
 
-async def _applied_versions(connection: "PoolConnectionProxy") -> set[str]:
+async def _applied_versions(connection: Connection) -> set[str]:
     present = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
     applied = await connection.fetch(APPLIED_VERSIONS_SQL) if present else []
     return {row["version"] for row in applied}

@@ -5,18 +5,22 @@ session lock, and prepared statements can be switched off for old versions.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, LiteralString, TypeAlias
+from uuid import UUID
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
 from chatlane.errors import StoreUnavailableError
 from chatlane.postgres.asyncpg_patches import patch_asyncpg
 
-if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
+Connection: TypeAlias = PoolConnectionProxy
+"""A connection with a transaction in progress."""
+Transaction: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
+"""Opens a transaction; see `Store.transaction`."""
 
 # Error classes and codes that a retry may cure: connection (08), rejected login (28),
 # serialization and deadlock, lock and statement timeouts, resources (53), shutdown (57P0x), and a
@@ -33,6 +37,28 @@ _STALE_SERVER: Final = ("25006", "57P", "08")
 # asyncpg raises an internal error on a connection that a stopping server closed between two
 # statements.
 _BROKEN: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
+
+def columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Return the column arrays that one `unnest` statement writes; `width` empty ones for no rows."""
+    transposed = [list(column) for column in zip(*rows, strict=True)]
+    return transposed or [[] for _ in range(width)]
+
+
+def count_of(status: str) -> int:
+    """Return the number of rows from the status of a statement, such as `DELETE 3`."""
+    return int(status.rpartition(" ")[2])
+
+
+PROBE_SQL: Final[LiteralString] = """
+-- probe: a write that changes nothing, in a row that only this process writes
+UPDATE routers SET version = version WHERE id = $1
+"""
+
+
+async def probe_write(connection: Connection, router: UUID) -> None:
+    """Check that Postgres accepts writes; a demoted primary rejects this even if no row matches."""
+    await connection.execute(PROBE_SQL, router)
 
 
 def is_transient(sqlstate: str) -> bool:
@@ -77,7 +103,7 @@ class Store:
         )
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator["PoolConnectionProxy"]:
+    async def transaction(self) -> AsyncIterator[Connection]:
         """Run the block in one READ COMMITTED transaction; roll back on any exception.
 
         Raises:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic_core import from_json, to_json
 
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 from chatlane.privacy.erasure_rules import Row, Said
 from chatlane.search import index_sql
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.effects import ErasedRow
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 from chatlane.privacy.erasure_rules import Listed
 from chatlane.store.logs.log_trims import NO_HOLES, Holes
 

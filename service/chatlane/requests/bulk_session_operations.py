@@ -6,32 +6,29 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from chatlane.decisions.operations.request_context import refused
 from chatlane.domain.effects import Effects
+from chatlane.domain.sessions.refusals import conflict
 from chatlane.domain.sessions.session_flags import end_session
 from chatlane.store import audit, turns
 from chatlane.store.addressing import identities
-from chatlane.store.api_requests import answer_once
 from chatlane.store.conversations import removals, sessions
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.session_api.session_sweeps import (
-    SessionCleanup,
-    SessionPrune,
-    SessionSweepReply,
-)
-from chatlane_schemas.session_api.sessions import ApiErrorCode
+from chatlane_schemas.session_api.session_sweeps import SessionSweepReply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncpg.pool import PoolConnectionProxy
-
-    from chatlane.decisions.operations.request_context import Case, Outcome
-    from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
+    from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.states import Session
+    from chatlane.postgres.pool import Connection
+    from chatlane.requests.context import Call, Case, Outcome
     from chatlane.store.conversations.removals import Candidate
-    from chatlane_schemas.session_api.session_sweeps import SessionRemove
+    from chatlane_schemas.session_api.session_sweeps import (
+        SessionCleanup,
+        SessionPrune,
+        SessionRemove,
+    )
 
 # Rows that one statement deletes in some hundred milliseconds; a single session may have more.
 _ROWS_AT_ONCE: Final = 20_000
@@ -42,18 +39,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 async def remove(_request: SessionRemove, case: Case) -> Outcome:
     """Delete a session and its transcript, unless a worker has its turn or a hold keeps it."""
-    session, connection = case.session, case.unit_of_work.connection
-    if session.id not in await _removable(connection, [session], case.at):
-        return refused(
-            ApiErrorCode.CONFLICT, "a worker has a turn of the session, or a hold keeps it"
-        )
-    await _remove(case.unit_of_work, [session], case.at)
+    session, call = case.session, case.call
+    if session.id not in await _removable(call.connection, [session], call.at):
+        return conflict("a worker has a turn of the session, or a hold keeps it")
+    await _remove(call.unit_of_work, [session], call.at)
     return session.id
 
 
-async def _removable(
-    connection: PoolConnectionProxy, found: Sequence[Session], at: datetime
-) -> set[UUID]:
+async def _removable(connection: Connection, found: Sequence[Session], at: datetime) -> set[UUID]:
     """Return the locked sessions without a claimed turn and without a hold."""
     live = {session.active_turn: session for session in found if session.active_turn is not None}
     claimed = {
@@ -81,83 +74,47 @@ async def _remove(unit_of_work: UnitOfWork, gone: Sequence[Session], at: datetim
     await unit_of_work.write(effects)
 
 
-class BulkSessionService:
-    """Ends and deletes many sessions for callers of the API; runs each request once.
-
-    Args:
-        writer: Opens the transactions.
-    """
-
-    def __init__(self, writer: UnitOfWorkFactory) -> None:
-        self._writer = writer
-
-    async def sweep(
-        self, principal: str, request: SessionPrune | SessionCleanup, digest: bytes
-    ) -> SessionSweepReply:
-        """Apply a request to a batch of sessions; a repeated request gets the first answer.
-
-        Args:
-            principal: The caller; request ids are unique per principal.
-            request: The operation.
-            digest: Digest of the request's content, to detect another request under the same id.
-
-        Raises:
-            TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
-        """
-        async with self._writer.begin() as unit_of_work:
-
-            async def decide(at: datetime) -> SessionSweepReply:
-                if isinstance(request, SessionPrune):
-                    done, cursor = await _prune(unit_of_work, request, at)
-                else:
-                    done, cursor = await _clean_up(unit_of_work, request, at)
-                return SessionSweepReply(
-                    id=new_envelope_id(), at=datetime.now(UTC), done=done, next_cursor=cursor
-                )
-
-            return await answer_once(
-                unit_of_work.connection, principal, request, digest, SessionSweepReply, decide
-            )
-
-
-async def _prune(
-    unit_of_work: UnitOfWork, request: SessionPrune, at: datetime
-) -> tuple[int, UUID | None]:
-    since = at - timedelta(days=min(request.idle_days, (at - _EPOCH).days))
+async def prune(request: SessionPrune, call: Call) -> SessionSweepReply:
+    """End a batch of sessions without recent activity."""
+    since = call.at - timedelta(days=min(request.idle_days, (call.at - _EPOCH).days))
     found = await removals.find_open(
-        unit_of_work.connection,
+        call.connection,
         above=request.cursor or _BELOW_ALL,
         below=_first_id(since),
         limit=request.limit,
     )
-    locked = await sessions.lock_free(unit_of_work.connection, found)
-    forgotten = await removals.find_forgotten(unit_of_work.connection, locked, since)
+    locked = await sessions.lock_free(call.connection, found)
+    forgotten = await removals.find_forgotten(call.connection, locked, since)
     effects = Effects()
     ended = [locked[session_id] for session_id in sorted(forgotten)]
     for session in ended:
-        end_session(session, at, EndReason.PRUNED, effects)
-    await unit_of_work.write(effects, sessions_of=ended)
-    return len(ended), found[-1] if len(found) == request.limit else None
+        end_session(session, call.at, EndReason.PRUNED, effects)
+    await call.unit_of_work.write(effects, sessions_of=ended)
+    return _reply(len(ended), found[-1] if len(found) == request.limit else None)
 
 
-async def _clean_up(
-    unit_of_work: UnitOfWork, request: SessionCleanup, at: datetime
-) -> tuple[int, UUID | None]:
-    connection, person = unit_of_work.connection, request.acting_for
+async def clean_up(request: SessionCleanup, call: Call) -> SessionSweepReply:
+    """Delete a batch of the sessions that a kind of caller opened."""
     found = await removals.of_origin(
-        connection,
+        call.connection,
         request.origin,
         below=request.cursor or _ABOVE_ALL,
-        theirs=await identities.find_owners(connection, person),
+        owners=await identities.find_owners(call.connection, request.acting_for),
         limit=request.limit,
     )
     some = _bounded(found)
-    locked = await sessions.lock_free(connection, [candidate.id for candidate in some])
-    removable = await _removable(connection, list(locked.values()), at)
+    locked = await sessions.lock_free(call.connection, [candidate.id for candidate in some])
+    removable = await _removable(call.connection, list(locked.values()), call.at)
     removed = [locked[session_id] for session_id in sorted(removable)]
-    await _remove(unit_of_work, removed, at)
+    await _remove(call.unit_of_work, removed, call.at)
     is_last = len(some) == len(found) < request.limit
-    return len(removed), None if is_last else some[-1].id
+    return _reply(len(removed), None if is_last else some[-1].id)
+
+
+def _reply(done: int, cursor: UUID | None) -> SessionSweepReply:
+    return SessionSweepReply(
+        id=new_envelope_id(), at=datetime.now(UTC), done=done, next_cursor=cursor
+    )
 
 
 def _bounded(found: Sequence[Candidate]) -> Sequence[Candidate]:

@@ -1,23 +1,27 @@
-"""Decide requests that change the settings, the title or the end of one session."""
+"""Decide requests that change the settings, the title, the end or the flags of one session."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from pydantic_core import PydanticCustomError, to_json
 
-from chatlane.decisions.operations.cancellation import stop_session
-from chatlane.decisions.operations.request_context import Shown, refused
 from chatlane.decisions.operations.switch_and_fork import policy_of
 from chatlane.domain.effects import Effects
-from chatlane.domain.sessions.session_flags import end_session, next_session, reopen_session
-from chatlane.domain.states import Lane
+from chatlane.domain.sessions.refusals import conflict, invalid, stale
+from chatlane.domain.sessions.session_flags import (
+    end_session,
+    leave_note,
+    mark_interrupted,
+    reopen_session,
+    suspend_session,
+    unmark_interrupted,
+)
 from chatlane.store.addressing import lanes
-from chatlane.store.conversations import lineage, session_changes
+from chatlane.store.conversations import lineage, session_changes, timed_resets
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_api.session_changes import checked_config
-from chatlane_schemas.session_api.sessions import ApiErrorCode
-from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,29 +29,38 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from chatlane.decisions.operations.request_context import Case, Outcome
+    from chatlane.requests.context import Case, Outcome
     from chatlane_schemas.session_api.session_changes import (
         SessionArchive,
         SessionEnd,
         SessionReopen,
-        SessionReset,
         SessionTitle,
         SessionUpdate,
     )
+    from chatlane_schemas.session_api.session_life import (
+        SessionHold,
+        SessionMark,
+        SessionNote,
+        SessionOverride,
+        SessionRelease,
+        SessionSuspend,
+        SessionUnmark,
+    )
+    from chatlane_schemas.session_api.sessions import ApiError
+
+_MAX_HOLDS: Final = 100
 
 
 async def update(request: SessionUpdate, case: Case) -> Outcome:
     """Set the working directory, the model and the configuration of a session."""
-    connection = case.unit_of_work.connection
+    connection = case.connection
     chosen = request.config
     if request.config_patch is not None:
         current = await session_changes.find_config(connection, case.session.id)
         try:
             chosen = checked_config(merge_patch(current, request.config_patch))
         except PydanticCustomError as exc:
-            return refused(
-                ApiErrorCode.INVALID, f"config_patch: the result is refused: {exc.message()}"
-            )
+            return invalid(f"config_patch: the result is refused: {exc.message()}")
     config = None if chosen is None else to_json(chosen).decode()
     await session_changes.update_preferences(
         connection,
@@ -62,16 +75,16 @@ async def update(request: SessionUpdate, case: Case) -> Outcome:
 
 async def set_title(request: SessionTitle, case: Case) -> Outcome:
     """Set the title of a session, which must be unique among the sessions of its owner."""
-    connection = case.unit_of_work.connection
+    connection = case.connection
     if not await session_changes.set_title(connection, case.session, request.title):
-        return refused(ApiErrorCode.CONFLICT, "another session of the owner has this title")
+        return conflict("another session of the owner has this title")
     return case.session.id
 
 
 async def archive(request: SessionArchive, case: Case) -> UUID:
     """Archive a session, or restore it from the archive."""
     await session_changes.archive(
-        case.unit_of_work.connection, case.session.id, case.at, archived=request.archived
+        case.connection, case.session.id, case.call.at, archived=request.archived
     )
     return case.session.id
 
@@ -80,44 +93,105 @@ async def end(_request: SessionEnd, case: Case) -> UUID:
     """End a session; if it has ended before, keep its end."""
     if case.session.ended_at is None:
         effects = Effects()
-        end_session(case.session, case.at, EndReason.REQUESTED, effects)
-        await case.unit_of_work.write(effects, sessions_of=[case.session])
+        end_session(case.session, case.call.at, EndReason.REQUESTED, effects)
+        await case.call.unit_of_work.write(effects, sessions_of=[case.session])
     return case.session.id
 
 
 async def reopen(_request: SessionReopen, case: Case) -> Outcome:
     """Reopen an ended session, or resume a suspended one."""
-    session, connection = case.session, case.unit_of_work.connection
+    session, connection = case.session, case.connection
     if session.ended_at is None and session.suspended_at is None:
         return session.id
     tips = await lineage.find_tips(connection, [session.id])
     if session.end_reason == EndReason.MERGED or tips[session.id] != session.id:
-        return refused(ApiErrorCode.CONFLICT, "the session continues in another one")
-    reopen_session(session, case.at, policy_of(case.catalog, session.session_key))
+        return conflict("the session continues in another one")
+    reopen_session(session, case.call.at, policy_of(case.call.catalog, session.session_key))
     await session_changes.reopen(connection, session)
     return session.id
 
 
-async def reset(_request: SessionReset, case: Case) -> Outcome:
-    """Stop and end a session, drop its waiting messages, and open the next session of its lanes."""
+async def suspend(_request: SessionSuspend, case: Case) -> Outcome:
+    """Suspend a session."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    suspend_session(case.session, case.call.at)
+    return await _flagged(case)
+
+
+async def mark(request: SessionMark, case: Case) -> Outcome:
+    """Mark a session as interrupted; a suspended session cannot be marked."""
     session = case.session
-    keys = await lanes.find_keys_of(case.unit_of_work.connection, session.id)
-    if not keys:
-        return refused(ApiErrorCode.STALE, "no lane leads to the session any more")
-    effects = Effects()
-    stopped = await stop_session(
-        case.unit_of_work.connection, session, CancelReason.SESSION_ENDED, case.at, effects
+    if session.ended_at is not None:
+        return _has_ended()
+    if session.suspended_at is not None:
+        return conflict("the session is suspended")
+    mark_interrupted(session, case.call.at, request.reason)
+    await timed_resets.look_soon(case.connection, session.id)
+    return await _flagged(case)
+
+
+async def unmark(_request: SessionUnmark, case: Case) -> Outcome:
+    """Remove the mark of an interruption."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    unmark_interrupted(case.session)
+    await timed_resets.look_soon(case.connection, case.session.id)
+    return await _flagged(case)
+
+
+async def _flagged(case: Case) -> Outcome:
+    if case.session.has_new_flags:
+        await case.call.unit_of_work.write(Effects(), sessions_of=[case.session])
+    return case.session.id
+
+
+async def hold(request: SessionHold, case: Case) -> Outcome:
+    """Set or renew a hold."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    has_live_turn = await session_changes.hold(
+        case.connection,
+        case.session.id,
+        request.name,
+        now=case.call.at,
+        until=case.call.at + timedelta(seconds=request.lasts_s),
+        most=_MAX_HOLDS,
     )
-    if session.ended_at is None:
-        end_session(session, case.at, EndReason.REQUESTED, effects)
-    key = session.session_key if session.session_key in keys else min(keys)
-    policy = policy_of(case.catalog, key)
-    following = next_session(
-        session, session_key=key, at=case.at, trigger=case.trigger, policy=policy, effects=effects
-    )
-    moved = [Lane(lane_key, following.id, bound_to=session.id) for lane_key in keys]
-    await case.unit_of_work.write(effects, lanes_of=moved, sessions_of=[session, following])
-    return Shown(following.id, dropped=stopped.dropped)
+    if not has_live_turn:
+        return conflict("too many holds of one session")
+    return case.session.id
+
+
+async def release(request: SessionRelease, case: Case) -> Outcome:
+    """End a hold, even if the session has ended meanwhile."""
+    connection, session_id = case.connection, case.session.id
+    await session_changes.release(connection, session_id, request.name, case.call.at)
+    await timed_resets.look_soon(connection, session_id)
+    return case.session.id
+
+
+async def override(request: SessionOverride, case: Case) -> Outcome:
+    """Replace the whole model override of a session."""
+    if case.session.ended_at is not None:
+        return _has_ended()
+    chosen = request.override
+    text = None if chosen is None else chosen.model_dump_json(exclude_none=True)
+    await session_changes.override(case.connection, case.session.id, text)
+    return case.session.id
+
+
+async def note(request: SessionNote, case: Case) -> Outcome:
+    """Store a note for the next session, unless another session has followed this one."""
+    session, connection = case.session, case.connection
+    if session.ended_at is not None and not await lanes.find_keys_of(connection, session.id):
+        return stale("another session has followed this one")
+    leave_note(session, request.note)
+    return await _flagged(case)
+
+
+def _has_ended() -> ApiError:
+    return conflict("the session has ended")
 
 
 def merge_patch(target: JsonValue, patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -5,17 +5,19 @@ Indexing runs after the writes and takes no session lock. The row of a session i
 and wait until the indexer's transaction ends.
 """
 
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
+from __future__ import annotations
 
-from chatlane.postgres.columns import columns
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.postgres.pool import columns
 from chatlane.search.tokens import document
 from chatlane_schemas.fields import MAX_INT64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
 
 
 class Filling(NamedTuple):
@@ -70,7 +72,7 @@ ORDER BY progress.session_id FOR NO KEY UPDATE OF progress SKIP LOCKED
 """
 
 
-async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[Filling]:
+async def lock(connection: Connection, ids: Iterable[UUID]) -> list[Filling]:
     """Lock the progress of sessions and return it; skips sessions that another transaction has locked."""
     wanted = sorted(ids)
     await connection.execute(BEGIN_SQL, wanted)
@@ -84,7 +86,7 @@ DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
 """
 
 
-async def start_over(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> None:
+async def start_over(connection: Connection, ids: Sequence[UUID]) -> None:
     """Remove all rows of sessions from the index; the caller resets their progress."""
     await connection.execute(START_OVER_SQL, ids)
 
@@ -117,7 +119,7 @@ LIMIT $4
 
 
 async def next_rows(
-    connection: "PoolConnectionProxy", sessions: "Sequence[Filling]", limit: int, max_length: int
+    connection: Connection, sessions: Sequence[Filling], limit: int, max_length: int
 ) -> list[Unsearchable]:
     """Return the next unindexed rows of these sessions, in order within each session.
 
@@ -147,9 +149,7 @@ ON CONFLICT DO NOTHING
 """
 
 
-async def insert(
-    connection: "PoolConnectionProxy", rows: "Sequence[tuple[UUID, int, int, str]]"
-) -> None:
+async def insert(connection: Connection, rows: Sequence[tuple[UUID, int, int, str]]) -> None:
     """Add rows to the index: (session, removal, seq, document). Rows that it already has are skipped."""
     if rows:
         await connection.execute(INSERT_SQL, *columns(rows, 4))
@@ -166,7 +166,7 @@ WHERE progress.session_id = new.session_id
 """
 
 
-async def advance(connection: "PoolConnectionProxy", sessions: "Iterable[Filling]") -> None:
+async def advance(connection: Connection, sessions: Iterable[Filling]) -> None:
     """Write the progress of locked sessions."""
     rows = [
         (
@@ -214,7 +214,7 @@ ORDER BY walked.id
 """
 
 
-async def walk(connection: "PoolConnectionProxy", after: UUID, limit: int) -> list[Walked]:
+async def walk(connection: Connection, after: UUID, limit: int) -> list[Walked]:
     """Return up to `limit` sessions with ids above `after`, oldest first."""
     rows = await connection.fetch(WALK_SQL, after, limit)
     return [
@@ -237,7 +237,7 @@ DELETE FROM searchable WHERE session_id = $1 AND removal = 0 AND seq >= $2 AND s
 
 
 async def forget_rows(
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     session_id: UUID,
     from_seq: int,
     through_seq: int = MAX_INT64,
@@ -267,9 +267,7 @@ DELETE FROM searchable WHERE ctid = ANY(ARRAY(
 """
 
 
-async def rewrite(
-    connection: "PoolConnectionProxy", rows: "Sequence[tuple[UUID, int, str | None]]"
-) -> None:
+async def rewrite(connection: Connection, rows: Sequence[tuple[UUID, int, str | None]]) -> None:
     """Index rows by their current text; rows without text leave the index.
 
     Args:
@@ -304,7 +302,7 @@ DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
 """
 
 
-async def forget_sessions(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
+async def forget_sessions(connection: Connection, ids: Iterable[UUID]) -> None:
     """Remove all rows of sessions from the index, in the transaction that deletes the sessions."""
     session_ids = sorted(ids)
     await connection.execute(LOCK_PROGRESS_SQL, session_ids)

@@ -12,15 +12,12 @@ from chatlane.search import index_sql
 from chatlane.search.tokens import MAX_CHARACTERS, document, marks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
-
-    from asyncpg.pool import PoolConnectionProxy
+    from collections.abc import Iterable
 
     from chatlane.observability.metrics import Metrics
+    from chatlane.postgres.pool import Connection, Transaction
     from chatlane.search.index_sql import Filling, Unsearchable, Walked
 
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 # Maximum rows per transaction, of transcripts and of the archive each.
 _ROWS_AT_ONCE: Final = 256
@@ -111,9 +108,7 @@ class SearchFilling:
         self.written(unfinished)
         return filled
 
-    async def _fill(
-        self, connection: PoolConnectionProxy, chosen: list[UUID]
-    ) -> tuple[int, list[UUID]]:
+    async def _fill(self, connection: Connection, chosen: list[UUID]) -> tuple[int, list[UUID]]:
         """Index the next rows of sessions; returns their number and the sessions that may have more."""
         fillings = await _with_marks(connection, await index_sql.lock(connection, chosen))
         found = await index_sql.next_rows(
@@ -135,9 +130,7 @@ class SearchFilling:
         return len(rows), list(by_session) if is_full else []
 
 
-async def _with_marks(
-    connection: PoolConnectionProxy, fillings: Iterable[Filling]
-) -> list[Filling]:
+async def _with_marks(connection: Connection, fillings: Iterable[Filling]) -> list[Filling]:
     """Reset sessions whose rows are indexed with outdated marks, and return all with current marks."""
     current = []
     changed = []

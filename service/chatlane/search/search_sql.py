@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.postgres.stored_values import known_value
-from chatlane.search.tokens import agent_mark, any_mark, owner_mark, session_mark
+from chatlane.search.tokens import (
+    MAX_CHARACTERS,
+    agent_mark,
+    any_mark,
+    owner_mark,
+    session_mark,
+)
 from chatlane_schemas.results import Role
 
 if TYPE_CHECKING:
@@ -14,13 +20,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     import asyncpg
-    from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.postgres.pool import Store
+    from chatlane.postgres.pool import Connection, Store
     from chatlane.search.tokens import Search
     from chatlane_schemas.session_api.people import Person
+    from chatlane_schemas.session_api.transcripts import TranscriptSearch
 
-    FindOwners = Callable[[PoolConnectionProxy, Person | None], Awaitable[list[str] | None]]
+    FindOwners = Callable[[Connection, Person | None], Awaitable[list[str] | None]]
 
 # A search reads this many of the newest blocks first; a block has 8,192 rows, see `terms`.
 _NEWEST_BLOCKS: Final = 2
@@ -121,31 +127,20 @@ class SearchReads:
     """
 
     async def search(
-        self,
-        search: Search,
-        *,
-        person: Person | None,
-        session_id: UUID | None,
-        agent: str | None,
-        behind: Place,
-        limit: int,
-        max_length: int,
+        self, search: Search, wanted: TranscriptSearch, *, behind: Place, limit: int
     ) -> tuple[Hit, ...]:
-        """Return up to `limit` matching rows, best first.
+        """Return up to `limit` matching rows after a place, best first.
 
         Ranks only the newest thousand matching rows; older rows are not found.
 
         Args:
             search: The parsed query.
-            person: Restricts the search to sessions of this person.
-            session_id: Restricts the search to this session.
-            agent: Restricts the search to sessions of this agent.
+            wanted: The request, which may name a person, a session or an agent.
             behind: Start of the page.
             limit: Maximum number of rows.
-            max_length: Maximum characters of each row.
         """
         async with self._store.transaction() as connection:
-            owners = await self._find_owners(connection, person)
+            owners = await self._find_owners(connection, wanted.acting_for)
             if owners == []:
                 return ()
             # Starting parallel workers takes a third of the time of a serial search, and
@@ -153,29 +148,27 @@ class SearchReads:
             await connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
             rows = await connection.fetch(
                 self._SEARCH,
-                search.tsquery(*_scopes(owners, session_id, agent)),
+                search.tsquery(*_scopes(owners, wanted)),
                 _NEWEST_BLOCKS,
                 _MOST_RANKED,
                 behind.rank,
                 behind.id,
                 owners,
-                agent,
+                wanted.agent,
                 limit,
-                max_length,
+                MAX_CHARACTERS,
             )
         return tuple(map(_hit, rows))
 
 
-def _scopes(
-    owners: Iterable[str] | None, session_id: UUID | None, agent: str | None
-) -> Iterator[str]:
+def _scopes(owners: Iterable[str] | None, wanted: TranscriptSearch) -> Iterator[str]:
     """Yield the marks that a row must have besides its words, so that one index serves both."""
     if owners is not None:
         yield any_mark(map(owner_mark, owners))
-    if session_id is not None:
-        yield any_mark([session_mark(session_id)])
-    if agent is not None:
-        yield any_mark([agent_mark(agent)])
+    if wanted.session_id is not None:
+        yield any_mark([session_mark(wanted.session_id)])
+    if wanted.agent is not None:
+        yield any_mark([agent_mark(wanted.agent)])
 
 
 def _hit(row: asyncpg.Record) -> Hit:

@@ -4,16 +4,19 @@ Rows are locked after aliases and before sessions, in the order of their keys: a
 in several chats, so two routers may count the same person.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.limits.admission import Bucket
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
+
 
 LOCK_ADMISSION_SQL: Final[LiteralString] = """
 -- admission: lock buckets, making those that are not there
@@ -23,7 +26,7 @@ RETURNING key, full_at, told_until
 """
 
 
-async def lock(connection: "PoolConnectionProxy", keys: "Iterable[bytes]") -> dict[bytes, Bucket]:
+async def lock(connection: Connection, keys: Iterable[bytes]) -> dict[bytes, Bucket]:
     """Return the buckets by key, locked until the transaction ends."""
     rows = await connection.fetch(LOCK_ADMISSION_SQL, sorted(set(keys)))
     return {row[0]: Bucket(*row.values()) for row in rows}
@@ -38,7 +41,7 @@ WHERE admission.key = new.key
 """
 
 
-async def write(connection: "PoolConnectionProxy", buckets: "Iterable[Bucket]") -> None:
+async def write(connection: Connection, buckets: Iterable[Bucket]) -> None:
     """Write buckets that this transaction has locked."""
     rows = [(bucket.key, bucket.full_at, bucket.told_until) for bucket in buckets]
     if rows:
@@ -61,7 +64,7 @@ SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
 
 
 async def forget_full(
-    connection: "PoolConnectionProxy", after: bytes, kept: "timedelta", limit: int
+    connection: Connection, after: bytes, kept: timedelta, limit: int
 ) -> bytes | None:
     """Delete buckets that have been full for `kept`, among the next `limit` ones after a key.
 

@@ -4,9 +4,12 @@ A transaction locks the row of its request before any other row: a repeated requ
 the first one is done.
 """
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, LiteralString, TypeVar
 
+from chatlane.postgres.pool import count_of
 from chatlane.store import audit
 from chatlane.store.audit import Operator
 from chatlane_schemas.codec import decode, encode
@@ -17,20 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import timedelta
 
-    from asyncpg.pool import PoolConnectionProxy
-
+    from chatlane.postgres.pool import Connection
     from chatlane_schemas.envelope import Envelope
 
 ReplyT = TypeVar("ReplyT", bound=ApiReply)
 
 
 async def answer_once(  # noqa: PLR0917 # the request comes in three parts
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     principal: str,
-    request: "Envelope",
+    request: Envelope,
     digest: bytes,
     reply_type: type[ReplyT],
-    decide: "Callable[[datetime], Awaitable[ReplyT]]",
+    decide: Callable[[datetime], Awaitable[ReplyT]],
 ) -> ReplyT:
     """Execute a request and store its reply, or return the stored reply to the same request id.
 
@@ -63,8 +65,8 @@ ON CONFLICT DO NOTHING RETURNING at
 
 
 async def begin(
-    connection: "PoolConnectionProxy", principal: str, request_id: str, digest: bytes
-) -> "datetime | None":
+    connection: Connection, principal: str, request_id: str, digest: bytes
+) -> datetime | None:
     """Return the time of a new request; None if it was answered before."""
     at: datetime | None = await connection.fetchval(BEGIN_SQL, principal, request_id, digest)
     return at
@@ -77,7 +79,7 @@ SELECT reply FROM api_requests WHERE principal = $1 AND id = $2 AND digest = $3
 
 
 async def find(
-    connection: "PoolConnectionProxy", principal: str, request_id: str, digest: bytes
+    connection: Connection, principal: str, request_id: str, digest: bytes
 ) -> bytes | None:
     """Return the stored reply to a request; None if a different request had its id."""
     reply: bytes | None = await connection.fetchval(FIND_SQL, principal, request_id, digest)
@@ -91,7 +93,7 @@ UPDATE api_requests SET reply = $3 WHERE principal = $1 AND id = $2
 
 
 async def finish(
-    connection: "PoolConnectionProxy", principal: str, request: "Envelope", reply: ApiReply
+    connection: Connection, principal: str, request: Envelope, reply: ApiReply
 ) -> None:
     """Store the reply to a request that this transaction began; audits requests of operators."""
     await connection.execute(FINISH_SQL, principal, request.id, encode(reply))
@@ -115,7 +117,7 @@ DELETE FROM api_requests WHERE ctid = ANY(ARRAY(
 """
 
 
-async def prune(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
+async def prune(connection: Connection, kept: timedelta, limit: int) -> int:
     """Delete up to `limit` requests older than `kept`; returns how many."""
     status = await connection.execute(PRUNE_SQL, kept, limit)
-    return int(status.rpartition(" ")[2])
+    return count_of(status)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, LiteralString, Self
 from pydantic_core import to_json
 from typing_extensions import override
 
+from chatlane.postgres.pool import count_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
-
-    from chatlane.postgres.pool import Store
+    from chatlane.postgres.pool import Connection, Store
 
 # Repeated reads within this time become one audit line.
 _SAME_LOOK: Final = timedelta(minutes=1)
@@ -27,7 +27,7 @@ VALUES ($1, $2, $3::jsonb, $4, $5)
 
 
 async def write(
-    connection: PoolConnectionProxy,
+    connection: Connection,
     action: str,
     session_id: UUID | None,
     detail: Mapping[str, object],
@@ -82,10 +82,10 @@ DELETE FROM audit WHERE id = ANY(ARRAY(
 """
 
 
-async def expire(connection: PoolConnectionProxy, kept: timedelta, limit: int) -> int:
+async def expire(connection: Connection, kept: timedelta, limit: int) -> int:
     """Delete up to `limit` lines older than `kept`; returns how many."""
     status = await connection.execute(EXPIRE_SQL, kept, limit)
-    return int(status.rpartition(" ")[2])
+    return count_of(status)
 
 
 class Operator(str):

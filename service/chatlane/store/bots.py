@@ -1,17 +1,18 @@
 """Message budgets of other bots, used only by batches with a message of a bot."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.limits.bots import Spent
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from datetime import datetime, timedelta
 
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.domain.limits.bots import ChatRange
+    from chatlane.postgres.pool import Connection
 
 LOCK_BUDGETS_SQL: Final[LiteralString] = """
 -- bot_budgets: lock those of a batch, in the order everybody locks them
@@ -20,7 +21,7 @@ FROM bot_budgets WHERE key = ANY($1::bytea[]) ORDER BY key FOR NO KEY UPDATE
 """
 
 
-async def lock(connection: "PoolConnectionProxy", keys: "Iterable[bytes]") -> dict[bytes, Spent]:
+async def lock(connection: Connection, keys: Iterable[bytes]) -> dict[bytes, Spent]:
     """Return the spent budgets by key, locked until the transaction ends."""
     rows = await connection.fetch(LOCK_BUDGETS_SQL, list(keys))
     return {row["key"]: Spent(*row.values()) for row in rows}
@@ -38,7 +39,7 @@ ON CONFLICT (key) DO UPDATE SET
 """
 
 
-async def write(connection: "PoolConnectionProxy", spent: "Iterable[Spent]") -> None:
+async def write(connection: Connection, spent: Iterable[Spent]) -> None:
     """Write spent budgets, both new and locked ones."""
     rows = [
         (budget.key, budget.opened_at, budget.last_at, budget.messages, budget.is_silenced)
@@ -67,8 +68,8 @@ GROUP BY want.chat
 
 
 async def find_people(
-    connection: "PoolConnectionProxy", chats: "Collection[tuple[str, ChatRange]]", limit: int
-) -> "dict[str, datetime]":
+    connection: Connection, chats: Collection[tuple[str, ChatRange]], limit: int
+) -> dict[str, datetime]:
     """Return when a person last wrote in each chat, among the first lanes of the chat."""
     wanted = [(chat, chat_range.prefix, chat_range.suffix) for chat, chat_range in chats]
     rows = await connection.fetch(FIND_PEOPLE_SQL, *columns(wanted, 3), limit)
@@ -89,7 +90,7 @@ SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
 
 
 async def forget(
-    connection: "PoolConnectionProxy", after: bytes, quiet: "timedelta", limit: int
+    connection: Connection, after: bytes, quiet: timedelta, limit: int
 ) -> bytes | None:
     """Delete budgets of bots that have been quiet for `quiet`, among the next `limit` after a key.
 

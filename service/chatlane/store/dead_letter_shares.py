@@ -1,18 +1,18 @@
 """Count dead letters by owner and hour, both kept and dropped ones."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
+from __future__ import annotations
 
-from chatlane.postgres.columns import columns
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import timedelta
-
-    from asyncpg.pool import PoolConnectionProxy
+    from datetime import datetime, timedelta
+    from uuid import UUID
 
     from chatlane.domain.effects import DeadRow
+    from chatlane.postgres.pool import Connection
 
 
 class Share(NamedTuple):
@@ -53,9 +53,7 @@ JOIN dead_letter_shares AS shares USING (log, owner, hour)
 """
 
 
-async def read(
-    connection: "PoolConnectionProxy", shares: "Collection[Share]"
-) -> dict[Share, dict[str, Used]]:
+async def read(connection: Connection, shares: Collection[Share]) -> dict[Share, dict[str, Used]]:
     """Return the kept dead letters of each share, by reason; locks nothing."""
     found: dict[Share, dict[str, Used]] = {share: {} for share in shares}
     for row in await connection.fetch(USED_SQL, *columns(shares, 3)):
@@ -81,7 +79,7 @@ RETURNING log, owner, hour, reason, kept, kept_bytes, dropped, dropped_bytes, fi
 """
 
 
-async def add(connection: "PoolConnectionProxy", rows: "Sequence[ShareRow]") -> list[ShareRow]:
+async def add(connection: Connection, rows: Sequence[ShareRow]) -> list[ShareRow]:
     """Add to shares; returns their new sums."""
     found = await connection.fetch(ADD_SHARES_SQL, *columns(sorted(rows), 10))
     return [ShareRow(*row.values()) for row in found]
@@ -101,9 +99,7 @@ RETURNING id, xmax = 0
 """
 
 
-async def write_summaries(
-    connection: "PoolConnectionProxy", rows: "Sequence[DeadRow]"
-) -> set[UUID]:
+async def write_summaries(connection: Connection, rows: Sequence[DeadRow]) -> set[UUID]:
     """Write or update summaries; returns the ids of new ones."""
     found = await connection.fetch(WRITE_SUMMARIES_SQL, *columns(sorted(rows), 13))
     return {row[0] for row in found if row[1]}
@@ -125,7 +121,7 @@ GROUP BY log, owner ORDER BY log, owner
 """
 
 
-async def list_recent(connection: "PoolConnectionProxy", within: "timedelta") -> list[Dropped]:
+async def list_recent(connection: Connection, within: timedelta) -> list[Dropped]:
     """Return the owners with dropped dead letters, in hours that began within a time."""
     return [Dropped(*row.values()) for row in await connection.fetch(RECENT_DROPPED_SQL, within)]
 
@@ -136,6 +132,6 @@ DELETE FROM dead_letter_shares WHERE hour < (SELECT clock_timestamp() - $1::inte
 """
 
 
-async def expire(connection: "PoolConnectionProxy", kept: "timedelta") -> None:
+async def expire(connection: Connection, kept: timedelta) -> None:
     """Delete the shares of hours more than `kept` ago."""
     await connection.execute(EXPIRE_SHARES_SQL, kept)

@@ -1,18 +1,20 @@
 """Dead letters: messages that could not be processed, kept with reason and body for operators."""
 
-from datetime import datetime
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
 
 from chatlane.domain.effects import DeadRow
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns, count_of
 from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
+    from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
+
 
 INSERT_DEAD_LETTERS_SQL: Final[LiteralString] = """
 -- dead_letters: set messages aside; a repeat changes nothing
@@ -27,7 +29,7 @@ RETURNING id
 """
 
 
-async def insert(connection: "PoolConnectionProxy", rows: "Sequence[DeadRow]") -> set[UUID]:
+async def insert(connection: Connection, rows: Sequence[DeadRow]) -> set[UUID]:
     """Write dead letters.
 
     Returns:
@@ -49,7 +51,7 @@ ORDER BY at DESC, id DESC LIMIT $1
 
 
 async def list_recent(
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     limit: int,
     before: datetime | None = None,
     reason: str | None = None,
@@ -74,7 +76,7 @@ FROM dead_letters WHERE reason = $1 ORDER BY at, id LIMIT $2
 """
 
 
-async def list_oldest(connection: "PoolConnectionProxy", reason: str, limit: int) -> list[DeadRow]:
+async def list_oldest(connection: Connection, reason: str, limit: int) -> list[DeadRow]:
     """Return the first dead letters with a reason, oldest first, without bodies."""
     rows = await connection.fetch(OLDEST_DEAD_LETTERS_SQL, reason, limit)
     return [DeadRow._make((*row.values(), None)) for row in rows]
@@ -88,7 +90,7 @@ FROM dead_letters WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
 """
 
 
-async def lock(connection: "PoolConnectionProxy", letter_id: UUID) -> DeadRow | None:
+async def lock(connection: Connection, letter_id: UUID) -> DeadRow | None:
     """Lock and return a dead letter; None if it does not exist."""
     row = await connection.fetchrow(LOCK_DEAD_LETTER_SQL, letter_id)
     return DeadRow._make(row.values()) if row else None
@@ -104,7 +106,7 @@ WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
 
 
 async def find_older(
-    connection: "PoolConnectionProxy", letter_id: UUID, subjects: "Sequence[str]"
+    connection: Connection, letter_id: UUID, subjects: Sequence[str]
 ) -> UUID | None:
     """Return the oldest dead letter under any of these subjects that precedes this one."""
     older: UUID | None = await connection.fetchval(FIND_OLDER_SQL, letter_id, subjects)
@@ -120,7 +122,7 @@ WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
 """
 
 
-async def find_older_of_session(connection: "PoolConnectionProxy", letter_id: UUID) -> UUID | None:
+async def find_older_of_session(connection: Connection, letter_id: UUID) -> UUID | None:
     """Return the oldest dead letter of the same session and stage that precedes this one."""
     older: UUID | None = await connection.fetchval(FIND_OLDER_OF_SESSION_SQL, letter_id)
     return older
@@ -133,7 +135,7 @@ SELECT id, body FROM dead_letters WHERE id = ANY($1::uuid[]) AND size_bytes <= 6
 
 
 async def small_bodies(
-    connection: "PoolConnectionProxy", letter_ids: "Sequence[UUID]"
+    connection: Connection, letter_ids: Sequence[UUID]
 ) -> dict[UUID, bytes | None]:
     """Return the bodies of these dead letters, except large ones."""
     rows = await connection.fetch(SMALL_BODIES_SQL, letter_ids)
@@ -147,7 +149,7 @@ ORDER BY at DESC LIMIT 4
 """
 
 
-async def find_by_end(connection: "PoolConnectionProxy", digits: str) -> list[UUID]:
+async def find_by_end(connection: Connection, digits: str) -> list[UUID]:
     """Return at most four ids that end with these hexadecimal digits."""
     return [row[0] for row in await connection.fetch(FIND_BY_END_SQL, digits)]
 
@@ -158,7 +160,7 @@ DELETE FROM dead_letters WHERE id = $1
 """
 
 
-async def delete(connection: "PoolConnectionProxy", letter_id: UUID) -> None:
+async def delete(connection: Connection, letter_id: UUID) -> None:
     """Delete a dead letter."""
     await connection.execute(DELETE_DEAD_LETTER_SQL, letter_id)
 
@@ -188,7 +190,7 @@ FROM unnest($1::text[]) AS known (reason)
 """
 
 
-async def tally(connection: "PoolConnectionProxy", most: int = 10_000) -> list[Tally]:
+async def tally(connection: Connection, most: int = 10_000) -> list[Tally]:
     """Return the reasons that have dead letters, with their number."""
     rows = await connection.fetch(TALLY_SQL, list(DeadReason), most)
     return [Tally(*row.values()) for row in rows if row[1]]
@@ -208,7 +210,7 @@ DELETE FROM late_results WHERE id = ANY (ARRAY(
 """
 
 
-async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:
+async def expire(connection: Connection, kept: timedelta, limit: int) -> int:
     """Delete dead letters and late results older than `kept`, at most `limit` of each.
 
     Returns:
@@ -217,5 +219,5 @@ async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: in
     count = 0
     for query in (EXPIRE_DEAD_LETTERS_SQL, EXPIRE_LATE_SQL):
         status = await connection.execute(query, kept, limit)
-        count += int(status.rpartition(" ")[2])
+        count += count_of(status)
     return count

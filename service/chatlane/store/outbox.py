@@ -4,19 +4,23 @@ Ids are assigned under the lock of the session, so within a session they give th
 order. The router in a row publishes it; a row without a router waits for the sweep.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
+from __future__ import annotations
 
-from chatlane.domain.effects import Publication
-from chatlane.domain.log import Trace
-from chatlane.postgres.columns import columns
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import Publication
+    from chatlane.domain.log import Trace
+    from chatlane.postgres.pool import Connection
 
 # Streams that must have the messages of a session in the order of their ids. The statements
 # below repeat these names as literals, so that the planner sees them.
@@ -79,7 +83,7 @@ FROM added
 
 
 async def insert(
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     router_id: UUID | None,
     rows: Sequence[Publication],
     *,
@@ -132,7 +136,7 @@ SELECT EXISTS (SELECT FROM outbox WHERE session_id = $1 AND stream = $2)
 """
 
 
-async def is_in_line(connection: "PoolConnectionProxy", session_id: UUID, stream: str) -> bool:
+async def is_in_line(connection: Connection, session_id: UUID, stream: str) -> bool:
     """Return whether the outbox has unpublished messages of a session for a stream."""
     found: bool = await connection.fetchval(IN_LINE_SQL, session_id, stream)
     return found
@@ -144,13 +148,13 @@ SELECT EXISTS (SELECT FROM outbox WHERE id = $1)
 """
 
 
-async def leave(connection: "PoolConnectionProxy", row: Publication) -> int:
+async def leave(connection: Connection, row: Publication) -> int:
     """Write a row for the sweep to publish; under the lock of its session, if it has one."""
     row_id: int = await connection.fetchval(LEAVE_OUTBOX_SQL, *row[:5])
     return row_id
 
 
-async def exists(connection: "PoolConnectionProxy", row_id: int) -> bool:
+async def exists(connection: Connection, row_id: int) -> bool:
     """Return whether a row still exists."""
     return bool(await connection.fetchval(EXISTS_SQL, row_id))
 
@@ -161,7 +165,7 @@ DELETE FROM outbox WHERE id = ANY($1::bigint[])
 """
 
 
-async def delete(connection: "PoolConnectionProxy", ids: Iterable[int]) -> None:
+async def delete(connection: Connection, ids: Iterable[int]) -> None:
     """Delete published rows, even if another router has adopted them."""
     sorted_ids = sorted(ids)
     if sorted_ids:
@@ -222,7 +226,7 @@ SELECT * FROM adopted ORDER BY id
 
 
 async def adopt(
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     router_id: UUID,
     streams: Iterable[str],
     limit: int,
@@ -252,7 +256,7 @@ async def adopt(
     return [_from_row(row) for row in rows]
 
 
-def _from_row(row: "Record") -> OutboxRow:
+def _from_row(row: Record) -> OutboxRow:
     return OutboxRow(*row.values())
 
 
@@ -262,9 +266,7 @@ SELECT id FROM outbox WHERE id = ANY($2::bigint[]) AND router = $1
 """
 
 
-async def reread(
-    connection: "PoolConnectionProxy", router_id: UUID, ids: Iterable[int]
-) -> set[int]:
+async def reread(connection: Connection, router_id: UUID, ids: Iterable[int]) -> set[int]:
     """Return the ids of rows that still exist and belong to this router."""
     return {row[0] for row in await connection.fetch(REREAD_OUTBOX_SQL, router_id, sorted(ids))}
 
@@ -279,9 +281,7 @@ FROM unnest($1::text[]) AS wanted (stream)
 """
 
 
-async def count_left(
-    connection: "PoolConnectionProxy", streams: Iterable[str], limit: int
-) -> dict[str, int]:
+async def count_left(connection: Connection, streams: Iterable[str], limit: int) -> dict[str, int]:
     """Return how many rows of these streams have no router, up to a limit for each stream."""
     rows = await connection.fetch(COUNT_LEFT_SQL, sorted(streams), limit)
     return {row[0]: row[1] for row in rows}
@@ -293,7 +293,7 @@ SELECT (SELECT count(*) FROM outbox), (SELECT created_at FROM outbox ORDER BY id
 """
 
 
-async def backlog(connection: "PoolConnectionProxy") -> Backlog:
+async def backlog(connection: Connection) -> Backlog:
     """Return the number and age of unpublished rows; reads the whole table."""
     row = await connection.fetchrow(BACKLOG_SQL)
     return Backlog(*row) if row else Backlog(0, None)

@@ -1,5 +1,7 @@
 """Messages that wait for a turn; a message is stored only here until its turn is claimed."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
@@ -7,20 +9,20 @@ from pydantic_core import from_json, to_json
 
 from chatlane.domain.addressing.sources import is_of_person
 from chatlane.domain.turns.claims import SteeringHead, WaitingHead
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns, count_of
 from chatlane.postgres.stored_values import read_source
-from chatlane_schemas.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
     from pydantic import JsonValue
 
     from chatlane.domain.effects import WaitingRow
+    from chatlane.postgres.pool import Connection
     from chatlane_schemas.session_api.transcripts import Unanswered
+    from chatlane_schemas.source import Source
 
 INSERT_WAITING_SQL: Final[LiteralString] = """
 -- waiting: messages of a batch
@@ -38,7 +40,7 @@ FROM unnest(
 """
 
 
-async def insert(connection: "PoolConnectionProxy", rows: "Sequence[WaitingRow]") -> None:
+async def insert(connection: Connection, rows: Sequence[WaitingRow]) -> None:
     """Add messages at the places that their sessions assigned."""
     if rows:
         await connection.execute(INSERT_WAITING_SQL, *columns(rows, 14))
@@ -51,9 +53,7 @@ WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id)
 """
 
 
-async def sessions_with_waiting(
-    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
-) -> "set[UUID]":
+async def sessions_with_waiting(connection: Connection, ids: Iterable[UUID]) -> set[UUID]:
     """Return the locked sessions that have waiting messages."""
     rows = await connection.fetch(FIND_BUSY_SQL, list(ids))
     return {row[0] for row in rows}
@@ -76,8 +76,8 @@ ORDER BY head.session_id, head.arrival
 
 
 async def heads(
-    connection: "PoolConnectionProxy", ids: "Iterable[UUID]", limit: int
-) -> "dict[UUID, list[WaitingHead]]":
+    connection: Connection, ids: Iterable[UUID], limit: int
+) -> dict[UUID, list[WaitingHead]]:
     """Return up to `limit` waiting messages of each session, in order, without bodies."""
     found: dict[UUID, list[WaitingHead]] = {}
     for row in await connection.fetch(HEADS_SQL, list(ids), limit):
@@ -85,7 +85,7 @@ async def heads(
     return found
 
 
-def _head(row: "Record") -> WaitingHead:
+def _head(row: Record) -> WaitingHead:
     album_id, author = row[6], row[7]
     source = read_source(row[4], "waiting")
     return WaitingHead(
@@ -108,9 +108,7 @@ WHERE EXISTS (SELECT FROM waiting WHERE waiting.session_id = want.id AND busy = 
 """
 
 
-async def sessions_with_steered(
-    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
-) -> "set[UUID]":
+async def sessions_with_steered(connection: Connection, ids: Iterable[UUID]) -> set[UUID]:
     """Return the sessions with waiting messages that may steer a running turn."""
     return {row[0] for row in await connection.fetch(FIND_STEERED_SQL, list(ids))}
 
@@ -123,9 +121,7 @@ WHERE session_id = $1 AND busy = 'steer' ORDER BY arrival LIMIT $2
 """
 
 
-async def steered_heads(
-    connection: "PoolConnectionProxy", session_id: "UUID", limit: int
-) -> list[SteeringHead]:
+async def steered_heads(connection: Connection, session_id: UUID, limit: int) -> list[SteeringHead]:
     """Return up to `limit` messages that may steer, in order, without bodies."""
     rows = await connection.fetch(STEERED_HEADS_SQL, session_id, limit)
     heads = []
@@ -152,7 +148,7 @@ class AnsweredHead(NamedTuple):
 
 
 async def find_answered(
-    connection: "PoolConnectionProxy", session_id: "UUID", ids: "Iterable[UUID]"
+    connection: Connection, session_id: UUID, ids: Iterable[UUID]
 ) -> list[AnsweredHead]:
     """Return the messages with these ids that wait in a session, in order."""
     rows = await connection.fetch(FIND_ANSWERED_SQL, session_id, list(ids))
@@ -178,10 +174,10 @@ WHERE session_id = $1 AND arrival = $2
 
 
 async def bring_files(
-    connection: "PoolConnectionProxy",
-    session_id: "UUID",
+    connection: Connection,
+    session_id: UUID,
     platform_message_id: str,
-    attachments: "Sequence[JsonValue]",
+    attachments: Sequence[JsonValue],
     size_bytes: int,
 ) -> bool:
     """Add the files to a waiting message of a locked session; returns False if none waits for files."""
@@ -213,11 +209,11 @@ FROM closed
 
 
 async def close(
-    connection: "PoolConnectionProxy",
-    session_id: "UUID",
+    connection: Connection,
+    session_id: UUID,
     first_seq: int,
-    reason: "Unanswered",
-    authors: "Collection[str] | None",
+    reason: Unanswered,
+    authors: Collection[str] | None,
 ) -> int:
     """Move waiting messages of a locked session into its transcript, marked as unanswered.
 
@@ -233,7 +229,7 @@ async def close(
     """
     ids = None if authors is None else sorted(authors)
     status = await connection.execute(CLOSE_SQL, session_id, first_seq, reason, ids)
-    return int(status.rpartition(" ")[2])
+    return count_of(status)
 
 
 COUNT_SQL: Final[LiteralString] = """
@@ -242,7 +238,7 @@ SELECT count(*) FROM waiting WHERE session_id = $1
 """
 
 
-async def count(connection: "PoolConnectionProxy", session_id: "UUID") -> int:
+async def count(connection: Connection, session_id: UUID) -> int:
     """Return how many messages wait in a locked session."""
     found: int = await connection.fetchval(COUNT_SQL, session_id)
     return found
@@ -268,8 +264,8 @@ FROM taken
 
 
 async def take(
-    connection: "PoolConnectionProxy",
-    takings: "Sequence[tuple[UUID, int, UUID, int]]",
+    connection: Connection,
+    takings: Sequence[tuple[UUID, int, UUID, int]],
 ) -> int:
     """Move the first waiting messages of each session into its transcript.
 
@@ -283,7 +279,7 @@ async def take(
     if not takings:
         return 0
     status = await connection.execute(TAKE_SQL, *columns(takings, 4))
-    return int(status.rpartition(" ")[2])
+    return count_of(status)
 
 
 TAKE_SOME_SQL: Final[LiteralString] = """
@@ -301,10 +297,10 @@ FROM taken
 
 
 async def take_some(
-    connection: "PoolConnectionProxy",
-    session_id: "UUID",
-    arrivals: "Sequence[int]",
-    turn_id: "UUID",
+    connection: Connection,
+    session_id: UUID,
+    arrivals: Sequence[int],
+    turn_id: UUID,
     first_seq: int,
 ) -> None:
     """Move waiting messages of a locked session into its transcript, as rows of a turn."""

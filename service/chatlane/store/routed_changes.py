@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.turns.retries import Said
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.domain.effects import RoutedChange
+    from chatlane.postgres.pool import Connection
 
 NOTE_SQL: Final[LiteralString] = """
 -- routed_changes: messages whose rows say something else now
@@ -24,7 +23,7 @@ ON CONFLICT DO NOTHING
 """
 
 
-async def note(connection: PoolConnectionProxy, changes: Sequence[RoutedChange]) -> None:
+async def note(connection: Connection, changes: Sequence[RoutedChange]) -> None:
     """Record changed messages of locked sessions."""
     if changes:
         await connection.execute(NOTE_SQL, *columns(changes, 2))
@@ -36,7 +35,7 @@ SELECT session_id FROM routed_changes ORDER BY noted_at LIMIT $1
 """
 
 
-async def pending(connection: PoolConnectionProxy, limit: int) -> list[UUID]:
+async def pending(connection: Connection, limit: int) -> list[UUID]:
     """Return the sessions of the `limit` oldest changes, each once, oldest change first."""
     return list(dict.fromkeys(row[0] for row in await connection.fetch(PENDING_SQL, limit)))
 
@@ -86,9 +85,7 @@ class RoutedRow(NamedTuple):
         return self.is_changed and not self.is_deleted
 
 
-async def unanswered(
-    connection: PoolConnectionProxy, session_id: UUID, limit: int
-) -> list[RoutedRow]:
+async def unanswered(connection: Connection, session_id: UUID, limit: int) -> list[RoutedRow]:
     """Return the unanswered messages of a session, from its first changed message on."""
     rows = await connection.fetch(UNANSWERED_SQL, session_id, limit)
     return [
@@ -105,6 +102,6 @@ DELETE FROM routed_changes WHERE session_id = $1
 """
 
 
-async def settle(connection: PoolConnectionProxy, session_id: UUID) -> None:
+async def settle(connection: Connection, session_id: UUID) -> None:
     """Delete the recorded changes of a locked session."""
     await connection.execute(SETTLE_SQL, session_id)

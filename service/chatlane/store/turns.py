@@ -1,20 +1,23 @@
 """Turns: their workers, leases and attempts."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
+from __future__ import annotations
 
-from chatlane.domain.effects import DebounceRow
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
 from chatlane.domain.states import Turn
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import known_value, read_source
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
+    from uuid import UUID
 
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.effects import DebounceRow
+    from chatlane.postgres.pool import Connection
 
 FIND_TURNS_SQL: Final[LiteralString] = """
 -- turns: the sessions to lock before the turns themselves
@@ -22,7 +25,7 @@ SELECT id, session_id FROM turns WHERE id = ANY($1::uuid[])
 """
 
 
-async def find_sessions(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> dict[UUID, UUID]:
+async def find_sessions(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, UUID]:
     """Return the session of each known turn; a turn never changes its session."""
     rows = await connection.fetch(FIND_TURNS_SQL, list(ids))
     return {row[0]: row[1] for row in rows}
@@ -38,13 +41,13 @@ FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
 
-async def lock(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> dict[UUID, Turn]:
+async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Turn]:
     """Lock and return turns by id; `due_in` is the rest of the lease or pause, never negative."""
     rows = await connection.fetch(LOCK_TURNS_SQL, sorted(ids))
     return {row["id"]: _from_row(row) for row in rows}
 
 
-def _from_row(row: "Record") -> Turn:
+def _from_row(row: Record) -> Turn:
     values = dict(row.items())
     source, cancel = values.pop("source"), values.pop("cancel")
     return Turn(
@@ -65,7 +68,7 @@ UPDATE turns SET id = $2 WHERE id = $1 AND attempt = 0
 """
 
 
-async def rename(connection: "PoolConnectionProxy", turn: Turn, id_: UUID) -> None:
+async def rename(connection: Connection, turn: Turn, id_: UUID) -> None:
     """Change the id of a locked turn that no worker has claimed."""
     await connection.execute(RENAME_SQL, turn.id, id_)
     turn.id = id_
@@ -99,7 +102,7 @@ class DueTurn(NamedTuple):
         return self.state == "ready" and self.attempt == 0 and self.agent == self.session_agent
 
 
-async def find_due(connection: "PoolConnectionProxy", limit: int) -> list[DueTurn]:
+async def find_due(connection: Connection, limit: int) -> list[DueTurn]:
     """Return due turns, unlocked."""
     return [DueTurn(*row.values()) for row in await connection.fetch(FIND_DUE_SQL, limit)]
 
@@ -111,9 +114,7 @@ WHERE id = ANY($1::uuid[]) AND state = 'ready' AND attempt = 0
 """
 
 
-async def postpone(
-    connection: "PoolConnectionProxy", ids: Iterable[UUID], pause: "timedelta"
-) -> None:
+async def postpone(connection: Connection, ids: Iterable[UUID], pause: timedelta) -> None:
     """Postpone the next check of unclaimed turns."""
     await connection.execute(POSTPONE_SQL, sorted(ids), pause)
 
@@ -133,9 +134,7 @@ RETURNING due_at - clock_timestamp()
 """
 
 
-async def extend(
-    connection: "PoolConnectionProxy", rests: Sequence[DebounceRow]
-) -> "timedelta | None":
+async def extend(connection: Connection, rests: Sequence[DebounceRow]) -> timedelta | None:
     """Extend the debounce of turns of locked sessions; returns the time until the first one is due."""
     rows = await connection.fetch(PROLONG_SQL, *columns(rests, 3))
     return min((row[0] for row in rows), default=None)
@@ -155,9 +154,7 @@ RETURNING id, agent
 """
 
 
-async def interrupt(
-    connection: "PoolConnectionProxy", ids: Iterable[UUID]
-) -> list[tuple[UUID, str]]:
+async def interrupt(connection: Connection, ids: Iterable[UUID]) -> list[tuple[UUID, str]]:
     """Cancel turns of locked sessions for newer messages; returns the cancelled ones with their agents."""
     rows = await connection.fetch(INTERRUPT_SQL, sorted(ids))
     return sorted((row[0], row[1]) for row in rows)
@@ -173,7 +170,7 @@ FROM unnest(
 """
 
 
-async def insert(connection: "PoolConnectionProxy", turns: Sequence[Turn]) -> None:
+async def insert(connection: Connection, turns: Sequence[Turn]) -> None:
     """Write new, unclaimed turns."""
     rows = [
         (
@@ -216,7 +213,7 @@ WHERE turns.id = new.id
 """
 
 
-async def update(connection: "PoolConnectionProxy", turns: Iterable[Turn]) -> None:
+async def update(connection: Connection, turns: Iterable[Turn]) -> None:
     """Write turns that this transaction has locked, each once."""
     rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
     if rows:

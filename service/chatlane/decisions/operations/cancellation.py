@@ -1,32 +1,25 @@
-"""Stop the live turn and pending messages of a session, and answer stop requests of the API."""
+"""Stop the live turn and pending messages of a session."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.domain.effects import Effects
 from chatlane.domain.sessions.session_handoff import tell_first_turn
 from chatlane.domain.turns.lifecycle import stop_turn
 from chatlane.store import audit, pending_messages, turns
-from chatlane.store.addressing import identities
-from chatlane.store.api_requests import answer_once
-from chatlane.store.conversations import sessions
 from chatlane.store.history import messages
-from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 from chatlane_schemas.session_api.transcripts import Unanswered
-from chatlane_schemas.turns import CancelReason, StopReply, TurnCancel
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
+    from chatlane.domain.effects import Effects
     from chatlane.domain.states import Session, Turn
-    from chatlane_schemas.session_api.session_changes import SessionStop
+    from chatlane_schemas.turns import CancelReason
 
 
 class Stopped(NamedTuple):
@@ -74,7 +67,7 @@ async def stop_session(
             others are still answered, and a turn with messages of others continues. None: drop
             all messages.
     """
-    turn = await _live_turn(connection, session)
+    turn = await live_turn(connection, session)
     dropped = await _close_waiting(connection, session, Unanswered(reason), authors)
     left = 0 if authors is None else await pending_messages.count(connection, session.id)
     of_others = 0
@@ -111,97 +104,9 @@ async def _close_waiting(
     return dropped
 
 
-async def _live_turn(connection: PoolConnectionProxy, session: Session) -> Turn | None:
+async def live_turn(connection: PoolConnectionProxy, session: Session) -> Turn | None:
+    """Lock and return the live turn of a session, if there is one."""
     if session.active_turn is None:
         return None
     found = await turns.lock(connection, [session.active_turn])
     return found.get(session.active_turn)
-
-
-class StopService:
-    """Answer `session.stop` and `turn.cancel` once; a repeated request gets the same answer."""
-
-    def __init__(self, writer: UnitOfWorkFactory) -> None:
-        self._writer = writer
-
-    async def stop(
-        self, principal: str, request: SessionStop | TurnCancel, digest: bytes
-    ) -> StopReply:
-        """Stop the session or turn of a request and return the outcome.
-
-        Args:
-            principal: The caller; request ids are unique per caller.
-            request: The session or turn to stop.
-            digest: The digest of the request, to detect another request with the same id.
-
-        Raises:
-            TransientError: Nothing was stopped, or that is unknown; the caller has to retry.
-        """
-        async with self._writer.begin() as unit_of_work:
-            connection = unit_of_work.connection
-
-            async def decide(at: datetime) -> StopReply:
-                session = await _lock(connection, request)
-                if session is None:
-                    return _not_found()
-                effects = Effects()
-                if isinstance(request, TurnCancel):
-                    stopped = await _cancel(connection, session, request, at, effects)
-                else:
-                    reason = CancelReason.STOPPED
-                    stopped = await stop_session(connection, session, reason, at, effects)
-                await unit_of_work.write(effects, sessions_of=[session])
-                return _reply(session, stopped)
-
-            return await answer_once(connection, principal, request, digest, StopReply, decide)
-
-
-async def _cancel(
-    connection: PoolConnectionProxy,
-    session: Session,
-    request: TurnCancel,
-    at: datetime,
-    effects: Effects,
-) -> Stopped:
-    """End one turn; an unclaimed turn ends together with its pending messages."""
-    turn = await _live_turn(connection, session)
-    if turn is None or turn.id != request.turn_id:
-        return Stopped()
-    if turn.is_unclaimed:
-        return await stop_session(connection, session, CancelReason.STOPPED, at, effects)
-    has_waiting = bool(await pending_messages.sessions_with_waiting(connection, [session.id]))
-    was_running = stop_turn(
-        turn, session, CancelReason.STOPPED, at, has_waiting=has_waiting, effects=effects
-    )
-    return Stopped(turn.id, was_running)
-
-
-async def _lock(
-    connection: PoolConnectionProxy, request: SessionStop | TurnCancel
-) -> Session | None:
-    """Lock and return the session of a request, if the person it acts for may see it."""
-    if isinstance(request, TurnCancel):
-        session_id = (await turns.find_sessions(connection, [request.turn_id])).get(request.turn_id)
-    else:
-        session_id = request.session_id
-    if session_id is None:
-        return None
-    owners = await identities.find_owners(connection, request.acting_for)
-    session = (await sessions.lock(connection, [session_id])).get(session_id)
-    return session if session is None or owners is None or session.owner in owners else None
-
-
-def _reply(session: Session, stopped: Stopped) -> StopReply:
-    return StopReply(
-        id=new_envelope_id(),
-        at=datetime.now(UTC),
-        session_id=session.id,
-        turn_id=stopped.turn_id,
-        was_running=stopped.was_running,
-        dropped=stopped.dropped,
-    )
-
-
-def _not_found() -> StopReply:
-    error = ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no such session or turn")
-    return StopReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.turns.retries import say_again
-from chatlane.store.history import rewind as rewind_rows
+from chatlane.store.history import transcript_changes
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,10 +38,12 @@ async def rewind(connection: PoolConnectionProxy, session: Session, turns: int) 
 
     No turn may be running in the session: its answer would refer to removed rows.
     """
-    last = await rewind_rows.last_turns(connection, session.id, turns)
+    last = await transcript_changes.last_turns(connection, session.id, turns)
     if last is None:
         return Undone(0, None)
-    return Undone(await rewind_rows.take_out(connection, session.id, last.from_seq), last.text)
+    return Undone(
+        await transcript_changes.take_out(connection, session.id, last.from_seq), last.text
+    )
 
 
 async def retry(
@@ -71,11 +73,13 @@ async def retry(
     Raises:
         MalformedKeyError: The address for an answer is unknown. Nothing was changed.
     """
-    last = await rewind_rows.last_turns(connection, session.id, 1)
+    last = await transcript_changes.last_turns(connection, session.id, 1)
     if last is None:
         return None
-    messages = await rewind_rows.said_from(connection, session.id, last.from_seq)
+    messages = await transcript_changes.said_from(connection, session.id, last.from_seq)
     if not messages:
         return None
     say_again(session, agent, messages, at=at, trigger=trigger, slots=slots, effects=effects)
-    return Undone(await rewind_rows.take_out(connection, session.id, last.from_seq), last.text)
+    return Undone(
+        await transcript_changes.take_out(connection, session.id, last.from_seq), last.text
+    )

@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chatlane.decisions.operations.request_context import no_lane, refused
 from chatlane.domain.addressing.keys import parse_session_key
-from chatlane.domain.effects import Effects
+from chatlane.domain.sessions.refusals import conflict, invalid
 from chatlane.domain.sessions.session_flags import branch_of, end_session, reopen_session
-from chatlane.store.addressing import identities, lanes
+from chatlane.store.addressing import lanes
 from chatlane.store.conversations import lineage, session_changes
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.fields import MAX_INT64
-from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,11 +23,11 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.decisions.operations.request_context import Case, Outcome
     from chatlane.domain.catalog import Catalog
+    from chatlane.domain.effects import Effects
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.states import Lane, Session
-    from chatlane_schemas.session_api.session_changes import SessionFork, SessionSwitch
+    from chatlane_schemas.session_api.sessions import ApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class Rebinding:
         last = MAX_INT64 if through_seq is None else through_seq
         found = await lineage.find_last_row(self.connection, parent.id, last)
         if through_seq is not None and found != through_seq:
-            return refused(ApiErrorCode.INVALID, "through_seq: there is no such row")
+            return invalid("through_seq: there is no such row")
         key = parent.session_key if lane is None else lane.session_key
         branch = branch_of(
             parent,
@@ -120,60 +118,6 @@ class Rebinding:
             end_session(left, self.at, EndReason.SWITCHED, self.effects)
 
 
-async def switch(request: SessionSwitch, case: Case) -> Outcome:
-    """Decide a request to point a lane to an existing session."""
-    if case.lane is None:
-        return no_lane()
-    if case.lane.session_id != request.expected_session_id:
-        return _stale()
-    if await _is_of_another_person(case):
-        return _conflict("the session is another person's")
-    rebinding = _rebinding(case)
-    if refusal := await rebinding.switch(case.lane, case.session):
-        return refusal
-    await _write(case, rebinding)
-    return case.session.id
-
-
-async def _is_of_another_person(case: Case) -> bool:
-    """Return whether the lane and the session belong to different people.
-
-    The next message would point the lane away again.
-    """
-    led = None if case.lane is None else case.locked.get(case.lane.session_id)
-    owner, target = None if led is None else led.owner, case.session.owner
-    if owner is None or target is None:
-        return False
-    return not await identities.are_one_person(case.unit_of_work.connection, owner, target)
-
-
-async def fork(request: SessionFork, case: Case) -> Outcome:
-    """Decide a request to copy a session, and optionally to point a lane to the copy."""
-    if request.session_key is not None and case.lane is None:
-        return no_lane()
-    if case.lane is not None and case.lane.session_id != case.session.id:
-        return _stale()
-    rebinding = _rebinding(case)
-    branch = await rebinding.fork(
-        case.session, trigger=case.trigger, through_seq=request.through_seq, lane=case.lane
-    )
-    if isinstance(branch, ApiError):
-        return branch
-    await _write(case, rebinding)
-    return branch.id
-
-
-def _rebinding(case: Case) -> Rebinding:
-    return Rebinding(case.unit_of_work.connection, case.catalog, case.locked, Effects(), at=case.at)
-
-
-async def _write(case: Case, rebinding: Rebinding) -> None:
-    lanes_of = [] if case.lane is None else [case.lane]
-    await case.unit_of_work.write(
-        rebinding.effects, lanes_of=lanes_of, sessions_of=case.locked.values()
-    )
-
-
 def policy_of(catalog: Catalog, session_key: str) -> ResetPolicy:
     """Return the reset policy in force on a lane."""
     key = parse_session_key(session_key)
@@ -183,16 +127,8 @@ def policy_of(catalog: Catalog, session_key: str) -> ResetPolicy:
 def _unfit(lane: Lane, target: Session) -> ApiError | None:
     here, there = map(parse_session_key, (lane.session_key, target.session_key))
     if here.profile != there.profile:
-        return _conflict("the session is another profile's")
+        return conflict("the session is another profile's")
     if here.chat_class == "group" and there.chat_class == "dm":
         # This includes the owner's own session: everyone in the group reads the answers.
-        return _conflict("the session is a private one, and the chat has other readers")
+        return conflict("the session is a private one, and the chat has other readers")
     return None
-
-
-def _conflict(message: str) -> ApiError:
-    return refused(ApiErrorCode.CONFLICT, message)
-
-
-def _stale() -> ApiError:
-    return refused(ApiErrorCode.STALE, "the lane leads to another session now")

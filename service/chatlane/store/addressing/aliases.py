@@ -1,6 +1,7 @@
 """Aliases: ids of a person or chat, and the canonical id they resolve to."""
 
-from collections.abc import Collection, Iterable, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.addressing.aliases import (
@@ -13,13 +14,16 @@ from chatlane.domain.addressing.aliases import (
     are_handed_over,
     person_lookups,
 )
-from chatlane.domain.addressing.sources import Address
 from chatlane.errors import SupersededError
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns, count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.domain.addressing.sources import Address
+    from chatlane.postgres.pool import Connection
 
 FIND_GROUPS_SQL: Final[LiteralString] = """
 -- aliases: everything known of the persons, on all accounts, and chats that a batch names
@@ -49,7 +53,7 @@ CROSS JOIN LATERAL (
 """
 
 
-async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId]) -> list[AliasRow]:
+async def find_groups(connection: Connection, ids: Iterable[AliasId]) -> list[AliasRow]:
     """Return, for each known alias, all rows with the same canonical id.
 
     For a person this includes the rows of every account that knows the id.
@@ -59,7 +63,7 @@ async def find_groups(connection: "PoolConnectionProxy", ids: Iterable[AliasId])
 
 
 async def read_book(
-    connection: "PoolConnectionProxy", wanted: Collection[AliasId], addresses: Iterable[Address]
+    connection: Connection, wanted: Collection[AliasId], addresses: Iterable[Address]
 ) -> AliasBook:
     """Return the stored aliases of the persons and chats of events.
 
@@ -80,7 +84,7 @@ async def read_book(
     return AliasBook(known)
 
 
-def _from_row(row: "Record") -> AliasRow:
+def _from_row(row: Record) -> AliasRow:
     platform, account, kind, *rest, names, since, until = row.values()
     alias = AliasRow(platform, account, AliasKind(kind), *rest)
     if not names:
@@ -95,9 +99,7 @@ WHERE platform = $1 AND account = $2 AND kind = 'chat' AND alias = $3 AND canoni
 """
 
 
-async def split_chat(
-    connection: "PoolConnectionProxy", platform: str, account: str, alias: str
-) -> bool:
+async def split_chat(connection: Connection, platform: str, account: str, alias: str) -> bool:
     """Make a chat its own canonical id again; returns False if it resolved to no other id.
 
     Args:
@@ -153,7 +155,7 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $
 """
 
 
-async def write(connection: "PoolConnectionProxy", changes: Changes) -> None:
+async def write(connection: Connection, changes: Changes) -> None:
     """Write the changes of a batch.
 
     Raises:
@@ -177,5 +179,5 @@ async def write(connection: "PoolConnectionProxy", changes: Changes) -> None:
 
 
 def _expect(status: str, rows: Sequence[object]) -> None:
-    if int(status.rpartition(" ")[2]) != len(rows):
+    if count_of(status) != len(rows):
         raise SupersededError("aliases")

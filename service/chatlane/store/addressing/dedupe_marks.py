@@ -1,18 +1,20 @@
 """Dedupe marks: a digest of every message whose effects are committed."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from asyncpg import CheckViolationError
 
 from chatlane.domain.effects import EARLY
 from chatlane.errors import StoreUnavailableError, SupersededError
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns, count_of
 
 if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
+    from collections.abc import Iterable, Sequence
 
     from chatlane.domain.effects import SeenRow
+    from chatlane.postgres.pool import Connection
 
 PROBE_SEEN_SQL: Final[LiteralString] = """
 -- seen: which digests of a batch are known, on any live day
@@ -27,7 +29,7 @@ class Marks(NamedTuple):
     early: set[bytes]
 
 
-async def probe(connection: "PoolConnectionProxy", digests: Iterable[bytes]) -> Marks:
+async def probe(connection: Connection, digests: Iterable[bytes]) -> Marks:
     """Return the digests that were marked before."""
     wanted = list(digests)
     rows = await connection.fetch(PROBE_SEEN_SQL, wanted) if wanted else []
@@ -42,9 +44,7 @@ WHERE seen.digest = ANY($1::bytea[])
 """
 
 
-async def find_keys(
-    connection: "PoolConnectionProxy", digests: Iterable[bytes]
-) -> dict[bytes, str]:
+async def find_keys(connection: Connection, digests: Iterable[bytes]) -> dict[bytes, str]:
     """Return the session keys that marked messages went to, by digest."""
     rows = await connection.fetch(FIND_KEYS_SQL, list(digests))
     return {row[0]: row[1] for row in rows}
@@ -60,7 +60,7 @@ ON CONFLICT DO NOTHING
 """
 
 
-async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
+async def insert(connection: Connection, rows: Sequence[SeenRow]) -> None:
     """Mark digests as done.
 
     Raises:
@@ -72,7 +72,7 @@ async def insert(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -
         raise SupersededError("seen")
 
 
-async def insert_new(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> int:
+async def insert_new(connection: Connection, rows: Sequence[SeenRow]) -> int:
     """Mark the digests that are not marked yet today; returns how many.
 
     Raises:
@@ -85,7 +85,7 @@ async def insert_new(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]
     except CheckViolationError as error:
         # The table has no other check: today's partition is missing, which no message causes.
         raise StoreUnavailableError(error.sqlstate or "", "seen has no partition") from error
-    return int(status.rpartition(" ")[2])
+    return count_of(status)
 
 
 RESUME_SEEN_SQL: Final[LiteralString] = """
@@ -96,7 +96,7 @@ WHERE seen.digest = new.digest AND seen.arrival = -1
 """
 
 
-async def resume(connection: "PoolConnectionProxy", rows: "Sequence[SeenRow]") -> None:
+async def resume(connection: Connection, rows: Sequence[SeenRow]) -> None:
     """Turn the marks of early edits into marks of the messages themselves."""
     if rows:
         await connection.execute(RESUME_SEEN_SQL, *columns(rows, 3))

@@ -1,11 +1,14 @@
 """Create the day partitions of the dedupe marks ahead of time, and drop expired ones."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
+
 
 CREATE_SEEN_DAYS_SQL: Final[LiteralString] = """
 -- seen: partitions from yesterday until some days ahead
@@ -14,7 +17,7 @@ FROM (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today) AS clock
 """
 
 
-async def create(connection: "PoolConnectionProxy", ahead: "timedelta") -> int:
+async def create(connection: Connection, ahead: timedelta) -> int:
     """Create the missing partitions of the days up to `ahead` from now.
 
     A batch cannot commit without the partition of its day. Therefore this runs before the first
@@ -33,7 +36,7 @@ SELECT drop_seen_day(((clock_timestamp() - $1::interval) AT TIME ZONE 'UTC')::da
 """
 
 
-async def drop_oldest(connection: "PoolConnectionProxy", kept: "timedelta") -> bool:
+async def drop_oldest(connection: Connection, kept: timedelta) -> bool:
     """Drop the oldest partition if all of its marks are older than `kept`.
 
     Returns:

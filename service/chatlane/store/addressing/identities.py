@@ -4,6 +4,8 @@ Every reader calls `find` for the identity of a person that a caller names by an
 sessions by `Identity.owners`.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.addressing.aliases import AliasBook, AliasId, AliasKind, lookups
@@ -15,15 +17,14 @@ from chatlane.domain.addressing.owners import (
     parse_owner_text,
 )
 from chatlane.domain.addressing.sources import Address
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 from chatlane.store.addressing import aliases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from asyncpg.pool import PoolConnectionProxy
-
+    from chatlane.postgres.pool import Connection
     from chatlane_schemas.session_api.people import Person
 
 FIND_SQL: Final[LiteralString] = """
@@ -53,7 +54,7 @@ SELECT holder.*, spans.* FROM holder LEFT JOIN LATERAL (
 
 
 async def find(
-    connection: "PoolConnectionProxy", person: "Person", at: "datetime | None" = None
+    connection: Connection, person: Person, at: datetime | None = None
 ) -> Identity | None:
     """Return the identity that an id belongs to; None if it is the id of no person.
 
@@ -79,9 +80,7 @@ class Name(NamedTuple):
     name: str
 
 
-async def find_by_names(
-    connection: "PoolConnectionProxy", names: "Iterable[Name]"
-) -> dict[Name, Identity]:
+async def find_by_names(connection: Connection, names: Iterable[Name]) -> dict[Name, Identity]:
     """Return identities by their names."""
     wanted = list(dict.fromkeys(names))
     if not wanted:
@@ -104,10 +103,10 @@ async def find_by_names(
 
 
 async def hand_over(
-    connection: "PoolConnectionProxy",
-    person: "Person",
-    at: "datetime",
-    accounts: "Iterable[str] | None" = None,
+    connection: Connection,
+    person: Person,
+    at: datetime,
+    accounts: Iterable[str] | None = None,
 ) -> Identity | None:
     """Assign an id to a new identity and return it; None if it is the id of no person.
 
@@ -134,10 +133,10 @@ async def hand_over(
 
 
 async def split(
-    connection: "PoolConnectionProxy",
-    person: "Person",
-    at: "datetime",
-    accounts: "Iterable[str] | None" = None,
+    connection: Connection,
+    person: Person,
+    at: datetime,
+    accounts: Iterable[str] | None = None,
 ) -> Identity | None:
     """Move an id out of the identity it was merged into, and return its own identity.
 
@@ -169,9 +168,7 @@ def _account_of(alias: AliasId) -> Address:
     return Address(alias.platform, alias.account)
 
 
-def _everywhere(
-    book: AliasBook, alias: AliasId, accounts: "Iterable[str] | None"
-) -> "set[AliasId]":
+def _everywhere(book: AliasBook, alias: AliasId, accounts: Iterable[str] | None) -> set[AliasId]:
     """Return the id on all accounts to which a change of it applies."""
     if accounts is None:
         return {alias}
@@ -179,7 +176,7 @@ def _everywhere(
     return {alias._replace(account=account) for account in named}
 
 
-async def are_one_person(connection: "PoolConnectionProxy", owner: str, other: str) -> bool:
+async def are_one_person(connection: Connection, owner: str, other: str) -> bool:
     """Return whether sessions with these owners belong to the same person."""
     if owner == other:
         return True
@@ -196,9 +193,7 @@ SELECT EXISTS (
 """
 
 
-async def are_handed_on(
-    connection: "PoolConnectionProxy", ids: "Iterable[AliasId]", since: "datetime"
-) -> bool:
+async def are_handed_on(connection: Connection, ids: Iterable[AliasId], since: datetime) -> bool:
     """Return whether any of these ids has changed hands since a time."""
     forms = [(alias_id.platform, alias_id.account, alias_id.alias) for alias_id in ids]
     found: bool = await connection.fetchval(HANDED_ON_SQL, *columns(forms, 3), since)
@@ -211,7 +206,7 @@ SELECT min(platform) IS NOT NULL FROM former_ids
 """
 
 
-async def has_former_ids(connection: "PoolConnectionProxy") -> bool:
+async def has_former_ids(connection: Connection) -> bool:
     """Return whether any id has ever changed hands."""
     found: bool = await connection.fetchval(HAS_FORMER_IDS_SQL)
     return found
@@ -225,9 +220,7 @@ JOIN former_ids USING (platform, account, form)
 """
 
 
-async def find_handed_on(
-    connection: "PoolConnectionProxy", ids: "Iterable[AliasId]"
-) -> "set[AliasId]":
+async def find_handed_on(connection: Connection, ids: Iterable[AliasId]) -> set[AliasId]:
     """Return the person ids that have ever changed hands."""
     forms = sorted({(alias_id.platform, alias_id.account, alias_id.alias) for alias_id in ids})
     if not forms:
@@ -236,9 +229,7 @@ async def find_handed_on(
     return {AliasId(platform, account, AliasKind.PERSON, form) for platform, account, form in rows}
 
 
-async def find_owners(
-    connection: "PoolConnectionProxy", person: "Person | None"
-) -> list[str] | None:
+async def find_owners(connection: Connection, person: Person | None) -> list[str] | None:
     """Return the owner texts of a person's sessions, sorted.
 
     Returns None for no person, which allows all sessions, and an empty list for the id of no

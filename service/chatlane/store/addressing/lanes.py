@@ -5,17 +5,20 @@ rebinds a lane ends or moves its session first, under that lock. A reader that w
 session then finds it ended and starts again. The write itself is a compare-and-set.
 """
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns, count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
+
 
 FIND_LANES_SQL: Final[LiteralString] = """
 -- lanes: those that exist among the session keys of a batch
@@ -23,7 +26,7 @@ SELECT session_key, session_id FROM lanes WHERE session_key = ANY($1::text[])
 """
 
 
-async def find(connection: "PoolConnectionProxy", keys: Iterable[str]) -> dict[str, Lane]:
+async def find(connection: Connection, keys: Iterable[str]) -> dict[str, Lane]:
     """Return the existing lanes by session key."""
     wanted = list(keys)
     rows = await connection.fetch(FIND_LANES_SQL, wanted) if wanted else []
@@ -36,7 +39,7 @@ SELECT session_key FROM lanes WHERE session_id = $1
 """
 
 
-async def find_keys_of(connection: "PoolConnectionProxy", session_id: "UUID") -> set[str]:
+async def find_keys_of(connection: Connection, session_id: UUID) -> set[str]:
     """Return the keys of the lanes that lead to a locked session."""
     return {row[0] for row in await connection.fetch(FIND_KEYS_SQL, session_id)}
 
@@ -48,7 +51,7 @@ SELECT session_key, session_id FROM lanes WHERE session_key = coalesce(
 """
 
 
-async def find_by_any_key(connection: "PoolConnectionProxy", key: str) -> Lane | None:
+async def find_by_any_key(connection: Connection, key: str) -> Lane | None:
     """Return the lane of a current or old session key, or None if there is none."""
     row = await connection.fetchrow(RESOLVE_LANE_SQL, key)
     return None if row is None else Lane(row[0], row[1], bound_to=row[1])
@@ -65,9 +68,7 @@ RETURNING lanes.session_key
 """
 
 
-async def note_busy(
-    connection: "PoolConnectionProxy", wanted: "Sequence[tuple[str, UUID]]"
-) -> set[str]:
+async def note_busy(connection: Connection, wanted: Sequence[tuple[str, UUID]]) -> set[str]:
     """Return the keys of lanes whose users get a notice that a worker runs their turn."""
     rows = await connection.fetch(NOTE_BUSY_SQL, *columns(wanted, 2))
     return {row[0] for row in rows}
@@ -89,7 +90,7 @@ WHERE lanes.session_key = new.session_key AND lanes.session_id = new.bound_to
 """
 
 
-async def write(connection: "PoolConnectionProxy", lanes: Iterable[Lane]) -> None:
+async def write(connection: Connection, lanes: Iterable[Lane]) -> None:
     """Write the lanes whose session changed.
 
     Raises:
@@ -117,5 +118,5 @@ async def write(connection: "PoolConnectionProxy", lanes: Iterable[Lane]) -> Non
 
 
 def _expect(status: str, lanes: Sequence[Lane]) -> None:
-    if int(status.rpartition(" ")[2]) != len(lanes):
+    if count_of(status) != len(lanes):
         raise SupersededError("lanes")

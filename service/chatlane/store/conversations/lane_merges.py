@@ -1,15 +1,18 @@
 """Merge conversations that turned out to be the same: change their lanes and addresses."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
 
 from chatlane.errors import SupersededError
+from chatlane.postgres.pool import count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
+    from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
 
 
 class LaneRow(NamedTuple):
@@ -37,7 +40,7 @@ WHERE its.ended_at IS NULL OR its.active_turn IS NOT NULL OR its.ended_at > $2
 
 
 async def sessions_of_chats(
-    connection: "PoolConnectionProxy", prefixes: Iterable[str], ended_since: "datetime"
+    connection: Connection, prefixes: Iterable[str], ended_since: datetime
 ) -> list[LaneRow]:
     """Return the sessions of chats, given the part of the key up to the chat.
 
@@ -62,7 +65,7 @@ UPDATE lanes SET session_key = $2 WHERE session_key = $1 AND session_id = $3
 """
 
 
-async def rename_lane(connection: "PoolConnectionProxy", lane: LaneRow, older_key: str) -> None:
+async def rename_lane(connection: Connection, lane: LaneRow, older_key: str) -> None:
     """Move a lane to another key, which no lane has yet.
 
     Raises:
@@ -93,7 +96,7 @@ FROM moved
 
 
 async def move_waiting(
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     session_id: UUID,
     to_session: UUID,
     session_key: str,
@@ -103,7 +106,7 @@ async def move_waiting(
     status = await connection.execute(
         MOVE_WAITING_SQL, session_id, to_session, session_key, first_arrival
     )
-    return int(status.rpartition(" ")[2])
+    return count_of(status)
 
 
 DELETE_LANE_SQL: Final[LiteralString] = """
@@ -116,7 +119,7 @@ DELETE FROM lanes WHERE session_key = $1 AND session_id = $3
 """
 
 
-async def delete_lane(connection: "PoolConnectionProxy", lane: LaneRow, home: LaneRow) -> None:
+async def delete_lane(connection: Connection, lane: LaneRow, home: LaneRow) -> None:
     """Delete a lane whose conversation continues in another lane.
 
     Raises:
@@ -147,7 +150,7 @@ WHERE session_id = ANY($1::uuid[]) AND role = 'user' AND source #>> '{chat,id}' 
 
 
 async def update_addresses(
-    connection: "PoolConnectionProxy", sessions: Sequence[UUID], before: Sequence[str], new: str
+    connection: Connection, sessions: Sequence[UUID], before: Sequence[str], new: str
 ) -> None:
     """Set the chat's new id as the address of everything unanswered in these sessions.
 

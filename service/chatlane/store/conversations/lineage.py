@@ -1,5 +1,7 @@
 """Lineage of sessions: the successors of compacted sessions, and branches."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.sessions.transcripts import MAX_HOPS
@@ -8,9 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.domain.states import Session
+    from chatlane.postgres.pool import Connection
 
 FIND_TIPS_SQL: Final[LiteralString] = """
 -- sessions: where conversations go on that ended because they were compacted
@@ -36,7 +37,7 @@ SELECT DISTINCT ON (start) start, id FROM chain ORDER BY start, hops DESC
 """
 
 
-async def find_tips(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dict[UUID, UUID]":
+async def find_tips(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, UUID]:
     """Return, for each known session, the session its conversation continues in, often itself.
 
     Locks nothing: call it before the lock, and check the locked row.
@@ -51,9 +52,7 @@ SELECT seq FROM messages WHERE session_id = $1 AND seq <= $2 ORDER BY seq DESC L
 """
 
 
-async def find_last_row(
-    connection: "PoolConnectionProxy", session_id: "UUID", through_seq: int
-) -> int | None:
+async def find_last_row(connection: Connection, session_id: UUID, through_seq: int) -> int | None:
     """Return the place of the last row up to a place; None if there is none."""
     seq: int | None = await connection.fetchval(FIND_LAST_ROW_SQL, session_id, through_seq)
     return seq
@@ -84,9 +83,7 @@ FROM sessions CROSS JOIN counted WHERE id = $1
 """
 
 
-async def insert_branch(
-    connection: "PoolConnectionProxy", parent: "Session", branch: "Session"
-) -> None:
+async def insert_branch(connection: Connection, parent: Session, branch: Session) -> None:
     """Write a branch with the rows of its parent below the branch's `next_seq`.
 
     The parent is locked, and all of its rows are written.

@@ -1,5 +1,7 @@
 """Delete sessions, and find sessions that may be deleted or ended."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.search import index_sql
@@ -9,7 +11,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
+
 
 REMOVE_SQL: Final[LiteralString] = """
 -- sessions: away with some, and with all that was said in them
@@ -41,7 +44,7 @@ DELETE FROM sessions WHERE id = ANY($1::uuid[])
 """
 
 
-async def remove(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
+async def remove(connection: Connection, ids: Iterable[UUID]) -> None:
     """Delete locked sessions with their transcripts; copies in branches stay.
 
     The next message of a lane that led to a deleted session opens a new session.
@@ -54,7 +57,7 @@ async def remove(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> No
 class Candidate(NamedTuple):
     """A session that may be deleted, as of an unlocked read; `rows` counts every row it ever had."""
 
-    id: "UUID"
+    id: UUID
     rows: int
 
 
@@ -71,16 +74,16 @@ ORDER BY id DESC LIMIT $4
 
 
 async def of_origin(
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     origin: str,
     *,
-    below: "UUID",
-    theirs: "Iterable[str] | None",
+    below: UUID,
+    owners: Iterable[str] | None,
     limit: int,
 ) -> list[Candidate]:
     """Return up to `limit` sessions of an origin, of a person or of all, newest first."""
-    owners = None if theirs is None else sorted(theirs)
-    rows = await connection.fetch(OF_ORIGIN_SQL, origin, below, owners, limit)
+    texts = None if owners is None else sorted(owners)
+    rows = await connection.fetch(OF_ORIGIN_SQL, origin, below, texts, limit)
     return [Candidate(*row.values()) for row in rows]
 
 
@@ -90,9 +93,7 @@ SELECT id FROM sessions WHERE ended_at IS NULL AND id > $1 AND id < $2 ORDER BY 
 """
 
 
-async def find_open(
-    connection: "PoolConnectionProxy", *, above: "UUID", below: "UUID", limit: int
-) -> "list[UUID]":
+async def find_open(connection: Connection, *, above: UUID, below: UUID, limit: int) -> list[UUID]:
     """Return up to `limit` open sessions with ids between two others, oldest first."""
     return [row[0] for row in await connection.fetch(OPEN_SQL, above, below, limit)]
 
@@ -107,8 +108,6 @@ WHERE id = ANY($1::uuid[]) AND ended_at IS NULL AND suspended_at IS NULL AND act
 """
 
 
-async def find_forgotten(
-    connection: "PoolConnectionProxy", ids: "Iterable[UUID]", since: "datetime"
-) -> "set[UUID]":
+async def find_forgotten(connection: Connection, ids: Iterable[UUID], since: datetime) -> set[UUID]:
     """Return the locked open sessions without recent activity, a turn, a hold or a waiting message."""
     return {row[0] for row in await connection.fetch(FORGOTTEN_SQL, list(ids), since)}

@@ -1,4 +1,9 @@
-"""Change columns of a session that only requests and commands change; under its row lock."""
+"""Change what only requests and commands change of a session: settings, title, holds and others.
+
+Callers hold the row lock of the session.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
@@ -6,8 +11,8 @@ import asyncpg
 from pydantic_core import from_json
 
 from chatlane.errors import SupersededError
-from chatlane.postgres.columns import columns
-from chatlane.store.conversations.title_keys import TITLE_KEY
+from chatlane.postgres.pool import columns
+from chatlane.store.conversations.sessions import TITLE_KEY
 from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
@@ -15,11 +20,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
     from pydantic import JsonValue
 
     from chatlane.domain.effects import TitleRow
     from chatlane.domain.states import Session
+    from chatlane.postgres.pool import Connection
 
 FIND_CONFIG_SQL: Final[LiteralString] = """
 -- session_changes: what a locked session is configured with
@@ -27,9 +32,7 @@ SELECT config FROM sessions WHERE id = $1
 """
 
 
-async def find_config(
-    connection: "PoolConnectionProxy", session_id: "UUID"
-) -> "dict[str, JsonValue] | None":
+async def find_config(connection: Connection, session_id: UUID) -> dict[str, JsonValue] | None:
     """Return the config of a locked session; None if it has none."""
     config: str | None = await connection.fetchval(FIND_CONFIG_SQL, session_id)
     return None if config is None else from_json(config)
@@ -46,13 +49,13 @@ WHERE id = $1
 
 
 async def update_preferences(
-    connection: "PoolConnectionProxy",
-    session_id: "UUID",
+    connection: Connection,
+    session_id: UUID,
     *,
     cwd: str | None,
     model: str | None,
     config: str | None,
-    clear: "Iterable[str]",
+    clear: Iterable[str],
 ) -> None:
     """Set the given columns and clear the named ones; `config` is JSON text."""
     await connection.execute(UPDATE_PREFERENCES_SQL, session_id, cwd, model, config, list(clear))
@@ -65,8 +68,8 @@ UPDATE sessions SET origin = $2, cwd = $3, model = $4, config = $5::jsonb WHERE 
 
 
 async def describe(
-    connection: "PoolConnectionProxy",
-    session_id: "UUID",
+    connection: Connection,
+    session_id: UUID,
     *,
     origin: str,
     cwd: str | None,
@@ -90,7 +93,7 @@ WHERE id = $1 AND NOT EXISTS (
 )
 
 
-async def set_title(connection: "PoolConnectionProxy", session: "Session", title: str) -> bool:
+async def set_title(connection: Connection, session: Session, title: str) -> bool:
     """Set the title of a locked session, `""` for none; returns False if it is taken.
 
     Raises:
@@ -119,7 +122,7 @@ WHERE sessions.id = new.id
 """
 
 
-async def write_titles(connection: "PoolConnectionProxy", rows: "Iterable[TitleRow]") -> None:
+async def write_titles(connection: Connection, rows: Iterable[TitleRow]) -> None:
     """Write titles; of several titles for one session the last one wins.
 
     Raises:
@@ -143,7 +146,7 @@ UPDATE sessions SET archived_at = CASE WHEN $2 THEN coalesce(archived_at, $3) EN
 
 
 async def archive(
-    connection: "PoolConnectionProxy", session_id: "UUID", at: "datetime", *, archived: bool
+    connection: Connection, session_id: UUID, at: datetime, *, archived: bool
 ) -> None:
     """Archive a locked session, or unarchive it."""
     await connection.execute(ARCHIVE_SQL, session_id, archived, at)
@@ -159,8 +162,67 @@ WHERE id = $1
 """
 
 
-async def reopen(connection: "PoolConnectionProxy", session: "Session") -> None:
+async def reopen(connection: Connection, session: Session) -> None:
     """Write a locked session that was reopened."""
     await connection.execute(
         REOPEN_SQL, session.id, session.last_activity_at, session.served_boundary
     )
+
+
+HOLD_SQL: Final[LiteralString] = """
+-- session_holds: set one anew, or renew it
+INSERT INTO session_holds (session_id, name, held_until) VALUES ($1, $2, $3)
+ON CONFLICT (session_id, name) DO UPDATE SET held_until = excluded.held_until
+"""
+
+RELEASE_SQL: Final[LiteralString] = """
+-- session_holds: away with one, and with those that have ended by themselves
+DELETE FROM session_holds WHERE session_id = $1 AND (name = $2 OR held_until <= $3)
+"""
+
+COUNT_HOLDS_SQL: Final[LiteralString] = """
+-- session_holds: how many others a session has
+SELECT count(*) FROM session_holds WHERE session_id = $1 AND name <> $2
+"""
+
+HELD_UNTIL_SQL: Final[LiteralString] = """
+-- sessions: until when the last of its holds keeps one
+UPDATE sessions SET held_until = (
+    SELECT max(held_until) FROM session_holds WHERE session_id = $1)
+WHERE id = $1
+"""
+
+
+async def hold(
+    connection: Connection,
+    session_id: UUID,
+    name: str,
+    *,
+    now: datetime,
+    until: datetime,
+    most: int,
+) -> bool:
+    """Set or renew a hold of a locked session; returns False if it has `most` other holds."""
+    await connection.execute(RELEASE_SQL, session_id, name, now)
+    if await connection.fetchval(COUNT_HOLDS_SQL, session_id, name) >= most:
+        return False
+    await connection.execute(HOLD_SQL, session_id, name, until)
+    await connection.execute(HELD_UNTIL_SQL, session_id)
+    return True
+
+
+async def release(connection: Connection, session_id: UUID, name: str, now: datetime) -> None:
+    """End the hold of a locked session with this name, if there is one."""
+    await connection.execute(RELEASE_SQL, session_id, name, now)
+    await connection.execute(HELD_UNTIL_SQL, session_id)
+
+
+OVERRIDE_SQL: Final[LiteralString] = """
+-- sessions: which model answers instead of the agent's own choice
+UPDATE sessions SET model_override = $2::jsonb WHERE id = $1
+"""
+
+
+async def override(connection: Connection, session_id: UUID, model_override: str | None) -> None:
+    """Set or clear the model override of a locked session; it is JSON text."""
+    await connection.execute(OVERRIDE_SQL, session_id, model_override)

@@ -1,21 +1,31 @@
-"""Read session summaries for commands: one statement per question for any number of commands."""
+"""Session summaries for commands, and the lists that were shown to users.
+
+One statement answers a question of any number of commands.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.commands.session_summaries import FIRST_WORDS_CHARACTERS, SessionSummary
-from chatlane.postgres.columns import columns
-from chatlane.store.conversations.title_keys import TITLE_KEY
+from chatlane.domain.commands.session_summaries import (
+    FIRST_WORDS_CHARACTERS,
+    SessionSummary,
+    ShownList,
+)
+from chatlane.postgres.pool import columns
+from chatlane.store.conversations.sessions import TITLE_KEY
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
     from uuid import UUID
 
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.commands.session_summaries import SessionScope
+    from chatlane.postgres.pool import Connection
 
 _WAITING_SHOWN: Final = 101
 # A session with this end reason continues in another session, which is listed itself.
@@ -33,7 +43,7 @@ FROM sessions WHERE id = ANY($1::uuid[])
 """
 
 
-async def find(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> list[SessionSummary]:
+async def find(connection: Connection, ids: Iterable[UUID]) -> list[SessionSummary]:
     """Return the summaries of sessions; counts at most 101 waiting messages.
 
     `other_lanes` counts all lanes of a session.
@@ -73,7 +83,7 @@ FROM newest
 
 
 async def newest(
-    connection: "PoolConnectionProxy", scopes: "Iterable[SessionScope]", limit: int
+    connection: Connection, scopes: Iterable[SessionScope], limit: int
 ) -> list[SessionSummary]:
     """Return up to `limit` of the newest sessions within each scope that have user messages."""
     wanted = set(scopes)
@@ -101,14 +111,62 @@ CROSS JOIN LATERAL (
 )
 
 
-async def titled(
-    connection: "PoolConnectionProxy", wanted: "Iterable[tuple[str, str]]"
-) -> list[SessionSummary]:
+async def titled(connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[SessionSummary]:
     """Return the newest session of a scope for each title, compared by title key."""
     keys = {(title_key(title), scope) for title, scope in wanted}
     rows = await connection.fetch(TITLED_SQL, *columns(keys, 2))
     return [_card(row) for row in rows]
 
 
-def _card(row: "Record") -> SessionSummary:
+def _card(row: Record) -> SessionSummary:
     return SessionSummary(**dict(row.items()))
+
+
+FIND_SHOWN_SQL: Final[LiteralString] = """
+-- shown_lists: what was shown last under these keys
+SELECT key, shown_at, session_ids FROM shown_lists WHERE key = ANY($1::bytea[])
+"""
+
+
+async def find_shown(connection: Connection, keys: Iterable[bytes]) -> dict[bytes, ShownList]:
+    """Return the lists that were shown, by key."""
+    rows = await connection.fetch(FIND_SHOWN_SQL, list(keys))
+    return {row["key"]: ShownList(*row.values()) for row in rows}
+
+
+WRITE_SHOWN_SQL: Final[LiteralString] = """
+-- shown_lists: what is shown now
+INSERT INTO shown_lists (key, shown_at, session_ids) VALUES ($1, $2, $3)
+ON CONFLICT (key) DO UPDATE SET shown_at = excluded.shown_at, session_ids = excluded.session_ids
+"""
+
+
+async def write_shown(connection: Connection, lists: Sequence[ShownList]) -> None:
+    """Write the lists that were shown, in the order of their keys."""
+    if lists:
+        await connection.executemany(WRITE_SHOWN_SQL, lists)
+
+
+FORGET_SHOWN_SQL: Final[LiteralString] = """
+-- shown_lists: away with those that were shown long ago, a piece at a time
+WITH piece AS (
+    SELECT key, shown_at FROM shown_lists WHERE key > $1
+    ORDER BY key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM shown_lists WHERE key = ANY(ARRAY(
+        SELECT key FROM piece WHERE shown_at < clock_timestamp() - $2::interval))
+)
+SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
+"""
+
+
+async def forget_shown(
+    connection: Connection, after: bytes, age: timedelta, limit: int
+) -> bytes | None:
+    """Delete lists that were shown more than `age` ago, among the next `limit` after a key.
+
+    Returns:
+        The last key that was checked; None at the end.
+    """
+    last: bytes | None = await connection.fetchval(FORGET_SHOWN_SQL, after, age, limit)
+    return last

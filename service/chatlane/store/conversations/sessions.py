@@ -1,6 +1,7 @@
 """Sessions: conversations with their counters, locked one row each."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import asyncpg
@@ -8,17 +9,28 @@ from pydantic_core import to_json
 
 from chatlane.domain.states import Session
 from chatlane.errors import SupersededError
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns, count_of
 from chatlane.postgres.stored_values import known_value, read_override, read_reason
 from chatlane_schemas.events import EndReason, ResetReason
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.postgres.pool import Connection
+
+# Must be identical to the expression of the index in migration 0132, or Postgres does not use it.
+TITLE_KEY: Final[LiteralString] = (
+    "normalize(regexp_replace(title, '"
+    r"[\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u202A-\u202E"
+    r"\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\U0001BCA0-\U0001BCA3"
+    r"\U0001D173-\U0001D17A\U000E0000-\U000E0FFF]"
+    "', '', 'g'), NFC)"
+)
+"""SQL expression that compares titles like `title_key` of the schemas."""
 
 # Columns of the `Session` fields, in their order: rows are mapped by position, because mapping
 # by name costs a microsecond for each message.
@@ -36,7 +48,7 @@ FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """  # noqa: S608 - a constant
 
 
-async def lock(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> "dict[UUID, Session]":
+async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Session]:
     """Return the sessions by id, locked until the transaction ends; unknown ids are absent."""
     wanted = list(ids)
     rows = await connection.fetch(LOCK_SESSIONS_SQL, wanted) if wanted else []
@@ -50,7 +62,7 @@ FROM sessions WHERE id = $1
 """  # noqa: S608 - a constant
 
 
-async def find(connection: "PoolConnectionProxy", session_id: "UUID") -> Session | None:
+async def find(connection: Connection, session_id: UUID) -> Session | None:
     """Return a session without locking it: its values may be outdated."""
     row = await connection.fetchrow(FIND_SESSION_SQL, session_id)
     return None if row is None else _from_row(row)
@@ -63,15 +75,13 @@ FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCK
 """  # noqa: S608 - a constant
 
 
-async def lock_free(
-    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
-) -> "dict[UUID, Session]":
+async def lock_free(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Session]:
     """Lock and return the sessions that no other transaction has locked."""
     rows = await connection.fetch(LOCK_FREE_SESSIONS_SQL, sorted(ids))
     return {row["id"]: _from_row(row) for row in rows}
 
 
-def _from_row(row: "Record") -> Session:
+def _from_row(row: Record) -> Session:
     session = Session(*row.values())
     # Most sessions have neither reason, and every message reads one.
     if session.start_reason is not None:
@@ -103,7 +113,7 @@ ON CONFLICT (id) DO NOTHING
 """
 
 
-async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session]) -> None:
+async def insert(connection: Connection, sessions: Iterable[Session]) -> None:
     """Write new sessions.
 
     Raises:
@@ -137,7 +147,7 @@ async def insert(connection: "PoolConnectionProxy", sessions: Iterable[Session])
     if not rows:
         return
     status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 19))
-    if int(status.rpartition(" ")[2]) != len(rows):
+    if count_of(status) != len(rows):
         raise SupersededError("sessions")
     await _flag(connection, new)
 
@@ -169,7 +179,7 @@ WHERE sessions.id = new.id
 """
 
 
-async def update(connection: "PoolConnectionProxy", sessions: Iterable[Session]) -> None:
+async def update(connection: Connection, sessions: Iterable[Session]) -> None:
     """Write sessions that this transaction has locked."""
     changed = list(sessions)
     if not changed:
@@ -239,7 +249,7 @@ FROM named WHERE sessions.id = named.id
 """
 
 
-async def _share(connection: "PoolConnectionProxy", sessions: list[Session]) -> None:
+async def _share(connection: Connection, sessions: list[Session]) -> None:
     rows = [(session.id, session.session_key) for session in sessions if session.has_new_key]
     if not rows:
         return
@@ -268,7 +278,7 @@ WHERE sessions.id = new.id
 """
 
 
-async def _flag(connection: "PoolConnectionProxy", sessions: list[Session]) -> None:
+async def _flag(connection: Connection, sessions: list[Session]) -> None:
     rows = [
         (
             session.id,
@@ -306,7 +316,7 @@ WHERE sessions.id = new.id
 """
 
 
-async def add_usage(connection: "PoolConnectionProxy", used: "Mapping[UUID, Counter[str]]") -> None:
+async def add_usage(connection: Connection, used: Mapping[UUID, Counter[str]]) -> None:
     """Add named counts to the sums of locked sessions."""
     rows = [(session_id, to_json(counts).decode()) for session_id, counts in used.items() if counts]
     if rows:

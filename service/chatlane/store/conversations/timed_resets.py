@@ -1,30 +1,32 @@
 """Check times of open sessions: find the sessions that a sweep checks, and reschedule them."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.log import LogPosition
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
 
 
 class Check(NamedTuple):
     """The next check time of a session (None if no rule ends it) and its announced end."""
 
-    session_id: "UUID"
-    check_at: "datetime | None"
-    ending_at: "datetime | None"
+    session_id: UUID
+    check_at: datetime | None
+    ending_at: datetime | None
 
 
 class Unchecked(NamedTuple):
     """An open session that no sweep has checked yet, and the key that determines its deadline."""
 
-    id: "UUID"
+    id: UUID
     session_key: str
 
 
@@ -34,7 +36,7 @@ SELECT clock_timestamp()
 """
 
 
-async def now(connection: "PoolConnectionProxy") -> "datetime":
+async def now(connection: Connection) -> datetime:
     """Return the time of the database."""
     at: datetime = await connection.fetchval(NOW_SQL)
     return at
@@ -48,7 +50,7 @@ ORDER BY check_at LIMIT $1
 """
 
 
-async def find_due(connection: "PoolConnectionProxy", limit: int) -> "list[UUID]":
+async def find_due(connection: Connection, limit: int) -> list[UUID]:
     """Return up to `limit` sessions that are due for a check, unlocked."""
     return [row[0] for row in await connection.fetch(FIND_DUE_SQL, limit)]
 
@@ -64,11 +66,11 @@ ORDER BY id
 
 
 async def find_unchecked(
-    connection: "PoolConnectionProxy",
-    after: "UUID",
-    platforms: "Sequence[str]",
+    connection: Connection,
+    after: UUID,
+    platforms: Sequence[str],
     limit: int,
-) -> "tuple[list[Unchecked], UUID | None]":
+) -> tuple[list[Unchecked], UUID | None]:
     """Scan the next `limit` sessions; returns the sessions to schedule and the last id scanned."""
     rows = await connection.fetch(FIND_UNCHECKED_SQL, after, platforms, limit)
     found = [Unchecked(*row.values()) for row in rows if row["session_key"] is not None]
@@ -85,7 +87,7 @@ WHERE ctid = ANY(ARRAY(
 """
 
 
-async def arm(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
+async def arm(connection: Connection, ids: Iterable[UUID]) -> None:
     """Schedule sessions for the next sweep, except those that are locked or already scheduled."""
     await connection.execute(ARM_SQL, list(ids))
 
@@ -96,7 +98,7 @@ UPDATE sessions SET check_at = clock_timestamp() WHERE id = $1
 """
 
 
-async def look_soon(connection: "PoolConnectionProxy", session_id: "UUID") -> None:
+async def look_soon(connection: Connection, session_id: UUID) -> None:
     """Schedule a locked session for the next sweep."""
     await connection.execute(LOOK_SOON_SQL, session_id)
 
@@ -107,9 +109,7 @@ SELECT id, ending_at FROM sessions WHERE id = ANY($1::uuid[])
 """
 
 
-async def announced(
-    connection: "PoolConnectionProxy", ids: "Iterable[UUID]"
-) -> "dict[UUID, datetime | None]":
+async def announced(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, datetime | None]:
     """Return the announced end of each locked session."""
     return {row[0]: row[1] for row in await connection.fetch(ANNOUNCED_SQL, list(ids))}
 
@@ -122,7 +122,7 @@ WHERE sessions.id = new.id
 """
 
 
-async def write(connection: "PoolConnectionProxy", checks: "Sequence[Check]") -> None:
+async def write(connection: Connection, checks: Sequence[Check]) -> None:
     """Write the check times of locked sessions."""
     if checks:
         await connection.execute(WRITE_SQL, *columns(checks, 3))
@@ -134,6 +134,6 @@ SELECT cursor, cursor_at, generation FROM partitions WHERE log = 'inbound'
 """
 
 
-async def positions(connection: "PoolConnectionProxy") -> list[LogPosition]:
+async def positions(connection: Connection) -> list[LogPosition]:
     """Return the position of every partition of the inbound log."""
     return [LogPosition(*row.values()) for row in await connection.fetch(POSITIONS_SQL)]

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from chatlane.domain.addressing.dedupe import digest_of
 from chatlane.domain.edits import Edit, Original
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns, count_of
 from chatlane.postgres.stored_values import read_source
 from chatlane.search import index_sql
 from chatlane_schemas.inbound import Attachment
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import EarlyRow, RevisionRow, RowChange, WaitingChange
+    from chatlane.postgres.pool import Connection
 
 _ATTACHMENTS: Final = TypeAdapter(tuple[Attachment, ...])
 
@@ -61,9 +61,7 @@ class Home(NamedTuple):
     is_copy: bool = False
 
 
-async def find_homes(
-    connection: PoolConnectionProxy, digests: Iterable[bytes]
-) -> dict[bytes, list[Home]]:
+async def find_homes(connection: Connection, digests: Iterable[bytes]) -> dict[bytes, list[Home]]:
     """Return, by digest, the sessions that messages were routed to and moved to since."""
     found: dict[bytes, list[Home]] = {}
     for digest, *fields in await connection.fetch(FIND_HOMES_SQL, list(digests)):
@@ -96,7 +94,7 @@ class Found(NamedTuple):
     digest: bytes | None
 
 
-async def find(connection: PoolConnectionProxy, wanted: Iterable[tuple[UUID, str]]) -> list[Found]:
+async def find(connection: Connection, wanted: Iterable[tuple[UUID, str]]) -> list[Found]:
     """Return the messages of sessions by their platform message ids.
 
     Args:
@@ -133,7 +131,7 @@ WHERE waiting.session_id = new.session_id AND waiting.arrival = new.arrival
 """
 
 
-async def change_waiting(connection: PoolConnectionProxy, changes: Iterable[WaitingChange]) -> None:
+async def change_waiting(connection: Connection, changes: Iterable[WaitingChange]) -> None:
     """Apply edits of waiting messages; of several edits of one message the last one wins."""
     last = {(change.session_id, change.arrival): change for change in changes}
     if last:
@@ -158,9 +156,7 @@ FROM gone
 """
 
 
-async def delete_waiting(
-    connection: PoolConnectionProxy, deleted: Sequence[tuple[UUID, int, int]]
-) -> None:
+async def delete_waiting(connection: Connection, deleted: Sequence[tuple[UUID, int, int]]) -> None:
     """Move waiting messages that their authors deleted into the transcript, without their text.
 
     Args:
@@ -194,7 +190,7 @@ UPDATE sessions SET revision = revision + 1 WHERE id = ANY($1::uuid[])
 
 
 async def change_rows(
-    connection: PoolConnectionProxy,
+    connection: Connection,
     changes: Iterable[RowChange],
     revisions: Sequence[RevisionRow],
 ) -> None:
@@ -217,9 +213,7 @@ FROM early_edits WHERE digest = ANY($1::bytea[])
 """
 
 
-async def find_early(
-    connection: PoolConnectionProxy, digests: Iterable[bytes]
-) -> dict[bytes, Edit]:
+async def find_early(connection: Connection, digests: Iterable[bytes]) -> dict[bytes, Edit]:
     """Return, by digest, the newest edits of messages that have not arrived."""
     return {
         row["digest"]: Edit(
@@ -253,7 +247,7 @@ DELETE FROM early_edits WHERE digest = ANY($1::bytea[])
 
 
 async def keep_early(
-    connection: PoolConnectionProxy, rows: Iterable[EarlyRow], over: Sequence[bytes]
+    connection: Connection, rows: Iterable[EarlyRow], over: Sequence[bytes]
 ) -> None:
     """Store edits of messages that have not arrived, and delete obsolete ones.
 
@@ -277,10 +271,10 @@ DELETE FROM early_edits WHERE ctid = ANY(ARRAY(
 """
 
 
-async def expire_early(connection: PoolConnectionProxy, kept: timedelta, limit: int) -> int:
+async def expire_early(connection: Connection, kept: timedelta, limit: int) -> int:
     """Delete up to `limit` early edits that are older than `kept`; returns how many."""
     status = await connection.execute(EXPIRE_EARLY_SQL, kept, limit)
-    return int(status.rpartition(" ")[2])
+    return count_of(status)
 
 
 EMPTIED_SQL: Final[LiteralString] = """
@@ -295,7 +289,7 @@ WHERE said.is_there IS NULL
 """
 
 
-async def emptied(connection: PoolConnectionProxy, turn_ids: Iterable[UUID]) -> set[UUID]:
+async def emptied(connection: Connection, turn_ids: Iterable[UUID]) -> set[UUID]:
     """Return the turns that have no undeleted message.
 
     Args:

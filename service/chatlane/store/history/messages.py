@@ -1,25 +1,28 @@
 """Transcript rows, ordered by (session, seq)."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
-from uuid import UUID
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.addressing.sources import is_of_person
 from chatlane.domain.turns.lifecycle import Question
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import read_record, read_source
-from chatlane_schemas.source import Source
 from chatlane_schemas.turns import TurnMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from uuid import UUID
+
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
     from pydantic import JsonValue
 
     from chatlane.domain.effects import LateRow, MessageRow, UnansweredTurn
+    from chatlane.postgres.pool import Connection
+    from chatlane_schemas.source import Source
 
 INSERT_MESSAGES_SQL: Final[LiteralString] = """
 -- messages: transcript rows
@@ -32,7 +35,7 @@ SELECT * FROM unnest(
 """
 
 
-async def insert(connection: "PoolConnectionProxy", rows: "Sequence[MessageRow]") -> None:
+async def insert(connection: Connection, rows: Sequence[MessageRow]) -> None:
     """Append rows at the places that their sessions assigned."""
     if rows:
         await connection.execute(INSERT_MESSAGES_SQL, *columns(rows, 13))
@@ -50,9 +53,7 @@ WHERE source IS NOT NULL ORDER BY age, place DESC LIMIT 1
 """
 
 
-async def find_last_source(
-    connection: "PoolConnectionProxy", session_id: UUID, rows: int
-) -> Source | None:
+async def find_last_source(connection: Connection, session_id: UUID, rows: int) -> Source | None:
     """Return the source of the newest message, among the waiting ones and the last `rows` rows."""
     source: str | None = await connection.fetchval(LAST_SOURCE_SQL, session_id, rows)
     return None if source is None else read_source(source, "messages")
@@ -69,7 +70,7 @@ ORDER BY turn_id, seq
 
 
 async def of_turns(
-    connection: "PoolConnectionProxy", turn_ids: Iterable[UUID]
+    connection: Connection, turn_ids: Iterable[UUID]
 ) -> dict[UUID, list[TurnMessage]]:
     """Return the user messages of each turn, in transcript order."""
     found: dict[UUID, list[TurnMessage]] = {}
@@ -89,7 +90,7 @@ SELECT EXISTS (
 
 
 async def has_platform_message(
-    connection: "PoolConnectionProxy", session_id: UUID, platform_message_id: str
+    connection: Connection, session_id: UUID, platform_message_id: str
 ) -> bool:
     """Return whether the transcript has this message, neither deleted nor withdrawn."""
     found: bool = await connection.fetchval(
@@ -106,9 +107,7 @@ WHERE turn_id = $1 AND role = 'user' AND id IS NOT NULL AND state IS DISTINCT FR
 """
 
 
-async def count_of_others(
-    connection: "PoolConnectionProxy", turn_id: UUID, authors: Iterable[str]
-) -> int:
+async def count_of_others(connection: Connection, turn_id: UUID, authors: Iterable[str]) -> int:
     """Return how many messages of a turn a person did not write.
 
     Args:
@@ -128,9 +127,7 @@ WHERE messages.turn_id = ended.turn_id AND role = 'user'
 """
 
 
-async def mark_unanswered(
-    connection: "PoolConnectionProxy", ended: "Sequence[UnansweredTurn]"
-) -> None:
+async def mark_unanswered(connection: Connection, ended: Sequence[UnansweredTurn]) -> None:
     """Mark the messages of turns of locked sessions; of several reasons the last one wins."""
     last = {turn.turn_id: turn for turn in ended}
     if last:
@@ -143,7 +140,7 @@ UPDATE messages SET unanswered = NULL WHERE turn_id = $1 AND unanswered IS NOT N
 """
 
 
-async def reopen_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> None:
+async def reopen_turn(connection: Connection, turn_id: UUID) -> None:
     """Remove the unanswered mark from the messages of a turn; its session is locked."""
     await connection.execute(REOPEN_TURN_SQL, turn_id)
 
@@ -156,7 +153,7 @@ WHERE id = $1 AND role = 'user' AND turn_id IS NULL
 """
 
 
-async def give_up(connection: "PoolConnectionProxy", message_id: UUID) -> None:
+async def give_up(connection: Connection, message_id: UUID) -> None:
     """Mark a message of a `stream` agent as unanswered; its session is locked."""
     await connection.execute(GIVE_UP_SQL, message_id)
 
@@ -167,7 +164,7 @@ UPDATE messages SET unanswered = NULL WHERE id = ANY($1::uuid[])
 """
 
 
-async def reopen(connection: "PoolConnectionProxy", message_ids: "Sequence[UUID]") -> None:
+async def reopen(connection: Connection, message_ids: Sequence[UUID]) -> None:
     """Remove the unanswered mark from messages that have an answer after all."""
     if message_ids:
         await connection.execute(REOPEN_SQL, list(message_ids))
@@ -182,10 +179,10 @@ WHERE session_id = $1 AND platform_message_id = $2 AND role = 'user'
 
 
 async def bring_files(
-    connection: "PoolConnectionProxy",
+    connection: Connection,
     session_id: UUID,
     platform_message_id: str,
-    attachments: "Sequence[JsonValue]",
+    attachments: Sequence[JsonValue],
 ) -> bool:
     """Add the files to an unanswered message without a turn; returns False if there is none."""
     status = await connection.execute(
@@ -208,9 +205,7 @@ SELECT count(*) FROM messages WHERE id = ANY($1::uuid[]) AND turn_id = $2
 """
 
 
-async def count_placed(
-    connection: "PoolConnectionProxy", ids: Iterable[UUID], turn_id: UUID
-) -> int:
+async def count_placed(connection: Connection, ids: Iterable[UUID], turn_id: UUID) -> int:
     """Return how many of these messages are rows of a turn."""
     count: int = await connection.fetchval(COUNT_PLACED_SQL, list(ids), turn_id)
     return count
@@ -223,13 +218,13 @@ class TurnSize(NamedTuple):
     size_bytes: int
 
 
-async def size_of_turn(connection: "PoolConnectionProxy", turn_id: UUID) -> TurnSize:
+async def size_of_turn(connection: Connection, turn_id: UUID) -> TurnSize:
     """Return the number of user messages in a turn, and their approximate size."""
     row = await connection.fetchrow(SIZE_OF_TURN_SQL, turn_id)
     return TurnSize(0, 0) if row is None else TurnSize(row[0], int(row[1]))
 
 
-def _turn_message(row: "Record") -> TurnMessage:
+def _turn_message(row: Record) -> TurnMessage:
     fields = {
         "id": str(row["id"]),
         "seq": row["seq"],
@@ -275,7 +270,7 @@ CROSS JOIN LATERAL (
 
 
 async def find_questions(
-    connection: "PoolConnectionProxy", wanted: Sequence[tuple[UUID, int]]
+    connection: Connection, wanted: Sequence[tuple[UUID, int]]
 ) -> dict[tuple[UUID, int], tuple[UUID, Question, str | None]]:
     """Return, by (message id, part), the session, the message, and the result id that answered it."""
     rows = await connection.fetch(QUESTIONS_SQL, *columns(wanted, 2))
@@ -297,7 +292,7 @@ ON CONFLICT (id) DO NOTHING
 """
 
 
-async def keep_late(connection: "PoolConnectionProxy", rows: "Sequence[LateRow]") -> None:
+async def keep_late(connection: Connection, rows: Sequence[LateRow]) -> None:
     """Store results that arrived after their turn had moved on; a repeat is stored once."""
     if rows:
         await connection.execute(INSERT_LATE_SQL, *columns(rows, 6))

@@ -1,43 +1,35 @@
-"""Change transcripts: each change in one transaction, under the lock of its session."""
+"""Change transcripts: lock their counters, place and move rows, and archive removed rows.
+
+Callers hold the lock of the session and have written all earlier decisions about it: these
+statements see rows, not pending effects.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, LiteralString, TypeAlias
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.domain.effects import MessageRow, without_nulls
-from chatlane.domain.sessions.transcripts import KnownRow, Version, placements
-from chatlane.postgres.columns import columns
-from chatlane.store.addressing import identities
-from chatlane.store.history import messages, rewind
-from chatlane_schemas.envelope import new_envelope_id
+from chatlane.domain.sessions.transcripts import KnownRow, UserRow, Version, turn_starts
+from chatlane.domain.turns.retries import Said
+from chatlane.postgres.pool import columns, count_of
+from chatlane.postgres.stored_values import read_said
+from chatlane.search import index_sql
 from chatlane_schemas.fields import MAX_INT64
-from chatlane_schemas.results import Role
-from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode
-from chatlane_schemas.session_api.transcripts import (
-    AppendedRow,
-    PlacedRow,
-    TranscriptAppend,
-    TranscriptChange,
-    TranscriptChanged,
-    TranscriptCompact,
-    TranscriptReplace,
-    TranscriptRewind,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
+    from chatlane_schemas.session_api.transcripts import AppendedRow
 
-Answer: TypeAlias = TranscriptChanged | ApiError
+# A turn has at most 50 messages, and a rewind covers few turns.
+_USER_ROWS_AT_ONCE: Final = 200
 
 
 @dataclass(slots=True)
-class _Locked:
-    """The columns of a locked session that a change reads and updates."""
+class TranscriptCounters:
+    """The columns of a locked session that a change of its transcript reads and updates."""
 
     id: UUID
     next_seq: int
@@ -49,6 +41,7 @@ class _Locked:
 
     @property
     def version(self) -> Version:
+        """Return the version of the transcript."""
         return Version(self.revision, self.next_seq)
 
 
@@ -59,29 +52,24 @@ SELECT id, next_seq, revision, seq_gaps, active_turn,
 FROM sessions WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
 """
 
+
+async def lock(connection: Connection, session_id: UUID) -> TranscriptCounters | None:
+    """Lock a session and return its counters; None if it does not exist."""
+    row = await connection.fetchrow(LOCK_SQL, session_id)
+    return None if row is None else TranscriptCounters(*row.values())
+
+
 UPDATE_SQL: Final[LiteralString] = """
 -- sessions: counters of a transcript that was changed, locked before
 UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
 """
 
 
-async def change(connection: PoolConnectionProxy, request: TranscriptChange) -> Answer:
-    """Lock the session, decide and write; an error means that nothing was written."""
-    person = request.acting_for
-    owners = await identities.find_owners(connection, person)
-    row = await connection.fetchrow(LOCK_SQL, request.session_id)
-    if row is None or (owners is not None and row["owner"] not in owners):
-        return not_found()
-    session = _Locked(*row.values())
-    if session.has_ended:
-        return conflict("the session has ended")
-    before = session.version
-    answer = await _apply(connection, session, request)
-    if session.version != before:
-        await connection.execute(
-            UPDATE_SQL, session.id, session.next_seq, session.revision, session.seq_gaps
-        )
-    return answer
+async def write(connection: Connection, session: TranscriptCounters) -> None:
+    """Write the counters of a locked session."""
+    await connection.execute(
+        UPDATE_SQL, session.id, session.next_seq, session.revision, session.seq_gaps
+    )
 
 
 VERSION_SQL: Final[LiteralString] = """
@@ -90,54 +78,10 @@ SELECT revision, next_seq FROM sessions WHERE id = $1
 """
 
 
-async def find_version(connection: PoolConnectionProxy, session_id: UUID) -> str | None:
+async def find_version(connection: Connection, session_id: UUID) -> str | None:
     """Return the version of a transcript as seen by the current transaction."""
     row = await connection.fetchrow(VERSION_SQL, session_id)
     return None if row is None else Version(*row.values()).text
-
-
-async def _apply(
-    connection: PoolConnectionProxy, session: _Locked, request: TranscriptChange
-) -> Answer:
-    match request:
-        case TranscriptAppend():
-            return await _append(connection, session, request)
-        case TranscriptReplace():
-            return await _replace(connection, session, request)
-        case TranscriptCompact():
-            return await _compact(connection, session, request)
-        case TranscriptRewind():
-            return await _rewind(connection, session, request)
-        case _:
-            raise TypeError(type(request).__name__)
-
-
-async def _append(
-    connection: PoolConnectionProxy, session: _Locked, request: TranscriptAppend
-) -> Answer:
-    known = await _known(connection, session.id, request.rows)
-    if isinstance(known, ApiError):
-        return known
-    placed = placements(request.rows, known, session.next_seq)
-    session.next_seq += await insert_new(connection, session.id, request.rows, placed)
-    return _changed(session, placed=placed)
-
-
-async def _replace(
-    connection: PoolConnectionProxy, session: _Locked, request: TranscriptReplace
-) -> Answer:
-    if not request.rows and not request.allow_empty:
-        return _invalid("rows: none; an empty transcript takes allow_empty")
-    refusal = _unlike(session, request.expected_version) or _in_work(session)
-    if refusal is not None:
-        return refusal
-    known = await _known(connection, session.id, request.rows)
-    if isinstance(known, ApiError):
-        return known
-    removed = await _remove(connection, session, reason="replaced")
-    placed = placements(request.rows, {}, session.next_seq)
-    session.next_seq += await insert_new(connection, session.id, request.rows, placed)
-    return _changed(session, placed=placed, removed_rows=removed)
 
 
 FIND_EDGE_SQL: Final[LiteralString] = """
@@ -151,123 +95,28 @@ SELECT (SELECT count(*) FROM (
 """
 
 
-async def _compact(
-    connection: PoolConnectionProxy, session: _Locked, request: TranscriptCompact
-) -> Answer:
-    refusal = await _not_to_be_summed_up(connection, session, request)
-    if refusal is not None:
-        return refusal
-    known = await _known(connection, session.id, request.rows)
-    if isinstance(known, ApiError):
-        return known
-    removed = await _remove(connection, session, through_seq=request.through_seq, reason="replaced")
-    # The summary takes the last places that became free, so that all later rows follow it.
-    first = request.through_seq - len(request.rows) + 1
-    placed = placements(request.rows, {}, first)
-    written = await insert_new(connection, session.id, request.rows, placed)
-    session.seq_gaps -= written
-    return _changed(session, placed=placed, removed_rows=removed)
+class Edge(NamedTuple):
+    """The rows around the last place of a summary.
 
-
-async def summary_places(
-    connection: PoolConnectionProxy, request: TranscriptCompact
-) -> tuple[PlacedRow, ...] | ApiError:
-    """Return the places of a summary at the start of another session, or an error.
-
-    Args:
-        connection: Connection of the transaction that has locked the session.
-        request: The compaction of a session that exists and has not ended.
+    Attributes:
+        found: How many rows the summary replaces, counted up to the limit.
+        next_role: Role of the first row after it.
+        is_in_progress: Whether the live turn answers some of the replaced rows.
     """
-    row = await connection.fetchrow(LOCK_SQL, request.session_id)
-    if row is None:
-        return not_found()
-    refusal = await _not_to_be_summed_up(connection, _Locked(*row.values()), request)
-    if refusal is not None:
-        return refusal
-    known = await _known(connection, request.session_id, request.rows)
-    return known if isinstance(known, ApiError) else placements(request.rows, {}, 1)
+
+    found: int
+    next_role: str | None
+    is_in_progress: bool
 
 
-async def _not_to_be_summed_up(
-    connection: PoolConnectionProxy, session: _Locked, request: TranscriptCompact
-) -> ApiError | None:
-    seen = Version.parsed(request.expected_version)
-    if not seen.has_only_grown_to(session.version):
-        return stale()
-    if request.through_seq >= seen.next_seq:
-        return _invalid("through_seq: beyond what the summary was made from")
-    enough = len(request.rows) + 1
-    [[found, next_role, is_in_work]] = await connection.fetch(
-        FIND_EDGE_SQL, session.id, request.through_seq, enough, session.active_turn
+async def find_edge(
+    connection: Connection, session: TranscriptCounters, through_seq: int, limit: int
+) -> Edge:
+    """Return the rows around a place; counts at most `limit` rows up to it."""
+    [row] = await connection.fetch(
+        FIND_EDGE_SQL, session.id, through_seq, limit, session.active_turn
     )
-    if found < enough:
-        return _invalid("rows: not fewer than they stand for")
-    if next_role == Role.TOOL:
-        return _invalid("through_seq: would part a call from its results")
-    return conflict("a turn is running on these rows") if is_in_work else None
-
-
-async def _rewind(
-    connection: PoolConnectionProxy, session: _Locked, request: TranscriptRewind
-) -> Answer:
-    refusal = _unlike(session, request.expected_version) or _in_work(session)
-    if refusal is not None:
-        return refusal
-    last = await rewind.last_turns(connection, session.id, request.turns)
-    if last is None:
-        return _changed(session)
-    removed = await _remove(connection, session, from_seq=last.from_seq, reason="undone")
-    return _changed(session, removed_rows=removed, undone_text=last.text)
-
-
-def _unlike(session: _Locked, expected: str | None) -> ApiError | None:
-    if expected is None or expected == session.version.text:
-        return None
-    return stale()
-
-
-def not_found() -> ApiError:
-    """Return the error of a request for a session that does not exist or is not visible to the caller."""
-    return ApiError(code=ApiErrorCode.NOT_FOUND, message="there is no session with this id")
-
-
-def stale() -> ApiError:
-    """Return the error of a request with an outdated version."""
-    return ApiError(
-        code=ApiErrorCode.STALE, message="the transcript has changed meanwhile; load it again"
-    )
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError(code=ApiErrorCode.INVALID, message=message)
-
-
-def _in_work(session: _Locked) -> ApiError | None:
-    """Reject the removal of rows while a turn answers them."""
-    return conflict("a turn is running") if session.active_turn is not None else None
-
-
-def conflict(message: str) -> ApiError:
-    """Return the error of a request that contradicts the stored state."""
-    return ApiError(code=ApiErrorCode.CONFLICT, message=message)
-
-
-def _changed(
-    session: _Locked,
-    *,
-    placed: tuple[PlacedRow, ...] = (),
-    removed_rows: int = 0,
-    undone_text: str | None = None,
-) -> TranscriptChanged:
-    return TranscriptChanged(
-        id=new_envelope_id(),
-        at=datetime.now(UTC),
-        session_id=session.id,
-        version=session.version.text,
-        placed=placed,
-        removed_rows=removed_rows,
-        undone_text=undone_text,
-    )
+    return Edge(*row.values())
 
 
 FIND_KNOWN_SQL: Final[LiteralString] = """
@@ -297,12 +146,10 @@ CROSS JOIN LATERAL (
 """
 
 
-async def _known(
-    connection: PoolConnectionProxy,
-    session_id: UUID,
-    rows: Sequence[AppendedRow],
-) -> dict[int, KnownRow] | ApiError:
-    """Return the stored rows by index in `rows`; an error if one belongs to another session."""
+async def find_known(
+    connection: Connection, session_id: UUID, rows: Sequence[AppendedRow]
+) -> dict[int, KnownRow] | None:
+    """Return the stored rows by index in `rows`; None if one belongs to another session."""
     named = [
         (number, row.platform_message_id or None, row.message_id)
         for number, row in enumerate(rows)
@@ -312,59 +159,200 @@ async def _known(
         return {}
     found = await connection.fetch(FIND_KNOWN_SQL, session_id, *columns(named, 3))
     if any(stored["session_id"] != session_id for stored in found):
-        return _invalid("message_id: of a message of another session")
+        return None
     # A row in the transcript takes precedence over a waiting or archived one.
     ordered = sorted(found, key=lambda stored: stored["seq"] is not None)
     return {stored["place"]: KnownRow(stored["seq"]) for stored in ordered}
 
 
-async def insert_new(
-    connection: PoolConnectionProxy,
+class LastTurns(NamedTuple):
+    """The newest turns of a transcript.
+
+    Attributes:
+        from_seq: First place of the oldest of these turns; all later rows belong to them.
+        text: Text of the users in the oldest of these turns.
+    """
+
+    from_seq: int
+    text: str | None
+
+
+async def last_turns(connection: Connection, session_id: UUID, turns: int) -> LastTurns | None:
+    """Return the last turns, as many as there are; None if the transcript has no user message."""
+    starts = await _turn_starts(connection, session_id, turns)
+    if not starts:
+        return None
+    return LastTurns(starts[-1], await _words_of_turn(connection, session_id, starts))
+
+
+USER_ROWS_SQL: Final[LiteralString] = """
+-- messages: what people said below a place, the newest first
+SELECT seq, turn_id FROM messages
+WHERE session_id = $1 AND seq < $2 AND role = 'user' ORDER BY seq DESC LIMIT $3
+"""
+
+
+async def _turn_starts(connection: Connection, session_id: UUID, wanted: int) -> list[int]:
+    """Return the first places of the last turns, newest first, as many as there are."""
+    found: list[UserRow] = []
+    below = MAX_INT64
+    while True:
+        rows = await connection.fetch(USER_ROWS_SQL, session_id, below, _USER_ROWS_AT_ONCE)
+        found += [UserRow(*row.values()) for row in rows]
+        starts = turn_starts(found)
+        # A turn beyond the wanted ones was found, so the last wanted one is complete.
+        if len(rows) < _USER_ROWS_AT_ONCE or len(starts) > wanted:
+            return starts[:wanted]
+        below = found[-1].seq
+
+
+WORDS_SQL: Final[LiteralString] = """
+-- messages: what people said in one turn
+SELECT content FROM messages
+WHERE session_id = $1 AND seq >= $2 AND seq < $3 AND role = 'user' ORDER BY seq LIMIT 50
+"""
+
+
+async def _words_of_turn(
+    connection: Connection, session_id: UUID, starts: Sequence[int]
+) -> str | None:
+    """Return the user text at the start of the oldest of these turns."""
+    end = starts[-2] if len(starts) > 1 else MAX_INT64
+    rows = await connection.fetch(WORDS_SQL, session_id, starts[-1], end)
+    return "\n".join(row["content"] for row in rows if row["content"]) or None
+
+
+SAID_SQL: Final[LiteralString] = """
+-- messages: all that people said from a place on and did not take back, to be run again
+SELECT content, details, author, platform_message_id, source, created_at FROM messages
+WHERE session_id = $1 AND seq >= $2 AND role = 'user' AND state IS DISTINCT FROM 'deleted'
+ORDER BY seq LIMIT 50
+"""
+
+
+async def said_from(connection: Connection, session_id: UUID, from_seq: int) -> tuple[Said, ...]:
+    """Return the user messages from a place on, oldest first: at most as many as a turn takes.
+
+    Deleted messages are omitted, so that they never run again.
+    """
+    rows = await connection.fetch(SAID_SQL, session_id, from_seq)
+    return tuple(read_said(Said(*row.values())) for row in rows)
+
+
+TAKE_OUT_SQL: Final[LiteralString] = """
+-- messages → removed_messages: rows that count no more, between two places
+WITH removed AS (
+    DELETE FROM messages WHERE session_id = $1 AND seq >= $2 AND seq <= $3 RETURNING *
+), counted AS (
+    UPDATE sessions SET revision = revision + 1, seq_gaps = seq_gaps + taken.rows
+    FROM (SELECT count(*) AS rows FROM removed) AS taken
+    WHERE sessions.id = $1 AND taken.rows > 0
+    RETURNING sessions.revision
+)
+INSERT INTO removed_messages (
+    session_id, removal, seq, reason, id, role, content, details, author, platform_message_id,
+    source, turn_id, reply_to, part, created_at)
+SELECT session_id, counted.revision, seq, $4::text, id, role, content, details, author,
+       platform_message_id, source, turn_id, reply_to, part, created_at
+FROM removed CROSS JOIN counted
+"""
+
+
+async def take_out(
+    connection: Connection,
     session_id: UUID,
-    rows: Sequence[AppendedRow],
-    placed: Sequence[PlacedRow],
-) -> int:
-    """Write the new rows at their places; returns how many."""
-    now = datetime.now(UTC)
-    new = [
-        MessageRow(
-            session_id,
-            place.seq,
-            row.role,
-            row.content,
-            row.said_at or now,
-            id=row.message_id,
-            details=without_nulls(
-                {
-                    "tool_calls": row.tool_calls,
-                    "tool_call_id": row.tool_call_id,
-                    "tool_name": row.tool_name,
-                    "attachments": row.attachments or None,
-                }
-            ),
-            author=row.author,
-            platform_message_id=row.platform_message_id or None,
-        )
-        for row, place in zip(rows, placed, strict=True)
-        if place.seq is not None and not place.is_repeat
-    ]
-    await messages.insert(connection, new)
-    return len(new)
-
-
-async def _remove(
-    connection: PoolConnectionProxy,
-    session: _Locked,
+    from_seq: int,
     *,
-    reason: str,
-    from_seq: int = 1,
     through_seq: int = MAX_INT64,
+    reason: str = "undone",
 ) -> int:
-    """Move rows to the archive, and update the counters of the session."""
-    removed = await rewind.take_out(
-        connection, session.id, from_seq, through_seq=through_seq, reason=reason
-    )
-    if removed:
-        session.revision += 1
-        session.seq_gaps += removed
-    return removed
+    """Move rows of a locked session to the archive; returns how many.
+
+    If any rows move, the session's revision grows by one, and its number of places without a row
+    grows by the number of rows.
+
+    Args:
+        connection: Connection of the transaction that has locked the session.
+        session_id: Session of the rows.
+        from_seq: First place.
+        through_seq: Last place.
+        reason: `undone`, or `replaced` if a summary or another row replaces them.
+    """
+    status = await connection.execute(TAKE_OUT_SQL, session_id, from_seq, through_seq, reason)
+    await index_sql.forget_rows(connection, session_id, from_seq, through_seq)
+    return count_of(status)
+
+
+COUNT_TAIL_SQL: Final[LiteralString] = """
+-- messages: how many come behind a place, and whether one of them waits for a `stream` answer
+SELECT count(*),
+       coalesce(bool_or(
+           role = 'user' AND id IS NOT NULL AND source IS NOT NULL AND turn_id IS NULL
+           AND unanswered IS NULL AND state IS DISTINCT FROM 'deleted'
+           AND NOT EXISTS (SELECT FROM messages AS answer WHERE answer.reply_to = tail.id)), false)
+FROM messages AS tail WHERE session_id = $1 AND seq > $2
+"""
+
+
+async def count_tail(
+    connection: Connection, session_id: UUID, through_seq: int
+) -> tuple[int, bool]:
+    """Return how many rows follow a place, and whether one of them still waits for an answer.
+
+    Only messages that were routed to a `stream` agent count: turns have their own state.
+    """
+    [[count, is_asking]] = await connection.fetch(COUNT_TAIL_SQL, session_id, through_seq)
+    return count, is_asking
+
+
+MOVE_TAIL_SQL: Final[LiteralString] = """
+-- messages: what comes behind a summary to the session that begins with it
+WITH placed AS (
+    SELECT ctid AS place, $4 - 1 + row_number() OVER (ORDER BY seq) AS to_seq
+    FROM messages WHERE session_id = $1 AND seq > $2
+), counted AS (
+    UPDATE sessions SET revision = revision + 1, seq_gaps = seq_gaps + moved.rows
+    FROM (SELECT count(*) AS rows FROM placed) AS moved
+    WHERE sessions.id = $1 AND moved.rows > 0
+)
+UPDATE messages SET session_id = $3, seq = placed.to_seq FROM placed
+-- Rows change under the lock of their session only, so they are where they were. By their keys,
+-- a plan made while the table was small compares each with each.
+WHERE messages.ctid = placed.place
+"""
+
+
+async def move_tail(
+    connection: Connection,
+    session_id: UUID,
+    through_seq: int,
+    to_session: UUID,
+    first_seq: int,
+) -> None:
+    """Move the rows after a place to another session, to the places from `first_seq` on."""
+    await connection.execute(MOVE_TAIL_SQL, session_id, through_seq, to_session, first_seq)
+    await index_sql.forget_rows(connection, session_id, through_seq + 1)
+
+
+GIVE_TITLE_UP_SQL: Final[LiteralString] = """
+-- sessions: the title goes on with the conversation
+UPDATE sessions SET title = NULL, title_scope = NULL
+FROM (SELECT title, title_scope FROM sessions WHERE id = $1) AS before
+WHERE sessions.id = $1 RETURNING before.title, before.title_scope
+"""
+
+INHERIT_SQL: Final[LiteralString] = """
+-- sessions: what users chose and what is in force, from the session that a new one continues
+WITH holds AS (UPDATE session_holds SET session_id = $2 WHERE session_id = $1)
+UPDATE sessions AS child SET
+    title = $3, title_scope = $4, cwd = parent.cwd, model = parent.model, config = parent.config,
+    model_override = parent.model_override, held_until = parent.held_until,
+    answers = parent.answers, origin = parent.origin, archived_at = parent.archived_at
+FROM sessions AS parent WHERE child.id = $2 AND parent.id = $1
+"""
+
+
+async def inherit(connection: Connection, parent: UUID, child: UUID) -> None:
+    """Move the title of a session, which must be unique, to its successor and copy its settings."""
+    [[title, scope]] = await connection.fetch(GIVE_TITLE_UP_SQL, parent)
+    await connection.execute(INHERIT_SQL, parent, child, title, scope)

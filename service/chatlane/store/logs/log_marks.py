@@ -1,14 +1,15 @@
 """Marks of a log's last sequence over time, and the cursors that bound its purge."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, LiteralString
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.domain.log import LogName
+    from chatlane.postgres.pool import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,11 @@ WHERE NOT EXISTS (
 
 
 async def write(
-    connection: "PoolConnectionProxy",
-    log: "LogName",
+    connection: Connection,
+    log: LogName,
     generation: str,
     last_sequence: int,
-    every: "timedelta",
+    every: timedelta,
 ) -> bool:
     """Record the last sequence of a log, at most once in `every`; the caller read it before this call."""
     status = await connection.execute(WRITE_LOG_MARK_SQL, log, generation, last_sequence, every)
@@ -57,7 +58,7 @@ SELECT (SELECT min(cursor) FROM partitions WHERE log = $1),
 
 
 async def read_bounds(
-    connection: "PoolConnectionProxy", log: "LogName", generation: str, kept: "timedelta"
+    connection: Connection, log: LogName, generation: str, kept: timedelta
 ) -> PurgeBounds:
     """Return the least cursor of a log and the newest mark that is older than `kept`."""
     row = await connection.fetchrow(READ_PURGE_BOUNDS_SQL, log, generation, kept)
@@ -70,6 +71,6 @@ DELETE FROM log_marks WHERE log = $1 AND at < clock_timestamp() - 2 * $2::interv
 """
 
 
-async def delete_old(connection: "PoolConnectionProxy", log: "LogName", kept: "timedelta") -> None:
+async def delete_old(connection: Connection, log: LogName, kept: timedelta) -> None:
     """Delete marks older than twice `kept`."""
     await connection.execute(DELETE_LOG_MARKS_SQL, log, kept)

@@ -1,13 +1,14 @@
 """Early purges of log messages, made because one owner used too much of a log."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.domain.log import LogName
+    from chatlane.postgres.pool import Connection
 
 
 class Holes(NamedTuple):
@@ -28,7 +29,7 @@ NO_HOLES: Final = Holes(0, 0)
 class Trim(NamedTuple):
     """Messages of one owner between two places of a log, both included."""
 
-    log: "LogName"
+    log: LogName
     generation: str
     owner: str
     first_sequence: int
@@ -48,7 +49,7 @@ SET first_seq = least(trims.first_seq, excluded.first_seq),
 """
 
 
-async def note(connection: "PoolConnectionProxy", trim: Trim) -> None:
+async def note(connection: Connection, trim: Trim) -> None:
     """Record that messages are about to be purged; counts every place between the two."""
     await connection.execute(NOTE_TRIM_SQL, *trim)
 
@@ -64,7 +65,7 @@ WHERE log = $1 AND generation = $2 AND owner = $3
 """
 
 
-async def confirm(connection: "PoolConnectionProxy", trim: Trim, purged: int) -> None:
+async def confirm(connection: Connection, trim: Trim, purged: int) -> None:
     """Record how many messages were purged in a range that was recorded before."""
     await connection.execute(CONFIRM_TRIM_SQL, *trim, purged)
 
@@ -77,7 +78,7 @@ WHERE log = $1 AND generation = $2 AND last_seq >= $3 AND first_seq <= $4
 
 
 async def count_holes(
-    connection: "PoolConnectionProxy", log: "LogName", generation: str, first: int, last: int
+    connection: Connection, log: LogName, generation: str, first: int, last: int
 ) -> Holes:
     """Return how many messages of a log trims have removed; the number may be too high, never too low."""
     row = await connection.fetchrow(TRIMMED_SQL, log, generation, first, last)
@@ -100,7 +101,7 @@ GROUP BY log, owner ORDER BY log, owner
 """
 
 
-async def list_recent(connection: "PoolConnectionProxy", within: "timedelta") -> list[Trimmed]:
+async def list_recent(connection: Connection, within: timedelta) -> list[Trimmed]:
     """Return the owners whose messages were purged within a time, with counts of the whole hours."""
     return [Trimmed(*row.values()) for row in await connection.fetch(RECENT_TRIMS_SQL, within)]
 
@@ -111,6 +112,6 @@ DELETE FROM log_trims WHERE hour < clock_timestamp() - 2 * $1::interval
 """
 
 
-async def expire(connection: "PoolConnectionProxy", replay_window: "timedelta") -> None:
+async def expire(connection: Connection, replay_window: timedelta) -> None:
     """Delete records older than twice the replay window."""
     await connection.execute(EXPIRE_TRIMS_SQL, replay_window)

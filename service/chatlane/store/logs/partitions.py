@@ -4,19 +4,22 @@ Rows are locked in the order of (log, id), before anything else in a transaction
 looks for free partitions skips locked rows, so no router waits for the batch of another one.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.log import LogName, LogPosition, PartitionId, describe_partition_count
 from chatlane.errors import SchemaMismatchError
-from chatlane.postgres.columns import columns
+from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
     from asyncpg import Record
-    from asyncpg.pool import PoolConnectionProxy
+
+    from chatlane.postgres.pool import Connection
 
 
 class PartitionLease(NamedTuple):
@@ -51,7 +54,7 @@ class PartitionOwner(NamedTuple):
     """
 
     partition: PartitionId
-    owner: "UUID | None"
+    owner: UUID | None
     epoch: int
     lease_seconds: float | None
     cursor: int = 0
@@ -68,7 +71,7 @@ class Advance(NamedTuple):
     epoch: int
     cursor_from: int
     cursor_to: int
-    stored_at: "datetime | None"
+    stored_at: datetime | None
 
 
 ENSURE_SQL: Final[LiteralString] = """
@@ -84,7 +87,7 @@ SELECT count(*) FROM partitions WHERE log = $1
 """
 
 
-async def ensure(connection: "PoolConnectionProxy", log: LogName, count: int) -> None:
+async def ensure(connection: Connection, log: LogName, count: int) -> None:
     """Insert the rows of a log that has none.
 
     Args:
@@ -110,7 +113,7 @@ FROM partitions ORDER BY log, id
 """
 
 
-async def holdings(connection: "PoolConnectionProxy") -> list[PartitionOwner]:
+async def holdings(connection: Connection) -> list[PartitionOwner]:
     """Return the owner of each partition of both logs."""
     return [_holding(row) for row in await connection.fetch(HOLDINGS_SQL)]
 
@@ -139,13 +142,13 @@ RETURNING p.log, p.id, p.epoch, p.cursor, p.cursor_at, p.generation, p.dirty, fr
 
 
 async def claim_free(
-    connection: "PoolConnectionProxy",
-    router: "UUID",
+    connection: Connection,
+    router: UUID,
     log: LogName,
     *,
     except_for: Iterable[int],
     limit: int,
-    lease: "timedelta",
+    lease: timedelta,
 ) -> list[Claim]:
     """Claim up to `limit` free partitions, each under the next fencing number.
 
@@ -183,10 +186,10 @@ RETURNING p.log, p.id
 
 
 async def renew_idle(
-    connection: "PoolConnectionProxy",
-    router: "UUID",
+    connection: Connection,
+    router: UUID,
     partition_leases: Iterable[PartitionLease],
-    lease: "timedelta",
+    lease: timedelta,
     *,
     caught_up: Collection[PartitionId] = (),
 ) -> set[PartitionId]:
@@ -227,7 +230,7 @@ RETURNING p.log, p.id
 
 
 async def hand_back(
-    connection: "PoolConnectionProxy", router: "UUID", partitions: Iterable[PartitionId]
+    connection: Connection, router: UUID, partitions: Iterable[PartitionId]
 ) -> set[PartitionId]:
     """Release partitions; returns those that this router still held."""
     return await _fetch_ids(connection, HAND_BACK_SQL, router, *columns(partitions, 2))
@@ -261,10 +264,10 @@ RETURNING p.log, p.id
 
 
 async def advance(
-    connection: "PoolConnectionProxy",
-    router: "UUID",
+    connection: Connection,
+    router: UUID,
     advances: Sequence[Advance],
-    lease: "timedelta",
+    lease: timedelta,
 ) -> set[PartitionId]:
     """Move cursors that are at the expected position, under the caller's fencing numbers.
 
@@ -285,9 +288,7 @@ FROM partitions WHERE log = $1
 """
 
 
-async def least_cursor(
-    connection: "PoolConnectionProxy", log: LogName, generation: str
-) -> int | None:
+async def least_cursor(connection: Connection, log: LogName, generation: str) -> int | None:
     """Return the least cursor of a log; None if a partition has no generation or another one."""
     least: int | None = await connection.fetchval(LEAST_CURSOR_SQL, log, generation)
     return least
@@ -304,8 +305,8 @@ RETURNING epoch
 
 
 async def rewind(
-    connection: "PoolConnectionProxy",
-    router: "UUID",
+    connection: Connection,
+    router: UUID,
     partition_lease: PartitionLease,
     *,
     cursor: int,
@@ -334,11 +335,11 @@ RETURNING suspect_count
 
 
 async def suspect(
-    connection: "PoolConnectionProxy",
-    router: "UUID",
+    connection: Connection,
+    router: UUID,
     partition_lease: PartitionLease,
     sequence: int,
-    lease: "timedelta",
+    lease: timedelta,
 ) -> int | None:
     """Count an attempt to process a message before the attempt.
 
@@ -352,7 +353,7 @@ async def suspect(
     return count
 
 
-def _holding(row: "Record") -> PartitionOwner:
+def _holding(row: Record) -> PartitionOwner:
     return PartitionOwner(
         _id(row),
         row["owner"],
@@ -362,7 +363,7 @@ def _holding(row: "Record") -> PartitionOwner:
     )
 
 
-def _claim(row: "Record") -> Claim:
+def _claim(row: Record) -> Claim:
     position = LogPosition(row["cursor"], row["cursor_at"], row["generation"])
     return Claim(
         _id(row),
@@ -373,12 +374,12 @@ def _claim(row: "Record") -> Claim:
     )
 
 
-def _id(row: "Record") -> PartitionId:
+def _id(row: Record) -> PartitionId:
     return PartitionId(row["log"], row["id"])
 
 
 async def _fetch_ids(
-    connection: "PoolConnectionProxy", query: LiteralString, *arguments: object
+    connection: Connection, query: LiteralString, *arguments: object
 ) -> set[PartitionId]:
     rows = await connection.fetch(query, *arguments)
     return {_id(row) for row in rows}
@@ -390,7 +391,7 @@ SELECT log, id, cursor, cursor_at, generation FROM partitions ORDER BY log, id
 """
 
 
-async def positions(connection: "PoolConnectionProxy") -> dict[PartitionId, LogPosition]:
+async def positions(connection: Connection) -> dict[PartitionId, LogPosition]:
     """Return the committed position of every partition of both logs."""
     rows = await connection.fetch(POSITIONS_SQL)
     return {

@@ -1,18 +1,20 @@
 """Routers: the live ones by the clock of the database."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
+    from chatlane.postgres.pool import Connection
 
 
 class Peer(NamedTuple):
     """A live router, and the time until it no longer counts as live."""
 
-    id: "UUID"
+    id: UUID
     seconds_left: float
 
 
@@ -24,8 +26,8 @@ class Heartbeat(NamedTuple):
         found: The previous value; None if there was no row.
     """
 
-    written: "datetime"
-    found: "datetime | None"
+    written: datetime
+    found: datetime | None
 
 
 HEARTBEAT_SQL: Final[LiteralString] = """
@@ -38,7 +40,7 @@ RETURNING seen_until, (SELECT before.seen_until FROM routers AS before WHERE id 
 
 
 async def heartbeat(
-    connection: "PoolConnectionProxy", router: "UUID", version: str, lease: "timedelta"
+    connection: Connection, router: UUID, version: str, lease: timedelta
 ) -> Heartbeat:
     """Mark a router as live for `lease` from now."""
     [row] = await connection.fetch(HEARTBEAT_SQL, router, version, lease)
@@ -52,7 +54,7 @@ FROM routers WHERE seen_until > clock_timestamp() ORDER BY id
 """
 
 
-async def live(connection: "PoolConnectionProxy") -> list[Peer]:
+async def live(connection: Connection) -> list[Peer]:
     """Return the routers that are live now, in id order."""
     return [Peer(row["id"], row["seconds_left"]) for row in await connection.fetch(LIVE_SQL)]
 
@@ -63,7 +65,7 @@ UPDATE routers SET seen_until = clock_timestamp() WHERE id = $1 AND seen_until >
 """
 
 
-async def withdraw(connection: "PoolConnectionProxy", router: "UUID") -> None:
+async def withdraw(connection: Connection, router: UUID) -> None:
     """Stop counting as live at once, so that the other routers take over the partitions."""
     await connection.execute(WITHDRAW_SQL, router)
 
@@ -74,6 +76,6 @@ DELETE FROM routers WHERE seen_until < clock_timestamp() - $1::interval
 """
 
 
-async def prune(connection: "PoolConnectionProxy", dead_for: "timedelta") -> None:
+async def prune(connection: Connection, dead_for: timedelta) -> None:
     """Delete the rows of routers that expired at least `dead_for` ago."""
     await connection.execute(PRUNE_SQL, dead_for)

@@ -1,0 +1,159 @@
+"""Make the changes that callers of the API request, each once."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from chatlane.requests import (
+    bulk_session_operations,
+    cancellation,
+    lane_changes,
+    session_changes,
+    session_creation,
+    transcripts,
+)
+from chatlane.requests.context import Call
+from chatlane.requests.session_lookup import decide_session_change
+from chatlane.store.api_requests import answer_once
+from chatlane_schemas.session_api import session_changes as changes
+from chatlane_schemas.session_api import session_life as life
+from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_api.session_sweeps import (
+    SessionCleanup,
+    SessionPrune,
+    SessionRemove,
+    SessionSweepReply,
+)
+from chatlane_schemas.session_api.sessions import ApiReply, SessionReply
+from chatlane_schemas.session_api.transcripts import (
+    TranscriptAppend,
+    TranscriptChange,
+    TranscriptChanged,
+    TranscriptCompact,
+    TranscriptReplace,
+    TranscriptRetry,
+    TranscriptRewind,
+)
+from chatlane_schemas.turns import StopReply, TurnCancel
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+
+    from chatlane.decisions.unit_of_work import UnitOfWorkFactory
+    from chatlane.domain.catalog import Catalog
+    from chatlane.postgres.pool import Store
+    from chatlane.requests.session_lookup import Decide
+    from chatlane_schemas.envelope import Envelope
+
+
+class Change(NamedTuple):
+    """A request that changes something.
+
+    Attributes:
+        method: Its name in subjects.
+        reply: Model of its reply.
+        decide: Makes the change and returns the reply; a refused request writes nothing.
+    """
+
+    method: str
+    reply: type[ApiReply]
+    decide: Callable[[Any, Call], Awaitable[ApiReply]]
+
+
+def _of_session(method: str, decide: Decide) -> Change:
+    return Change(method, SessionReply, partial(decide_session_change, decide))
+
+
+CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
+    {
+        SessionCreate: Change("session.create", SessionReply, session_creation.create),
+        SessionSubmit: _of_session("session.submit", session_creation.submit),
+        SessionRemove: _of_session("session.remove", bulk_session_operations.remove),
+        changes.SessionUpdate: _of_session("session.update", session_changes.update),
+        changes.SessionTitle: _of_session("session.title", session_changes.set_title),
+        changes.SessionArchive: _of_session("session.archive", session_changes.archive),
+        changes.SessionEnd: _of_session("session.end", session_changes.end),
+        changes.SessionReopen: _of_session("session.reopen", session_changes.reopen),
+        changes.SessionReset: _of_session("session.reset", lane_changes.reset),
+        changes.SessionSwitch: _of_session("session.switch", lane_changes.switch),
+        changes.SessionFork: _of_session("session.fork", lane_changes.fork),
+        life.SessionSuspend: _of_session("session.suspend", session_changes.suspend),
+        life.SessionMark: _of_session("session.mark", session_changes.mark),
+        life.SessionUnmark: _of_session("session.unmark", session_changes.unmark),
+        life.SessionHold: _of_session("session.hold", session_changes.hold),
+        life.SessionRelease: _of_session("session.release", session_changes.release),
+        life.SessionOverride: _of_session("session.override", session_changes.override),
+        life.SessionNote: _of_session("session.note", session_changes.note),
+        SessionPrune: Change("session.prune", SessionSweepReply, bulk_session_operations.prune),
+        SessionCleanup: Change(
+            "session.cleanup", SessionSweepReply, bulk_session_operations.clean_up
+        ),
+        changes.SessionStop: Change("session.stop", StopReply, cancellation.stop),
+        TurnCancel: Change("turn.cancel", StopReply, cancellation.stop),
+        TranscriptAppend: Change("transcript.append", TranscriptChanged, transcripts.change),
+        TranscriptReplace: Change("transcript.replace", TranscriptChanged, transcripts.change),
+        TranscriptCompact: Change("transcript.compact", TranscriptChanged, transcripts.change),
+        TranscriptRewind: Change("transcript.rewind", TranscriptChanged, transcripts.change),
+        TranscriptRetry: Change("transcript.retry", TranscriptChanged, transcripts.change),
+    }
+)
+"""How each request that changes something is decided, by its model."""
+
+
+class ChangeService:
+    """Makes the changes that callers of the API request.
+
+    Args:
+        store: Opens the transactions of changes that publish nothing.
+        writer: Opens the other transactions, which run one at a time with the router's batches.
+        catalog: The policies in force.
+        slots: Number of slots for the messages of a `stream` agent.
+    """
+
+    def __init__(
+        self, store: Store, writer: UnitOfWorkFactory, catalog: Catalog, slots: int
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._catalog = catalog
+        self._slots = slots
+
+    async def change(self, principal: str, request: Envelope, digest: bytes) -> ApiReply:
+        """Make a change once and return its reply, which is the same for every repetition.
+
+        Args:
+            principal: The caller; request ids are unique per principal.
+            request: The change.
+            digest: Digest of the request's content, to detect another request under the same id.
+
+        Raises:
+            TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
+        """
+        change = CHANGES[type(request)]
+        if isinstance(request, TranscriptChange) and not transcripts.publishes(request):
+            async with self._store.transaction() as connection:
+
+                async def write(_at: datetime) -> ApiReply:
+                    return await transcripts.write(connection, request)
+
+                reply = await answer_once(
+                    connection, principal, request, digest, change.reply, write
+                )
+        else:
+            trigger = f"{principal}:{request.id}".encode()
+            async with self._writer.begin() as unit_of_work:
+
+                async def decide(at: datetime) -> ApiReply:
+                    call = Call(unit_of_work, self._catalog, self._slots, principal, at, trigger)
+                    return await change.decide(request, call)
+
+                reply = await answer_once(
+                    unit_of_work.connection, principal, request, digest, change.reply, decide
+                )
+        if isinstance(request, TranscriptChange) and isinstance(reply, TranscriptChanged):
+            changed = () if reply.session_id is None else (request.session_id, reply.session_id)
+            self._writer.notify_written(set(changed))
+        return reply
